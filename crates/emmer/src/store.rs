@@ -181,22 +181,17 @@ pub fn schema(url: &str) -> Result<Option<String>, StoreError> {
         #[cfg(feature = "cosmos")]
         "cosmos" => Some(emmer_store_cosmos::script(url)?),
         #[cfg(feature = "mysql")]
-        "mariadb" => Some(emmer_store_mysql::MysqlStore::script(
-            emmer_store_mysql::Flavour::MariaDb,
-            &tables,
-        )),
+        "mariadb" => Some(emmer_store_mysql::script(emmer_store_mysql::Flavour::MariaDb, &tables)),
         #[cfg(feature = "mssql")]
-        "mssql" | "sqlserver" => Some(emmer_store_mssql::MssqlStore::script(&tables)),
+        "mssql" | "sqlserver" => Some(emmer_store_mssql::script(&tables)),
         #[cfg(feature = "mysql")]
-        "mysql" => {
-            Some(emmer_store_mysql::MysqlStore::script(emmer_store_mysql::Flavour::MySql, &tables))
-        }
+        "mysql" => Some(emmer_store_mysql::script(emmer_store_mysql::Flavour::MySql, &tables)),
         #[cfg(feature = "oracle")]
-        "oracle" => Some(emmer_store_oracle::OracleStore::script(&tables)),
+        "oracle" => Some(emmer_store_oracle::script(&tables)),
         #[cfg(feature = "postgres")]
-        "postgres" => Some(emmer_store_postgres::PostgresStore::script(&tables)),
+        "postgres" => Some(emmer_store_postgres::script(&tables)),
         #[cfg(feature = "sqlite")]
-        "sqlite" => Some(emmer_store_sqlite::SqliteStore::script(&tables)),
+        "sqlite" => Some(emmer_store_sqlite::script(&tables)),
         scheme if SCHEMES.contains(&scheme) => None,
         other => return Err(invalid(parsed.to_string(), unknown(other))),
     })

@@ -1,27 +1,25 @@
 //! What went wrong in SQLite, in the contract's kinds.
 
-use emmer_store::{StoreError, StoreErrorKind};
+use emmer_store::{Fault, StoreErrorKind};
 use rusqlite::ErrorCode;
 
-/// A failure without its store and operation, which the caller adds.
+/// A failure on one connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Fault {
-    pub(crate) kind: StoreErrorKind,
-    pub(crate) detail: String,
-}
+pub(crate) struct Failed(pub(crate) Fault);
 
-impl Fault {
+impl Failed {
     pub(crate) fn new(kind: StoreErrorKind, detail: impl Into<String>) -> Self {
-        Self { kind, detail: detail.into() }
-    }
-
-    /// The failure as the contract reports it.
-    pub(crate) fn at(self, store: &str, operation: String) -> StoreError {
-        StoreError::new(self.kind, store, operation, self.detail)
+        Self(Fault::new(kind, detail))
     }
 }
 
-impl From<rusqlite::Error> for Fault {
+impl From<Failed> for Fault {
+    fn from(failed: Failed) -> Self {
+        failed.0
+    }
+}
+
+impl From<rusqlite::Error> for Failed {
     fn from(error: rusqlite::Error) -> Self {
         use StoreErrorKind::{Corrupt, Invalid, NotFound, Refused, Unavailable};
         let text = error.to_string();

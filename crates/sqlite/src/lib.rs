@@ -24,3 +24,4 @@ mod values;
 mod worker;
 
 pub use store::SqliteStore;
+pub use tables::script;

@@ -9,7 +9,7 @@ use emmer_store_relational::{etags, statements, stored_row};
 use rusqlite::{CachedStatement, OptionalExtension, params};
 
 use crate::dialect::Sqlite;
-use crate::fault::Fault;
+use crate::fault::Failed;
 use crate::session::Session;
 use crate::sql::{self, TableSql};
 use crate::values::{Parameter, RowCells};
@@ -18,7 +18,7 @@ pub(crate) fn read_partition(
     session: &mut Session,
     decl: &'static TableDecl,
     partition: &str,
-) -> Result<Vec<StoredRow>, Fault> {
+) -> Result<Vec<StoredRow>, Failed> {
     // One statement is one snapshot.
     let sql = session.sql(decl);
     let mut statement = session.conn.prepare_cached(&sql.shared.read_partition)?;
@@ -31,7 +31,7 @@ pub(crate) fn read_row(
     decl: &'static TableDecl,
     partition: &str,
     row_key: &str,
-) -> Result<Option<StoredRow>, Fault> {
+) -> Result<Option<StoredRow>, Failed> {
     let sql = session.sql(decl);
     let mut statement = session.conn.prepare_cached(&sql.shared.read_row)?;
     let mut found = statement.query([partition, row_key])?;
@@ -44,7 +44,7 @@ pub(crate) fn read_some(
     partition: &str,
     from: &str,
     limit: usize,
-) -> Result<Vec<StoredRow>, Fault> {
+) -> Result<Vec<StoredRow>, Failed> {
     let sql = session.sql(decl);
     let mut rows = Vec::new();
     for before in [false, true] {
@@ -63,7 +63,7 @@ pub(crate) fn scan(
     column: &str,
     range: &RangeInclusive<i64>,
     limit: usize,
-) -> Result<Vec<StoredRow>, Fault> {
+) -> Result<Vec<StoredRow>, Failed> {
     let (start, end) = (*range.start(), *range.end());
     let sql = session.sql(decl).shared.scan(&Sqlite, column, start > end);
     let mut statement = session.conn.prepare_cached(&sql)?;
@@ -72,7 +72,7 @@ pub(crate) fn scan(
     collect(decl, found)
 }
 
-fn collect(decl: &TableDecl, mut found: rusqlite::Rows<'_>) -> Result<Vec<StoredRow>, Fault> {
+fn collect(decl: &TableDecl, mut found: rusqlite::Rows<'_>) -> Result<Vec<StoredRow>, Failed> {
     let mut rows = Vec::new();
     while let Some(found) = found.next()? {
         rows.push(row(decl, found)?);
@@ -80,8 +80,9 @@ fn collect(decl: &TableDecl, mut found: rusqlite::Rows<'_>) -> Result<Vec<Stored
     Ok(rows)
 }
 
-fn row(decl: &TableDecl, found: &rusqlite::Row<'_>) -> Result<StoredRow, Fault> {
-    stored_row(decl, &RowCells(found)).map_err(|detail| Fault::new(StoreErrorKind::Corrupt, detail))
+fn row(decl: &TableDecl, found: &rusqlite::Row<'_>) -> Result<StoredRow, Failed> {
+    stored_row(decl, &RowCells(found))
+        .map_err(|detail| Failed::new(StoreErrorKind::Corrupt, detail))
 }
 
 /// All conditions are looked at before the first write, so that a conflict leaves the transaction,
@@ -93,7 +94,7 @@ pub(crate) fn commit(
     partition: &str,
     mutations: &[Mutation],
     new_etag: i64,
-) -> Result<CommitOutcome, Fault> {
+) -> Result<CommitOutcome, Failed> {
     let sql = session.sql(decl);
     for (at, mutation) in mutations.iter().enumerate().skip(1) {
         if !holds(session, &sql, partition, mutation)? {
@@ -112,7 +113,7 @@ pub(crate) fn commit(
             return match at {
                 0 => Ok(CommitOutcome::Conflict(0)),
                 // Its condition held a moment ago, and this transaction is the only writer.
-                _ => Err(Fault::new(
+                _ => Err(Failed::new(
                     StoreErrorKind::Corrupt,
                     "a condition changed inside a transaction",
                 )),
@@ -129,7 +130,7 @@ fn holds(
     sql: &TableSql,
     partition: &str,
     mutation: &Mutation,
-) -> Result<bool, Fault> {
+) -> Result<bool, Failed> {
     if matches!(mutation, Mutation::Upsert { .. }) {
         return Ok(true);
     }
@@ -149,7 +150,7 @@ struct Write<'a> {
 
 impl Write<'_> {
     /// Does what the mutation says, unless its condition does not hold.
-    fn apply(&self, mutation: &Mutation) -> Result<bool, Fault> {
+    fn apply(&self, mutation: &Mutation) -> Result<bool, Failed> {
         let (conn, sql) = (&self.session.conn, self.sql);
         let changed = match mutation {
             Mutation::Insert { row } => self.bound(&sql.insert, row)?.raw_execute()?,
@@ -177,7 +178,7 @@ impl Write<'_> {
     }
 
     /// The statement with keys, etag and every column bound.
-    fn bound(&self, sql: &str, row: &Row) -> Result<CachedStatement<'_>, Fault> {
+    fn bound(&self, sql: &str, row: &Row) -> Result<CachedStatement<'_>, Failed> {
         let mut statement = self.session.conn.prepare_cached(sql)?;
         statement.raw_bind_parameter(1, self.partition)?;
         statement.raw_bind_parameter(2, row.key())?;
@@ -197,7 +198,7 @@ pub(crate) fn touch(
     row_key: &str,
     column: &str,
     value: &Value,
-) -> Result<bool, Fault> {
+) -> Result<bool, Failed> {
     let mut statement = session.conn.prepare_cached(&statements::touch(&Sqlite, decl, column))?;
     Ok(statement.execute(params![partition, row_key, Parameter(Some(value))])? == 1)
 }
@@ -208,7 +209,7 @@ pub(crate) fn append(
     partition: &str,
     rows: &[Row],
     new_etag: i64,
-) -> Result<(), Fault> {
+) -> Result<(), Failed> {
     let sql = session.sql(decl);
     for row in rows {
         let write = Write { session, sql: &sql, decl, partition, new_etag };
@@ -223,7 +224,7 @@ pub(crate) fn delete_older_than(
     partition: &str,
     column: &str,
     cutoff: Timestamp,
-) -> Result<u64, Fault> {
+) -> Result<u64, Failed> {
     let mut statement = session.conn.prepare_cached(&sql::delete_older_than(decl, column))?;
     Ok(statement.execute(params![partition, cutoff.as_millis()])? as u64)
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use emmer_store::{StoreError, StoreErrorKind, StoreUrl};
 
-use crate::fault::Fault;
+use crate::fault::Failed;
 
 /// A file and how to open it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,8 +88,8 @@ impl Place {
     /// It never opens the file. A process that closes any descriptor of a file gives up all locks
     /// that it has on it, those of SQLite's own connections too. The next one who closes the file
     /// would then take it for unused and delete its log.
-    pub(crate) fn look(&self) -> Result<(), Fault> {
-        let refused = |detail: String| Err(Fault::new(StoreErrorKind::Refused, detail));
+    pub(crate) fn look(&self) -> Result<(), Failed> {
+        let refused = |detail: String| Err(Failed::new(StoreErrorKind::Refused, detail));
         match fs::metadata(&self.path) {
             Ok(found) if found.is_dir() => refused("this is a directory, not a file".to_owned()),
             Ok(_) => Ok(()),

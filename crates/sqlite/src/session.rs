@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use emmer_store::{StoreErrorKind, TableDecl};
 use rusqlite::{Connection, OpenFlags};
 
-use crate::fault::Fault;
+use crate::fault::Failed;
 use crate::place::Place;
 use crate::sql::TableSql;
 
@@ -31,7 +31,7 @@ pub(crate) struct Session {
 impl Session {
     /// Opens the file: WAL, so that readers never wait for the writer; waits for locks with short,
     /// bounded retries.
-    pub(crate) fn open(place: &Place, read_only: bool) -> Result<Self, Fault> {
+    pub(crate) fn open(place: &Place, read_only: bool) -> Result<Self, Failed> {
         place.look()?;
         let mut flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         flags.set(OpenFlags::SQLITE_OPEN_CREATE, place.create);
@@ -43,7 +43,7 @@ impl Session {
         if conn.is_readonly("main")? {
             // SQLite falls back to reading when it may not write; a store that cannot commit is no
             // store.
-            return Err(Fault::new(
+            return Err(Failed::new(
                 StoreErrorKind::Refused,
                 "the file is read-only for this process",
             ));
@@ -109,7 +109,7 @@ fn pause(retries: i32, left: Duration) -> Option<Duration> {
 
 /// Makes the file a WAL file. For this one change SQLite may answer busy without asking the
 /// handler.
-fn use_wal(conn: &Connection) -> Result<(), Fault> {
+fn use_wal(conn: &Connection) -> Result<(), Failed> {
     let mut retries = 0;
     loop {
         match conn.query_row("PRAGMA journal_mode = WAL", [], |row| row.get::<_, String>(0)) {
@@ -117,7 +117,7 @@ fn use_wal(conn: &Connection) -> Result<(), Fault> {
             Ok(mode) => {
                 let detail =
                     format!("the file cannot be used by several processes: journal mode {mode}");
-                return Err(Fault::new(StoreErrorKind::Refused, detail));
+                return Err(Failed::new(StoreErrorKind::Refused, detail));
             }
             Err(error) => {
                 let busy = error.sqlite_error_code() == Some(rusqlite::ErrorCode::DatabaseBusy);

@@ -1,6 +1,5 @@
 //! The store itself: requests into threads, answers out.
 
-use std::hash::{BuildHasher, RandomState};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,19 +7,19 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use emmer_core::Timestamp;
-use emmer_store::validate::{self, Violation};
 use emmer_store::{
-    BoxFuture, CommitOutcome, Contention, Examination, FindingLevel, FindingSubject, Mutation,
-    Result, Row, StoreError, StoreErrorKind, StoredRow, SystemStore, TableDecl, Value,
+    Answered, CommitOutcome, Contention, Examination, Failure, Fault, FindingLevel, FindingSubject,
+    Mutation, Result, Row, StoreErrorKind, StoredRow, TableDecl, Unchecked, Value,
 };
 use emmer_store_relational::Etags;
+use emmer_store_relational::etags::random;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::sleep;
 
-use crate::fault::Fault;
+use crate::fault::Failed;
 use crate::place::Place;
 use crate::session::Session;
-use crate::worker::{self, End, Job, QUEUE_MAX, ReadJob, WriteJob};
+use crate::worker::{self, Job, QUEUE_MAX, ReadJob, WriteJob};
 use crate::{operations, tables};
 
 /// The threads that read.
@@ -78,24 +77,19 @@ impl SqliteStore {
             full_sync: place.full_sync,
             busy_timeout: place.busy_timeout,
         };
-        let at_open = |fault: Fault| fault.at(&name, "open".to_owned());
+        let at_open = |fault: Fault| fault.at(&name, "open");
         // The writer's connection first: it makes the file.
-        let session = Session::open(&place, false).map_err(at_open)?;
+        let session = Session::open(&place, false).map_err(Fault::from).map_err(at_open)?;
         let write = move || worker::write_loop(session, write_requests);
         store.writing = Some(thread("emmer-sqlite-w", write).map_err(at_open)?);
         for _ in 0..READERS {
-            let session = Session::open(&place, true).map_err(at_open)?;
+            let session = Session::open(&place, true).map_err(Fault::from).map_err(at_open)?;
             let (reader, requests) = mpsc::channel(QUEUE_MAX);
             let read = move || worker::read_loop(session, requests, place.busy_timeout);
             store.reading.push(thread("emmer-sqlite-r", read).map_err(at_open)?);
             store.readers.push(reader);
         }
         Ok(store)
-    }
-
-    /// The `CREATE` script of an empty file, for an administrator who wants to see it or run it.
-    pub fn script(tables: &[&TableDecl]) -> String {
-        tables::script(tables)
     }
 
     /// Closes the file, as dropping does.
@@ -105,9 +99,8 @@ impl SqliteStore {
 
     async fn read<T: Send + 'static>(
         &self,
-        operation: impl Fn() -> String,
-        work: impl FnOnce(&mut Session) -> std::result::Result<T, Fault> + Send + 'static,
-    ) -> Result<T> {
+        work: impl FnOnce(&mut Session) -> std::result::Result<T, Failed> + Send + 'static,
+    ) -> Answered<T> {
         let (reply, answer) = oneshot::channel();
         let job: ReadJob = Box::new(move |session| {
             // A caller that is gone needs no answer.
@@ -119,41 +112,28 @@ impl SqliteStore {
             None => false,
         };
         let found = if sent { answer.await.ok() } else { None };
-        found.unwrap_or_else(|| Err(gone())).map_err(|fault| fault.at(&self.name, operation()))
+        found.ok_or_else(gone)?.map_err(Fault::from)
     }
 
     async fn write<T: Send + 'static>(
         &self,
-        work: impl FnMut(&mut Session) -> std::result::Result<T, Fault> + Send + 'static,
-    ) -> End<T> {
+        work: impl FnMut(&mut Session) -> std::result::Result<T, Failed> + Send + 'static,
+    ) -> Answered<T, Failure> {
         let (reply, answer) = oneshot::channel();
         let job = Job { work, deadline: Instant::now() + self.busy_timeout, found: None, reply };
         if self.writer.send(Box::new(job)).await.is_err() {
-            return End::Failed(gone());
+            return Err(Failure::Nothing(gone()));
         }
-        answer.await.unwrap_or_else(|_| End::Unknown(gone()))
+        answer.await.unwrap_or_else(|_| Err(Failure::Broken(gone())))
     }
 
-    /// For requests whose repetition does no harm an unknown end is an error like any other.
-    fn settled<T>(&self, end: End<T>, operation: impl Fn() -> String) -> Result<T> {
-        match end {
-            End::Done(found) => Ok(found),
-            End::Failed(fault) | End::Unknown(fault) => Err(fault.at(&self.name, operation())),
-        }
-    }
-
-    fn checked(
+    /// A request whose repetition does no harm: an unknown end is an error like any other.
+    async fn change<T: Send + 'static>(
         &self,
-        found: std::result::Result<(), Violation>,
-        operation: impl Fn() -> String,
-    ) -> Result<()> {
-        found.map_err(|violation| violation.at(self.name.as_str(), operation()))
+        work: impl FnMut(&mut Session) -> std::result::Result<T, Failed> + Send + 'static,
+    ) -> Answered<T> {
+        self.write(work).await.map_err(Failure::fault)
     }
-}
-
-/// Every such hasher begins with random keys.
-fn random() -> u64 {
-    RandomState::new().hash_one(0)
 }
 
 fn gone() -> Fault {
@@ -180,219 +160,131 @@ impl Drop for SqliteStore {
     }
 }
 
-impl SystemStore for SqliteStore {
-    fn describe(&self) -> String {
-        self.name.clone()
+impl Unchecked for SqliteStore {
+    fn name(&self) -> &str {
+        &self.name
     }
 
-    fn request_timeout(&self) -> Option<Duration> {
-        Some(self.busy_timeout)
+    fn timeout(&self) -> Duration {
+        self.busy_timeout
     }
 
-    fn ensure_tables<'a>(&'a self, tables: &'a [&'static TableDecl]) -> BoxFuture<'a, Result<()>> {
-        Box::pin(async move {
-            let names = || tables.iter().map(|t| t.name).collect::<Vec<_>>().join(", ");
-            let operation = || format!("ensure {}", names());
-            for table in tables {
-                self.checked(validate::table(table), operation)?;
-            }
-            let wanted = tables.to_vec();
-            let is_all_there = self
-                .read(operation, move |session| tables::is_all_there(&session.conn, &wanted))
-                .await?;
-            if is_all_there {
-                // The usual start: nobody waits for the write lock.
-                return Ok(());
-            }
-            let wanted = tables.to_vec();
-            let end = self.write(move |session| tables::ensure(&session.conn, &wanted)).await;
-            self.settled(end, operation)
-        })
+    async fn ensure(&self, tables: &[&'static TableDecl]) -> Answered<()> {
+        let (wanted, again) = (tables.to_vec(), tables.to_vec());
+        if self.read(move |session| tables::is_all_there(&session.conn, &wanted)).await? {
+            // The usual start: nobody waits for the write lock.
+            return Ok(());
+        }
+        self.change(move |session| tables::ensure(&session.conn, &again)).await
     }
 
-    fn read_partition<'a>(
-        &'a self,
+    async fn read_partition(
+        &self,
         table: &'static TableDecl,
-        partition: &'a str,
-    ) -> BoxFuture<'a, Result<Vec<StoredRow>>> {
-        Box::pin(async move {
-            let operation = || format!("read {}/{partition}", table.name);
-            self.checked(validate::partition_key(partition), operation)?;
-            let partition = partition.to_owned();
-            self.read(operation, move |session| {
-                operations::read_partition(session, table, &partition)
-            })
-            .await
-        })
+        partition: &str,
+    ) -> Answered<Vec<StoredRow>> {
+        let partition = partition.to_owned();
+        self.read(move |session| operations::read_partition(session, table, &partition)).await
     }
 
-    fn read_row<'a>(
-        &'a self,
+    async fn read_row(
+        &self,
         table: &'static TableDecl,
-        partition: &'a str,
-        row_key: &'a str,
-    ) -> BoxFuture<'a, Result<Option<StoredRow>>> {
-        Box::pin(async move {
-            let operation = || format!("read {}/{partition}/{row_key}", table.name);
-            self.checked(validate::partition_key(partition), operation)?;
-            self.checked(validate::row_key(row_key), operation)?;
-            let (partition, row_key) = (partition.to_owned(), row_key.to_owned());
-            let work = move |session: &mut Session| {
-                operations::read_row(session, table, &partition, &row_key)
-            };
-            self.read(operation, work).await
-        })
+        partition: &str,
+        row_key: &str,
+    ) -> Answered<Option<StoredRow>> {
+        let (partition, row_key) = (partition.to_owned(), row_key.to_owned());
+        self.read(move |session| operations::read_row(session, table, &partition, &row_key)).await
     }
 
-    fn read_some<'a>(
-        &'a self,
+    async fn read_some(
+        &self,
         table: &'static TableDecl,
-        partition: &'a str,
-        from: &'a str,
+        partition: &str,
+        from: &str,
         limit: usize,
-    ) -> BoxFuture<'a, Result<Vec<StoredRow>>> {
-        Box::pin(async move {
-            let operation = || format!("sample {}/{partition}", table.name);
-            self.checked(validate::read_some(partition, from, limit), operation)?;
-            let (partition, from) = (partition.to_owned(), from.to_owned());
-            let work = move |session: &mut Session| {
-                operations::read_some(session, table, &partition, &from, limit)
-            };
-            self.read(operation, work).await
-        })
+    ) -> Answered<Vec<StoredRow>> {
+        let (partition, from) = (partition.to_owned(), from.to_owned());
+        self.read(move |session| operations::read_some(session, table, &partition, &from, limit))
+            .await
     }
 
-    fn scan<'a>(
-        &'a self,
+    async fn scan(
+        &self,
         table: &'static TableDecl,
         column: &'static str,
         range: RangeInclusive<i64>,
         limit: usize,
-    ) -> BoxFuture<'a, Result<Vec<StoredRow>>> {
-        Box::pin(async move {
-            let operation = || format!("scan {} by {column}", table.name);
-            self.checked(validate::scan(table, column), operation)?;
-            let work = move |session: &mut Session| {
-                operations::scan(session, table, column, &range, limit)
-            };
-            self.read(operation, work).await
-        })
+    ) -> Answered<Vec<StoredRow>> {
+        self.read(move |session| operations::scan(session, table, column, &range, limit)).await
     }
 
-    fn commit<'a>(
-        &'a self,
+    async fn commit(
+        &self,
         table: &'static TableDecl,
-        partition: &'a str,
+        partition: &str,
         mutations: Vec<Mutation>,
-    ) -> BoxFuture<'a, Result<CommitOutcome>> {
-        Box::pin(async move {
-            let operation = || format!("commit {}/{partition}", table.name);
-            self.checked(validate::commit(table, partition, &mutations), operation)?;
-            let (owned, mutations) = (partition.to_owned(), Arc::new(mutations));
-            let (ours, etag, begun) = (mutations.clone(), self.etags.next(), Instant::now());
-            let work = move |session: &mut Session| {
-                operations::commit(session, table, &owned, &ours, etag)
-            };
-            let error = |fault: Fault| -> StoreError { fault.at(&self.name, operation()) };
-            match self.write(work).await {
-                End::Done(outcome) => {
-                    let wait = self.contention.wait(
-                        table.name,
-                        partition,
-                        &mutations,
-                        &outcome,
-                        begun.elapsed(),
-                    );
-                    if !wait.is_zero() {
-                        sleep(wait).await;
-                    }
-                    Ok(outcome)
-                }
-                End::Failed(fault) => Err(error(fault)),
-                End::Unknown(fault) => Ok(CommitOutcome::Unknown(error(fault))),
-            }
-        })
+    ) -> Answered<CommitOutcome, Failure> {
+        let (owned, mutations) = (partition.to_owned(), Arc::new(mutations));
+        let (ours, etag, begun) = (mutations.clone(), self.etags.next(), Instant::now());
+        let work =
+            move |session: &mut Session| operations::commit(session, table, &owned, &ours, etag);
+        let outcome = self.write(work).await?;
+        let wait =
+            self.contention.wait(table.name, partition, &mutations, &outcome, begun.elapsed());
+        if !wait.is_zero() {
+            sleep(wait).await;
+        }
+        Ok(outcome)
     }
 
-    fn touch<'a>(
-        &'a self,
+    async fn touch(
+        &self,
         table: &'static TableDecl,
-        partition: &'a str,
-        row_key: &'a str,
+        partition: &str,
+        row_key: &str,
         column: &'static str,
         value: Value,
-    ) -> BoxFuture<'a, Result<()>> {
-        Box::pin(async move {
-            let operation = || format!("touch {column} of {}/{partition}/{row_key}", table.name);
-            self.checked(validate::touch(table, partition, row_key, column, &value), operation)?;
-            let (part, key) = (partition.to_owned(), row_key.to_owned());
-            let work = move |session: &mut Session| {
-                operations::touch(session, table, &part, &key, column, &value)
-            };
-            let end = self.write(work).await;
-            if self.settled(end, operation)? {
-                Ok(())
-            } else {
-                let detail = "the row is not there";
-                Err(StoreError::new(
-                    StoreErrorKind::NotFound,
-                    self.name.as_str(),
-                    operation(),
-                    detail,
-                ))
-            }
-        })
+    ) -> Answered<bool> {
+        let (part, key) = (partition.to_owned(), row_key.to_owned());
+        self.change(move |session| operations::touch(session, table, &part, &key, column, &value))
+            .await
     }
 
-    fn append<'a>(
-        &'a self,
+    async fn append(
+        &self,
         table: &'static TableDecl,
-        partition: &'a str,
+        partition: &str,
         rows: Vec<Row>,
-    ) -> BoxFuture<'a, Result<()>> {
-        Box::pin(async move {
-            let operation = || format!("append {}/{partition}", table.name);
-            self.checked(validate::append(table, partition, &rows), operation)?;
-            let (owned, etag) = (partition.to_owned(), self.etags.next());
-            let work = move |session: &mut Session| {
-                operations::append(session, table, &owned, &rows, etag)
-            };
-            let end = self.write(work).await;
-            self.settled(end, operation)
-        })
+    ) -> Answered<()> {
+        let (owned, etag) = (partition.to_owned(), self.etags.next());
+        self.change(move |session| operations::append(session, table, &owned, &rows, etag)).await
     }
 
-    fn delete_older_than<'a>(
-        &'a self,
+    async fn delete_older_than(
+        &self,
         table: &'static TableDecl,
-        partition: &'a str,
+        partition: &str,
         column: &'static str,
         cutoff: Timestamp,
-    ) -> BoxFuture<'a, Result<u64>> {
-        Box::pin(async move {
-            let operation = || format!("clean up {}/{partition}", table.name);
-            self.checked(validate::delete_older_than(table, partition, column), operation)?;
-            let owned = partition.to_owned();
-            let work = move |session: &mut Session| {
-                operations::delete_older_than(session, table, &owned, column, cutoff)
-            };
-            let end = self.write(work).await;
-            self.settled(end, operation)
-        })
+    ) -> Answered<u64> {
+        let owned = partition.to_owned();
+        let work = move |session: &mut Session| {
+            operations::delete_older_than(session, table, &owned, column, cutoff)
+        };
+        self.change(work).await
     }
 
-    fn examine(&self) -> BoxFuture<'_, Result<Examination>> {
-        Box::pin(async move {
-            let mut found = Examination::of("SQLite", rusqlite::version());
-            if !self.full_sync {
-                found.add(
-                    FindingLevel::Note,
-                    FindingSubject::Durability,
-                    "commits that were answered survive every process; when the host loses its \
-                     power the newest may be gone, unless the URL says synchronous=full",
-                );
-            }
-            Ok(found)
-        })
+    async fn examine(&self) -> Answered<Examination> {
+        let mut found = Examination::of("SQLite", rusqlite::version());
+        if !self.full_sync {
+            found.add(
+                FindingLevel::Note,
+                FindingSubject::Durability,
+                "commits that were answered survive every process; when the host loses its power \
+                 the newest may be gone, unless the URL says synchronous=full",
+            );
+        }
+        Ok(found)
     }
 }

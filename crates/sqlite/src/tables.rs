@@ -6,7 +6,7 @@ use emmer_store_relational::{Dialect as _, Names};
 use rusqlite::{Connection, OptionalExtension as _};
 
 use crate::dialect::Sqlite;
-use crate::fault::Fault;
+use crate::fault::Failed;
 
 /// Whether the file has all of `tables`, looked at without a lock: as of one moment, so that a
 /// table which somebody brings forward meanwhile is seen as before or as after, never with the
@@ -16,19 +16,19 @@ use crate::fault::Fault;
 pub(crate) fn is_all_there(
     conn: &Connection,
     tables: &[&'static TableDecl],
-) -> Result<bool, Fault> {
+) -> Result<bool, Failed> {
     let moment = conn.unchecked_transaction()?;
     Ok(missing(&moment, tables)?.is_empty())
 }
 
 /// Makes what is missing. Inside a write transaction, which makes it safe against others doing the
 /// same.
-pub(crate) fn ensure(conn: &Connection, tables: &[&'static TableDecl]) -> Result<(), Fault> {
+pub(crate) fn ensure(conn: &Connection, tables: &[&'static TableDecl]) -> Result<(), Failed> {
     Ok(conn.execute_batch(&missing(conn, tables)?.join(";\n"))?)
 }
 
-/// The statements that make everything in an empty file.
-pub(crate) fn script(tables: &[&TableDecl]) -> String {
+/// The `CREATE` script of an empty file, for an administrator who wants to see it or run it.
+pub fn script(tables: &[&TableDecl]) -> String {
     let views = tables.iter().map(|decl| format!("{};\n", create_view(decl)));
     std::iter::once(schema::script(&Sqlite, tables)).chain(views).collect()
 }
@@ -66,13 +66,13 @@ fn missing_view(conn: &Connection, decl: &TableDecl) -> rusqlite::Result<Option<
     Ok((found.as_ref() != Some(&wanted)).then(|| format!("DROP VIEW IF EXISTS {view};\n{wanted}")))
 }
 
-fn missing(conn: &Connection, tables: &[&'static TableDecl]) -> Result<Vec<String>, Fault> {
+fn missing(conn: &Connection, tables: &[&'static TableDecl]) -> Result<Vec<String>, Failed> {
     let mut found = Found { meta: read_meta(conn)?, tables: Vec::with_capacity(tables.len()) };
     for decl in tables {
         found.tables.push(read_table(conn, decl)?);
     }
     let missing = schema::missing(&Sqlite, tables, &found);
-    let mut missing = missing.map_err(|detail| Fault::new(StoreErrorKind::Corrupt, detail))?;
+    let mut missing = missing.map_err(|detail| Failed::new(StoreErrorKind::Corrupt, detail))?;
     for decl in tables {
         missing.extend(missing_view(conn, decl)?);
     }

@@ -3,11 +3,11 @@
 
 use std::time::{Duration, Instant};
 
-use emmer_store::StoreErrorKind;
+use emmer_store::{Failure, Fault};
 use rusqlite::ErrorCode;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::fault::Fault;
+use crate::fault::Failed;
 use crate::session::Session;
 
 /// The most requests waiting for one thread; more callers wait with theirs.
@@ -15,16 +15,8 @@ pub(crate) const QUEUE_MAX: usize = 1_024;
 /// The most requests in one transaction, so that other processes get their turn.
 const BATCH_MAX: usize = 64;
 
-/// How a request that writes ended.
-#[derive(Debug)]
-pub(crate) enum End<T> {
-    /// It is done and durable.
-    Done(T),
-    /// Nothing was changed.
-    Failed(Fault),
-    /// The disk failed while it was made durable: it is done or not.
-    Unknown(Fault),
-}
+/// The end of a request that writes. `Broken` if the disk failed while it was made durable.
+pub(crate) type End<T> = Result<T, Failure>;
 
 /// A request that reads.
 pub(crate) type ReadJob = Box<dyn FnOnce(&mut Session) + Send>;
@@ -32,7 +24,7 @@ pub(crate) type ReadJob = Box<dyn FnOnce(&mut Session) + Send>;
 /// A request that writes; it may run twice, when the transaction it shared was rolled back.
 pub(crate) trait WriteJob: Send {
     /// Runs inside a transaction.
-    fn run(&mut self, session: &mut Session) -> Result<(), Fault>;
+    fn run(&mut self, session: &mut Session) -> Result<(), Failed>;
     /// Until when it may wait for its transaction to begin.
     fn deadline(&self) -> Instant;
     /// Whether the caller is gone, so that there is no need to begin.
@@ -49,8 +41,8 @@ pub(crate) struct Job<T, F> {
     pub(crate) reply: oneshot::Sender<End<T>>,
 }
 
-impl<T: Send, F: FnMut(&mut Session) -> Result<T, Fault> + Send> WriteJob for Job<T, F> {
-    fn run(&mut self, session: &mut Session) -> Result<(), Fault> {
+impl<T: Send, F: FnMut(&mut Session) -> Result<T, Failed> + Send> WriteJob for Job<T, F> {
+    fn run(&mut self, session: &mut Session) -> Result<(), Failed> {
         self.found = Some((self.work)(session)?);
         Ok(())
     }
@@ -64,16 +56,11 @@ impl<T: Send, F: FnMut(&mut Session) -> Result<T, Fault> + Send> WriteJob for Jo
     }
 
     fn end(self: Box<Self>, end: End<()>) {
-        let answer = match (end, self.found) {
-            (End::Done(()), Some(found)) => End::Done(found),
-            (End::Done(()), None) => {
-                End::Failed(Fault::new(StoreErrorKind::Unavailable, "the request was not run"))
-            }
-            (End::Failed(fault), _) => End::Failed(fault),
-            (End::Unknown(fault), _) => End::Unknown(fault),
-        };
+        let Self { found, reply, .. } = *self;
+        let not_run = || Failure::Nothing(Fault::unavailable("the request was not run"));
+        let answer = end.and_then(|()| found.ok_or_else(not_run));
         // A caller that is gone needs no answer.
-        let _ = self.reply.send(answer);
+        let _ = reply.send(answer);
     }
 }
 
@@ -122,17 +109,18 @@ fn run_batch(session: &mut Session, mut batch: Vec<Box<dyn WriteJob>>) -> Vec<Bo
         if batch.len() > 1 {
             return batch;
         }
-        end_all(batch, &End::Failed(fault));
+        end_all(batch, &Err(Failure::Nothing(fault.into())));
         return Vec::new();
     }
     let end = match session.execute("COMMIT") {
-        Ok(()) => End::Done(()),
+        Ok(()) => Ok(()),
         Err(error) => {
             // After a failed write the log on disk may hold the whole commit, which a restart would
             // find.
             let unknown = error.sqlite_error_code() == Some(ErrorCode::SystemIoFailure);
             roll_back(session);
-            if unknown { End::Unknown(error.into()) } else { End::Failed(error.into()) }
+            let fault = Failed::from(error).into();
+            Err(if unknown { Failure::Broken(fault) } else { Failure::Nothing(fault) })
         }
     };
     end_all(batch, &end);
@@ -149,7 +137,7 @@ fn begin(session: &Session, mut batch: Vec<Box<dyn WriteJob>>) -> Vec<Box<dyn Wr
         let is_busy = error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy);
         let now = first.max(Instant::now());
         let (over, left) = batch.into_iter().partition(|job| !is_busy || job.deadline() <= now);
-        end_all(over, &End::Failed(error.into()));
+        end_all(over, &Err(Failure::Nothing(Failed::from(error).into())));
         batch = left;
     }
     batch
@@ -157,11 +145,7 @@ fn begin(session: &Session, mut batch: Vec<Box<dyn WriteJob>>) -> Vec<Box<dyn Wr
 
 fn end_all(batch: Vec<Box<dyn WriteJob>>, end: &End<()>) {
     for job in batch {
-        job.end(match end {
-            End::Done(()) => End::Done(()),
-            End::Failed(fault) => End::Failed(fault.clone()),
-            End::Unknown(fault) => End::Unknown(fault.clone()),
-        });
+        job.end(end.clone());
     }
 }
 

@@ -8,12 +8,15 @@
 //! | [`contention`] | races for one row: who lost comes back a little later |
 //! | [`one_moment`] | reads of a partition in several pages as one moment |
 //! | [`recent`] | what the last commits of a partition wrote, for such reads |
+//! | [`unchecked`] | what every store on a server does alike: checks, and words for failures |
+//! | [`fault`] | failures inside a store |
 //! | [`examine`] | what a store can tell an operator about its server |
 //! | [`table`] | tables, columns, rows and values as data |
 //! | [`limits`] | how much a store takes at once, and how much a table needs |
 //! | [`validate`] | the limits every request keeps, checked the same way by every store |
 //! | [`document`] | rows as JSON, for servers that keep documents |
 //! | [`url`] | connection strings: scheme, rest, credentials never printed |
+//! | [`address`] | addresses of servers, read by the rules of a store |
 //! | [`silos`] | the silo instances table (table description) with its version row |
 //! | [`state`] | the grain state table |
 //! | [`reminders`] | the reminders table (table description) |
@@ -25,6 +28,7 @@
 //! | [`checkup`] | a short check of a store in use, with latencies |
 //! | [`conformance`] | the suite every store passes |
 
+pub mod address;
 pub mod away;
 pub mod checkup;
 pub mod conformance;
@@ -32,6 +36,7 @@ pub mod contention;
 pub mod contract;
 pub mod document;
 pub mod examine;
+pub mod fault;
 pub mod history;
 pub mod keys;
 pub mod limits;
@@ -46,20 +51,24 @@ pub mod silos;
 pub mod state;
 pub mod statistics;
 pub mod table;
+pub mod unchecked;
 pub mod url;
 pub mod validate;
 
+pub use address::{Address, Parameter, Parameters, Rules, User};
 pub use contention::Contention;
 pub use contract::{
     BoxFuture, CommitOutcome, Etag, Mutation, Result, StoreError, StoreErrorKind, StoredRow,
     SystemStore,
 };
 pub use examine::{ClockDifference, Examination, Finding, FindingLevel, FindingSubject};
+pub use fault::{Failure, Fault};
 pub use limits::StoreLimits;
 pub use memory::{MemoryStore, MemoryTables};
 pub use silos::{SiloCommit, SiloTable, SiloTouch};
 pub use state::{ClearOutcome, StateSlot, StateTable, StoredState, WriteOutcome};
 pub use table::{Column, ColumnType, Row, TableDecl, Value};
+pub use unchecked::{Answered, Unchecked};
 pub use url::StoreUrl;
 
 /// Every table of a cluster.

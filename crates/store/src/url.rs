@@ -58,10 +58,41 @@ impl StoreUrl {
         self.rest.split_once('?').map_or("", |(_, query)| query)
     }
 
+    /// The credentials, if there are any, and the rest. The last `@` of all divides them: a
+    /// password may hold a slash, a question mark or an `@` that was not escaped. Files have none.
+    pub(crate) fn split_credentials(&self) -> (Option<&str>, &str) {
+        match self.rest.rsplit_once('@').filter(|_| self.scheme != "sqlite") {
+            Some((credentials, rest)) => (Some(credentials), rest),
+            None => (None, &self.rest),
+        }
+    }
+
+    /// The same as [`parameters`](Self::parameters) of a server, whose password may hold a question
+    /// mark.
+    pub(crate) fn parameters_behind_credentials(&self) -> impl Iterator<Item = (&str, &str)> {
+        pairs(self.split_credentials().1.split_once('?').map_or("", |(_, query)| query))
+    }
+
     /// The whole text, secrets included: for the driver, never for a message.
     pub fn expose(&self) -> String {
         format!("{}://{}", self.scheme, self.rest)
     }
+}
+
+/// A text with its `%XX` resolved; none if one of them is broken, or if the bytes are no UTF-8.
+pub fn percent_decode(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        bytes.push(match byte {
+            b'%' => {
+                let mut digit = || char::from(rest.next()?).to_digit(16);
+                u8::try_from(digit()? * 16 + digit()?).ok()?
+            }
+            byte => byte,
+        });
+    }
+    String::from_utf8(bytes).ok()
 }
 
 fn pairs(query: &str) -> impl Iterator<Item = (&str, &str)> {
@@ -154,19 +185,13 @@ pub enum ParseStoreUrlError {
 impl fmt::Display for StoreUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}://", self.scheme)?;
-        // The last `@` of all: a password may hold an unescaped slash, question mark or `@`. Files
-        // have none.
-        let credentials = self.rest.rsplit_once('@').filter(|_| self.scheme != "sqlite");
-        let (place, query) = match credentials {
-            None => (self.place(), self.query()),
-            Some((user, rest)) => {
-                match user.split_once(':') {
-                    None => write!(f, "{user}@")?,
-                    Some((user, _)) => write!(f, "{user}:***@")?,
-                }
-                rest.split_once('?').unwrap_or((rest, ""))
-            }
-        };
+        let (credentials, rest) = self.split_credentials();
+        match credentials.map(|text| text.split_once(':').ok_or(text)) {
+            None => {}
+            Some(Err(user)) => write!(f, "{user}@")?,
+            Some(Ok((user, _))) => write!(f, "{user}:***@")?,
+        }
+        let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
         f.write_str(place)?;
         let mut separator = '?';
         for (name, value) in pairs(query) {

@@ -1,18 +1,36 @@
 //! Addresses: `azure-table://account:key@account.table.core.windows.net`, and who we are to the
 //! service there.
 
-use emmer_store::{Result, StoreError};
-use emmer_store_keyvalue::Place;
+use emmer_store::address::Path;
+use emmer_store::{Parameter, Result, Rules, StoreError, User};
 use emmer_store_keyvalue::azure::Token;
+use emmer_store_keyvalue::layout::{Layout, PREFIX_PARAMETER};
 
 use crate::credentials::Credentials;
 
-/// What a URL looks like.
-const EXPECTED: &str = "azure-table://account:key@account.table.core.windows.net with the parameters account_key, sas_token, \
-                        token, token_file, tls, ca_file, prefix, page_rows and timeout_ms";
-/// The parameters beside those of every store.
-const PARAMETERS: &[&str] =
-    &["account_key", "sas_token", "token", "token_file", "tls", "ca_file", "page_rows"];
+/// The rules for URLs.
+const RULES: Rules = Rules {
+    schemes: &["azure-table"],
+    shape: "azure-table://account:key@account.table.core.windows.net",
+    user: User::Free,
+    hosts_max: 1,
+    port: 443,
+    path: Some(Path {
+        usual: "",
+        is_legal: |name| name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-'),
+        rule: "the text behind the host is not the name of an account",
+    }),
+    parameters: &[
+        Parameter::text("account_key"),
+        Parameter::text("sas_token"),
+        Parameter::text("token"),
+        Parameter::text("token_file"),
+        Parameter::text("ca_file"),
+        Parameter::flag("tls"),
+        Parameter::number("page_rows", 1, PAGE_ROWS_MAX as u64),
+        PREFIX_PARAMETER,
+    ],
+};
 /// What follows the account's name where a URL names nothing else.
 const PUBLIC_CLOUD: &str = "table.core.windows.net";
 /// The most rows the service puts on a page.
@@ -24,7 +42,8 @@ const SAS_VARIABLE: &str = "AZURE_STORAGE_SAS_TOKEN";
 /// An account of the service. `Debug` shows no secrets.
 #[derive(Debug)]
 pub(crate) struct Address {
-    pub(crate) place: Place,
+    pub(crate) place: emmer_store::Address,
+    pub(crate) layout: Layout,
     /// The account's name, as paths begin with it at an emulator; empty or `/name`.
     pub(crate) root: String,
     pub(crate) credentials: Credentials,
@@ -36,45 +55,34 @@ pub(crate) struct Address {
 impl Address {
     /// Reads a URL; nothing is sent yet. `environment` gives variables.
     pub(crate) fn parse(url: &str, environment: impl Fn(&str) -> Option<String>) -> Result<Self> {
-        let mut place = Place::parse(url, &["azure-table"], 443, PARAMETERS, EXPECTED)?;
-        let tls = match place.parameter("tls") {
-            None => true,
-            Some(_) => place.flag("tls")?,
-        };
-        let [(host, _)] = place.hosts.as_mut_slice() else {
-            return Err(place.invalid("an account has one host: the service knows its servers"));
-        };
-        let first = host.split('.').next().unwrap_or_default().to_owned();
-        if !host.contains(['.', '[']) && place.path.is_empty() && host != "localhost" {
-            *host = format!("{host}.{PUBLIC_CLOUD}");
+        let mut place = emmer_store::Address::parse(url, &RULES, None)?;
+        let tls = place.tls(true)?;
+        let mut account = place.user.clone().unwrap_or_else(|| place.path.clone());
+        for (host, _) in &mut place.hosts {
+            if account.is_empty() {
+                account = host.split('.').next().unwrap_or_default().to_owned();
+            }
+            if !host.contains(['.', '[']) && place.path.is_empty() && host != "localhost" {
+                *host = format!("{host}.{PUBLIC_CLOUD}");
+            }
         }
-        let account = match (&place.user, place.path.as_str()) {
-            (Some(user), _) => user.clone(),
-            (None, "") => first,
-            (None, path) => path.to_owned(),
-        };
         if account.is_empty() || !account.chars().all(|c| c.is_ascii_alphanumeric() || c == '-') {
             return Err(place.invalid("the account's name is not made of letters and digits"));
         }
-        if !place.layout.prefix().chars().all(|c| c.is_ascii_alphanumeric())
-            || !place.layout.prefix().starts_with(|c: char| c.is_ascii_alphabetic())
-            || place.layout.prefix().len() < 3
+        let layout = Layout::of(&place)?;
+        let prefix = layout.prefix();
+        if !prefix.chars().all(|c| c.is_ascii_alphanumeric())
+            || !prefix.starts_with(|c: char| c.is_ascii_alphabetic())
+            || prefix.len() < 3
         {
             return Err(place.invalid(
                 "tables have names of letters and digits: prefix must have three at least",
             ));
         }
-        let page_rows =
-            place.parameter("page_rows").map_or(Some(PAGE_ROWS_MAX), |text| text.parse().ok());
-        let page_rows = page_rows.filter(|rows| (1..=PAGE_ROWS_MAX).contains(rows));
-        let page_rows =
-            page_rows.ok_or_else(|| place.invalid("page_rows is not a number from 1 to 1000"))?;
+        let page_rows = place.parameters.number("page_rows").unwrap_or(PAGE_ROWS_MAX);
         let credentials = credentials(&place, &account, environment)?;
         let root = if place.path.is_empty() { String::new() } else { format!("/{}", place.path) };
-        if !root.chars().all(|c| c.is_ascii_alphanumeric() || "/-".contains(c)) {
-            return Err(place.invalid("the path is not the name of an account"));
-        }
-        Ok(Self { place, root, credentials, tls, page_rows })
+        Ok(Self { place, layout, root, credentials, tls, page_rows })
     }
 
     /// What the URLs of tables begin with: scheme, host and the account where it is in the path.
@@ -86,17 +94,17 @@ impl Address {
 
 /// Who we are: what the URL says, or what the environment does.
 fn credentials(
-    place: &Place,
+    place: &emmer_store::Address,
     account: &str,
     environment: impl Fn(&str) -> Option<String>,
 ) -> Result<Credentials> {
     let invalid = |why: &str| -> StoreError { place.invalid(why) };
-    let key = place.password.as_deref().or_else(|| place.parameter("account_key"));
+    let key = place.password.as_deref().or_else(|| place.text("account_key"));
     let named: [Option<std::result::Result<Credentials, &str>>; 4] = [
         key.map(|key| Credentials::key(account, key)),
-        place.parameter("sas_token").map(Credentials::sas),
-        place.parameter("token").map(|text| Token::of(text).map(Credentials::Token)),
-        place.parameter("token_file").map(|path| Ok(Credentials::Token(Token::of_file(path)))),
+        place.text("sas_token").map(Credentials::sas),
+        place.text("token").map(|text| Token::of(text).map(Credentials::Token)),
+        place.text("token_file").map(|path| Ok(Credentials::Token(Token::of_file(path)))),
     ];
     let mut named = named.into_iter().flatten();
     match (named.next(), named.next()) {

@@ -1,7 +1,6 @@
 //! The service's REST API: queries, transactions, tables; each with who asks, in time, and again
 //! while the service throttles.
 
-use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use emmer_core::Timestamp;
@@ -27,12 +26,6 @@ pub(crate) struct Client {
     http: Http,
 }
 
-impl fmt::Debug for Client {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Client").field(&self.address.place.name).finish()
-    }
-}
-
 /// A page of entities, and the query parameters of the next one.
 #[derive(Debug)]
 pub(crate) struct Page {
@@ -44,9 +37,7 @@ impl Client {
     /// Reads a URL; nothing is sent yet.
     pub(crate) fn new(url: &str, environment: impl Fn(&str) -> Option<String>) -> Result<Self> {
         let address = Address::parse(url, environment)?;
-        let ca_file = address.place.parameter("ca_file");
-        let http = Http::new(&address.place, address.tls, ca_file);
-        let http = http.map_err(|fault| fault.at(&address.place.name, "open"))?;
+        let http = Http::new(&address.place, address.tls)?;
         Ok(Self { base: address.base(), address, http })
     }
 

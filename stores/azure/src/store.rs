@@ -1,18 +1,16 @@
 //! What the contract asks for, handed to where it is done.
 
-use std::fmt;
-use std::time::Duration;
-
 use emmer_store::examine::Examination;
-use emmer_store::{Etag, Result, StoreErrorKind, StoreLimits};
+use emmer_store::recent::Seen;
+use emmer_store::{Address, Answered, Etag, Result, StoreErrorKind, StoreLimits};
 use emmer_store_keyvalue::azure::Guesses;
-use emmer_store_keyvalue::{Backend, Fault, KeyValue, Marks};
+use emmer_store_keyvalue::{Backend, KeyValue, Marks};
+use tokio::time::Instant;
 
 use crate::batch::{BATCH_BYTES_MAX, OPERATIONS_MAX};
 use crate::client::Client;
 use crate::entity::ENTITY_BYTES_MAX;
 use crate::examine;
-use emmer_store::recent::Seen;
 
 /// A system store in Azure Table Storage:
 /// `AzureTableStore::open("azure-table://account:key@account.table.core.windows.net")`, or
@@ -40,12 +38,6 @@ pub struct AzureTable {
     recent: Seen,
 }
 
-impl fmt::Debug for AzureTable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("AzureTable").field(&self.client.address.place.name).finish()
-    }
-}
-
 impl AzureTable {
     pub(crate) const fn client(&self) -> &Client {
         &self.client
@@ -64,15 +56,6 @@ impl AzureTable {
     pub(crate) fn mark(&self) -> Etag {
         self.marks.next().into()
     }
-
-    /// Whether the service answers, and lets us read.
-    async fn probe(&self) -> std::result::Result<(), Fault> {
-        match self.client.query(&self.declarations(), "", 1, None, self.client.deadline()).await {
-            // Nobody has made a table yet.
-            Err(fault) if fault.kind == StoreErrorKind::NotFound => Ok(()),
-            other => other.map(drop),
-        }
-    }
 }
 
 impl Backend for AzureTable {
@@ -80,26 +63,25 @@ impl Backend for AzureTable {
     /// Its keys are escaped, and compared as UTF-16.
     const KEEPS_ORDER: bool = false;
 
-    async fn connect(url: &str) -> Result<Self> {
-        let client = Client::new(url, |name| std::env::var(name).ok())?;
-        let azure = Self {
-            client,
+    fn new(url: &str) -> Result<Self> {
+        Ok(Self {
+            client: Client::new(url, |name| std::env::var(name).ok())?,
             marks: Marks::random(),
             guesses: Guesses::default(),
             recent: Seen::default(),
-        };
-        match azure.probe().await {
-            Ok(()) => Ok(azure),
-            Err(fault) => Err(fault.at(&azure.client.address.place.name, "open")),
+        })
+    }
+
+    async fn probe(&self, deadline: Instant) -> Answered<()> {
+        match self.client.query(&self.declarations(), "", 1, None, deadline).await {
+            // Nobody has made a table yet.
+            Err(fault) if fault.kind == StoreErrorKind::NotFound => Ok(()),
+            other => other.map(drop),
         }
     }
 
-    fn name(&self) -> &str {
-        &self.client.address.place.name
-    }
-
-    fn timeout(&self) -> Duration {
-        self.client.address.place.timeout
+    fn address(&self) -> &Address {
+        &self.client.address.place
     }
 
     fn limits(&self) -> StoreLimits {
@@ -113,7 +95,7 @@ impl Backend for AzureTable {
         }
     }
 
-    async fn examine(&self) -> std::result::Result<Examination, Fault> {
+    async fn examine(&self) -> Answered<Examination> {
         examine::examine(self).await
     }
 }

@@ -19,7 +19,7 @@ const DECLARATION: &str = "Declaration";
 
 impl AzureTable {
     fn prefix(&self) -> &str {
-        self.client().address.place.layout.prefix()
+        self.client().address.layout.prefix()
     }
 
     /// The name of a table.

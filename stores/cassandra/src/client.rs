@@ -2,7 +2,6 @@
 //! sent: in time, and again where that does no harm.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::future::Future;
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -70,12 +69,6 @@ pub(crate) struct Client {
     numbers: AtomicU64,
 }
 
-impl fmt::Debug for Client {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Client").field(&self.address.place.name).finish()
-    }
-}
-
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // What they hold is whole after every step.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -116,7 +109,7 @@ impl Client {
     pub(crate) fn new(url: &str) -> Result<Self> {
         let address = Address::parse(url)?;
         let config =
-            if address.tls { Some(tls::config(address.place.parameter("ca_file"))) } else { None };
+            if address.tls { Some(tls::config(address.place.text("ca_file"))) } else { None };
         let tls = config.transpose().map_err(|fault| fault.at(&address.place.name, "open"))?;
         Ok(Self {
             address,
@@ -135,7 +128,7 @@ impl Client {
 
     /// The statements for a table.
     pub(crate) fn cql(&self, decl: &'static TableDecl) -> Cql<'_> {
-        Cql { keyspace: &self.address.keyspace, decl }
+        Cql { keyspace: self.address.keyspace(), decl }
     }
 
     /// The rows of a page of a table.

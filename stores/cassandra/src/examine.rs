@@ -30,7 +30,7 @@ pub(crate) async fn examine(store: &Cassandra) -> Result<Examination, Fault> {
     }
     found.clock = clock(client, deadline).await;
     let cql = "SELECT replication FROM system_schema.keyspaces WHERE keyspace_name = ?";
-    let statement = (cql.to_owned(), vec![text(&client.address.keyspace)]);
+    let statement = (cql.to_owned(), vec![text(client.address.keyspace())]);
     let replication = one(client, statement, Level::Majority, deadline).await?;
     let sync = setting(client, "commitlog_sync", deadline).await.ok().flatten();
     let syncs_later = sync.is_some_and(|how| how != "batch" && how != "group");

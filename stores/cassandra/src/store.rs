@@ -1,14 +1,13 @@
 //! What the contract asks for, handed to where it is done.
 
-use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use emmer_store::examine::Examination;
 use emmer_store::recent::{Room, Seen};
 use emmer_store::silos::SILO_INSTANCES;
-use emmer_store::{Etag, Result, StoreLimits};
-use emmer_store_keyvalue::{Backend, Fault, Guesses, KeyValue, Marks, Tables};
+use emmer_store::{Address, Answered, Etag, Result, StoreLimits};
+use emmer_store_keyvalue::{Backend, Guesses, KeyValue, Marks, Tables};
+use tokio::time::Instant;
 
 use crate::client::Client;
 use crate::examine;
@@ -40,12 +39,6 @@ pub struct Cassandra {
     writer: String,
     /// Counts the commits of which nobody knows what became of them.
     left_behind: AtomicU64,
-}
-
-impl fmt::Debug for Cassandra {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Cassandra").field(&self.client.address.place.name).finish()
-    }
 }
 
 impl Cassandra {
@@ -106,27 +99,25 @@ impl Drop for Attempt<'_> {
 impl Backend for Cassandra {
     const APPEND_ROWS: usize = 100;
 
-    async fn connect(url: &str) -> Result<Self> {
+    fn new(url: &str) -> Result<Self> {
         let marks = Marks::random();
-        // Marks are `maker.number`.
-        let writer = marks.next().split('.').next().unwrap_or_default().to_owned();
-        let (client, guesses, left_behind) =
-            (Client::new(url)?, Guesses::default(), AtomicU64::new(0));
-        let recent = Seen::with(RECENT);
-        let store = Self { client, marks, guesses, recent, writer, left_behind };
-        // Whether the cluster answers, and lets us read.
-        match store.shape(&SILO_INSTANCES, store.client.deadline()).await {
-            Ok(_) => Ok(store),
-            Err(fault) => Err(fault.at(&store.client.address.place.name, "open")),
-        }
+        Ok(Self {
+            client: Client::new(url)?,
+            guesses: Guesses::default(),
+            recent: Seen::with(RECENT),
+            // Marks are `maker.number`.
+            writer: marks.next().split('.').next().unwrap_or_default().to_owned(),
+            left_behind: AtomicU64::new(0),
+            marks,
+        })
     }
 
-    fn name(&self) -> &str {
-        &self.client.address.place.name
+    async fn probe(&self, deadline: Instant) -> Answered<()> {
+        self.shape(&SILO_INSTANCES, deadline).await.map(drop)
     }
 
-    fn timeout(&self) -> Duration {
-        self.client.address.place.timeout
+    fn address(&self) -> &Address {
+        &self.client.address.place
     }
 
     fn limits(&self) -> StoreLimits {
@@ -137,7 +128,7 @@ impl Backend for Cassandra {
         }
     }
 
-    async fn examine(&self) -> std::result::Result<Examination, Fault> {
+    async fn examine(&self) -> Answered<Examination> {
         examine::examine(self).await
     }
 }

@@ -57,7 +57,7 @@ async fn define(connected: Arc<Connected>, cql: String) -> Result<(), Ended> {
 
 impl Cassandra {
     fn keyspace(&self) -> &str {
-        &self.client().address.keyspace
+        self.client().address.keyspace()
     }
 
     /// Sends a definition; again where it is not known what became of it, for it does nothing
@@ -119,7 +119,7 @@ impl Cassandra {
 /// `Invalid`: the URL cannot be understood.
 pub fn script(url: &str, tables: &[&'static TableDecl]) -> emmer_store::Result<String> {
     let address = Address::parse(url)?;
-    let name = &address.keyspace;
+    let name = address.keyspace();
     let mut statements = vec![keyspace(name, address.replication), meta(name)];
     statements.extend(tables.iter().map(|decl| Cql { keyspace: name, decl }.create()));
     for decl in tables {

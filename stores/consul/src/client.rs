@@ -1,35 +1,43 @@
 //! Consul's HTTP API: requests with a token, answers or failures.
 
-use std::fmt;
-
-use emmer_store::{ClockDifference, Result, StoreErrorKind};
+use emmer_store::{Address, ClockDifference, Parameter, Result, Rules, StoreErrorKind, User};
 use emmer_store_keyvalue::http::{Answer, Http, Request};
-use emmer_store_keyvalue::{Failure, Fault, Place};
+use emmer_store_keyvalue::layout::{Layout, PREFIX_PARAMETER};
+use emmer_store_keyvalue::{Failure, Fault};
 use reqwest::Method;
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
 use crate::wire::{Error, KeyValue, Operation, TRANSACTION_BYTES_MAX, Txn};
 
-/// What a URL looks like.
-const EXPECTED: &str = "consul://host:port,host:port with the parameters token, dc, tls, ca_file, prefix and timeout_ms";
+/// The rules for URLs.
+const RULES: Rules = Rules {
+    schemes: &["consul"],
+    shape: "consul://host:port,host:port",
+    user: User::Never("a user before the hosts: Consul knows tokens, use ?token="),
+    hosts_max: 16,
+    port: 8_500,
+    path: None,
+    parameters: &[
+        Parameter::text("token"),
+        Parameter::text("dc"),
+        Parameter::flag("tls"),
+        Parameter::text("ca_file"),
+        PREFIX_PARAMETER,
+    ],
+};
 /// The header of the token.
 const TOKEN: &str = "x-consul-token";
 
 /// A client of one Consul datacenter.
 pub(crate) struct Client {
-    pub(crate) place: Place,
+    pub(crate) address: Address,
+    pub(crate) layout: Layout,
     pub(crate) tls: bool,
     http: Http,
     token: Option<String>,
     /// `dc=...`, or nothing.
     datacenter: String,
-}
-
-impl fmt::Debug for Client {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Client").field(&self.place.name).finish()
-    }
 }
 
 /// A transaction that did nothing because some of its operations failed.
@@ -38,30 +46,21 @@ pub(crate) type Refused = Vec<Error>;
 impl Client {
     /// Reads a URL; nothing is sent yet. `token` stands in for one the URL leaves out.
     pub(crate) fn new(url: &str, token: Option<String>) -> Result<Self> {
-        let place =
-            Place::parse(url, &["consul"], 8500, &["token", "dc", "tls", "ca_file"], EXPECTED)?;
-        if !place.path.is_empty() {
-            return Err(place.invalid("a path behind the hosts: use ?prefix="));
-        }
-        if place.user.is_some() || place.password.is_some() {
-            return Err(place.invalid("a user before the hosts: Consul knows tokens, use ?token="));
-        }
+        let address = Address::parse(url, &RULES, None)?;
         let token =
-            place.parameter("token").map(str::to_owned).or(token).filter(|token| !token.is_empty());
+            address.text("token").map(str::to_owned).or(token).filter(|token| !token.is_empty());
         if token.as_ref().is_some_and(|token| token.chars().any(|c| !c.is_ascii_graphic())) {
-            return Err(place.invalid("the token has characters that no token has"));
+            return Err(address.invalid("the token has characters that no token has"));
         }
-        let datacenter = place.parameter("dc").unwrap_or_default();
+        let datacenter = address.text("dc").unwrap_or_default();
         if !datacenter.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c)) {
-            return Err(place.invalid("dc is not made of letters, digits, '-' and '_'"));
+            return Err(address.invalid("dc is not made of letters, digits, '-' and '_'"));
         }
         let datacenter =
             if datacenter.is_empty() { String::new() } else { format!("&dc={datacenter}") };
-        let ca_file = place.parameter("ca_file");
-        let tls = place.flag("tls")? || ca_file.is_some();
-        let http =
-            Http::new(&place, tls, ca_file).map_err(|fault| fault.at(&place.name, "open"))?;
-        Ok(Self { place, tls, http, token, datacenter })
+        let (layout, tls) = (Layout::of(&address)?, address.tls(false)?);
+        let http = Http::new(&address, tls)?;
+        Ok(Self { address, layout, tls, http, token, datacenter })
     }
 
     /// Whether requests say who we are.
@@ -71,7 +70,7 @@ impl Client {
 
     /// When an operation that begins now must end.
     pub(crate) fn deadline(&self) -> Instant {
-        Instant::now() + self.place.timeout
+        Instant::now() + self.address.timeout
     }
 
     async fn send(
@@ -256,7 +255,8 @@ mod tests {
             assert_eq!(error.kind, StoreErrorKind::Invalid);
         }
         let client = Client::new("consul://h?dc=eu", Some("s3cret".to_owned())).unwrap();
-        assert!(client.has_token() && !format!("{client:?}").contains("s3cret"), "{client:?}");
+        let shown = format!("{:?}", client.address);
+        assert!(client.has_token() && !shown.contains("s3cret"), "{shown}");
         assert_eq!(client.datacenter, "&dc=eu");
     }
 

@@ -140,7 +140,7 @@ impl Tables for Consul {
     /// Makes a table, or finds one made.
     async fn make(&self, decl: &'static TableDecl, deadline: Instant) -> Answered<()> {
         let shape = emmer_store::document::declaration(decl);
-        let make = Operation::cas(&self.client().place.layout.shape(decl), &shape, 0);
+        let make = Operation::cas(&self.client().layout.shape(decl), &shape, 0);
         match self.client().txn(&[make], deadline, true).await.map_err(Failure::fault)? {
             Ok(_) => Ok(()),
             // There already, most likely; the look that follows says what.
@@ -154,7 +154,7 @@ impl Tables for Consul {
         table: &'static TableDecl,
         deadline: Instant,
     ) -> Answered<Option<Vec<u8>>> {
-        let key = self.client().place.layout.shape(table);
+        let key = self.client().layout.shape(table);
         let found = self.client().read(&[&key], deadline).await?;
         // Other tables' names may begin with this one's.
         Ok(found.into_iter().find(|kv| kv.key == key).map(|kv| kv.value))

@@ -182,7 +182,7 @@ impl Reads for Consul {
         scan: &Scan,
         deadline: Instant,
     ) -> Answered<Vec<StoredRow>> {
-        let table = self.client().place.layout.table(decl);
+        let table = self.client().layout.table(decl);
         let all = self.client().read(&[&table], deadline).await?;
         // By partition: each is read again by itself when a commit is half written in it.
         let mut partitions: BTreeMap<String, (String, Vec<KeyValue>)> = BTreeMap::new();

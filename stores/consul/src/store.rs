@@ -1,11 +1,11 @@
 //! What the contract asks for, handed to where it is done.
 
-use std::fmt;
 use std::time::Duration;
 
 use emmer_store::examine::Examination;
-use emmer_store::{Result, StoreLimits, TableDecl};
-use emmer_store_keyvalue::{Backend, Failure, Fault, KeyValue, Marks};
+use emmer_store::{Address, Answered, Result, StoreLimits, TableDecl};
+use emmer_store_keyvalue::{Backend, Failure, KeyValue, Marks};
+use tokio::time::Instant;
 
 use crate::client::Client;
 use crate::examine;
@@ -29,24 +29,7 @@ pub struct Consul {
     guesses: Guesses,
 }
 
-impl fmt::Debug for Consul {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Consul").field(&self.client.place.name).finish()
-    }
-}
-
 impl Consul {
-    /// Whether a leader answers, and lets us read: reads alone leave out silently what a token may
-    /// not see, a check of an index does not.
-    async fn probe(&self) -> std::result::Result<(), Fault> {
-        let nothing = format!("{}/.tables/~nothing", self.client.place.layout.prefix());
-        let check = [Operation::check(&nothing, 1)];
-        match self.client.txn(&check, self.client.deadline(), true).await.map_err(Failure::fault)? {
-            // There is no such key: that is the answer of a leader to whom may ask.
-            Ok(_) | Err(_) => Ok(()),
-        }
-    }
-
     pub(crate) const fn client(&self) -> &Client {
         &self.client
     }
@@ -60,7 +43,7 @@ impl Consul {
     }
 
     pub(crate) fn partition(&self, decl: &TableDecl, partition: &str) -> String {
-        self.client.place.layout.partition(decl, partition)
+        self.client.layout.partition(decl, partition)
     }
 }
 
@@ -71,21 +54,22 @@ impl Backend for Consul {
     /// commits before it.
     const LOSER_WAITS: Duration = Duration::from_millis(800);
 
-    async fn connect(url: &str) -> Result<Self> {
+    fn new(url: &str) -> Result<Self> {
         let client = Client::new(url, std::env::var("CONSUL_HTTP_TOKEN").ok())?;
-        let consul = Self { client, marks: Marks::random(), guesses: Guesses::default() };
-        match consul.probe().await {
-            Ok(()) => Ok(consul),
-            Err(fault) => Err(fault.at(&consul.client.place.name, "open")),
-        }
+        Ok(Self { client, marks: Marks::random(), guesses: Guesses::default() })
     }
 
-    fn name(&self) -> &str {
-        &self.client.place.name
+    /// A leader must answer it, and let us read. Reads alone leave out silently the keys that a
+    /// token may not see; a check of an index does not.
+    async fn probe(&self, deadline: Instant) -> Answered<()> {
+        let nothing = format!("{}/.tables/~nothing", self.client.layout.prefix());
+        let check = [Operation::check(&nothing, 1)];
+        // There is no such key: a refusal that says so is the answer of a leader.
+        self.client.txn(&check, deadline, true).await.map(drop).map_err(Failure::fault)
     }
 
-    fn timeout(&self) -> Duration {
-        self.client.place.timeout
+    fn address(&self) -> &Address {
+        &self.client.address
     }
 
     fn limits(&self) -> StoreLimits {
@@ -93,7 +77,7 @@ impl Backend for Consul {
         StoreLimits::of_commits(TRANSACTION_BYTES_MAX / 4 * 3)
     }
 
-    async fn examine(&self) -> std::result::Result<Examination, Fault> {
+    async fn examine(&self) -> Answered<Examination> {
         examine::examine(&self.client).await
     }
 }

@@ -6,19 +6,34 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use emmer_store::Result;
-use emmer_store_keyvalue::Place;
+use emmer_store::address::Path;
+use emmer_store::{Parameter, Result, Rules, User};
 use emmer_store_keyvalue::azure::Token;
+use emmer_store_keyvalue::layout::{Layout, PREFIX_PARAMETER};
 
-/// The shape of a URL.
-const EXPECTED: &str = "cosmos://account:key@account.documents.azure.com/database with the parameters account_key, \
-                        token, token_file, tls, prefix, page_rows and timeout_ms";
-/// The parameters beside those of every store.
-const PARAMETERS: &[&str] = &["account_key", "token", "token_file", "tls", "page_rows"];
+/// The rules for URLs.
+const RULES: Rules = Rules {
+    schemes: &["cosmos"],
+    shape: "cosmos://account:key@account.documents.azure.com/database",
+    user: User::Free,
+    hosts_max: 1,
+    port: 443,
+    path: Some(Path {
+        usual: "emmer",
+        is_legal: is_name,
+        rule: "the database has 255 letters at most and none of / \\ # ? %",
+    }),
+    parameters: &[
+        Parameter::text("account_key"),
+        Parameter::text("token"),
+        Parameter::text("token_file"),
+        Parameter::flag("tls"),
+        Parameter::number("page_rows", 1, PAGE_ROWS as u64),
+        PREFIX_PARAMETER,
+    ],
+};
 /// The rest of the host's name where a URL gives the account's name alone.
 const PUBLIC_CLOUD: &str = "documents.azure.com";
-/// The database that is used where the URL names none.
-const DATABASE: &str = "emmer";
 /// The rows of a page, and the most that may be asked for.
 const PAGE_ROWS: u32 = 1_000;
 /// The variable of the environment that holds a key which the URL leaves out.
@@ -45,8 +60,8 @@ impl fmt::Debug for Credentials {
 /// A container of an account. `Debug` shows no secrets.
 #[derive(Debug)]
 pub(crate) struct Address {
-    pub(crate) place: Place,
-    pub(crate) database: String,
+    pub(crate) place: emmer_store::Address,
+    layout: Layout,
     pub(crate) credentials: Credentials,
     pub(crate) tls: bool,
     /// The most rows of one page.
@@ -56,36 +71,24 @@ pub(crate) struct Address {
 impl Address {
     /// Reads a URL; nothing is sent yet. `environment` gives variables.
     pub(crate) fn parse(url: &str, environment: impl Fn(&str) -> Option<String>) -> Result<Self> {
-        let mut place = Place::parse(url, &["cosmos"], 443, PARAMETERS, EXPECTED)?;
-        let tls = match place.parameter("tls") {
-            None => true,
-            Some(_) => place.flag("tls")?,
-        };
-        let [(host, _)] = place.hosts.as_mut_slice() else {
-            return Err(place.invalid("an account has one host: the service knows its servers"));
-        };
-        let is_here = ["127.0.0.1", "localhost", "[::1]"].contains(&host.as_str());
-        if !host.contains(['.', '[']) && !is_here {
-            *host = format!("{host}.{PUBLIC_CLOUD}");
+        let mut place = emmer_store::Address::parse(url, &RULES, None)?;
+        let (tls, mut is_here) = (place.tls(true)?, false);
+        for (host, _) in &mut place.hosts {
+            is_here = ["127.0.0.1", "localhost", "[::1]"].contains(&host.as_str());
+            if !host.contains(['.', '[']) && !is_here {
+                *host = format!("{host}.{PUBLIC_CLOUD}");
+            }
         }
         if !tls && !is_here {
             return Err(place.invalid("tls=false is for an emulator on this host alone"));
         }
-        let database = if place.path.is_empty() { DATABASE } else { &place.path }.to_owned();
-        for (what, name) in [("database", database.as_str()), ("prefix", place.layout.prefix())] {
-            if name.len() > 255 || name.contains(['/', '\\', '#', '?', '%']) {
-                return Err(place.invalid(format_args!(
-                    "the {what} has 255 letters at most and none of / \\ # ? %"
-                )));
-            }
+        let layout = Layout::of(&place)?;
+        if !is_name(layout.prefix()) {
+            return Err(place.invalid("the prefix has 255 letters at most and none of / \\ # ? %"));
         }
-        let page_rows =
-            place.parameter("page_rows").map_or(Some(PAGE_ROWS), |text| text.parse().ok());
-        let page_rows = page_rows.filter(|rows| (1..=PAGE_ROWS).contains(rows));
-        let page_rows =
-            page_rows.ok_or_else(|| place.invalid("page_rows is not a number from 1 to 1000"))?;
+        let page_rows = place.parameters.number("page_rows").unwrap_or(PAGE_ROWS);
         let credentials = credentials(&place, environment)?;
-        Ok(Self { place, database, credentials, tls, page_rows })
+        Ok(Self { place, layout, credentials, tls, page_rows })
     }
 
     /// The account's URL.
@@ -93,23 +96,36 @@ impl Address {
         self.place.bases(self.tls).into_iter().next().unwrap_or_default()
     }
 
+    /// The name of the database.
+    pub(crate) fn database(&self) -> &str {
+        &self.place.path
+    }
+
     /// The name of the container.
     pub(crate) fn container(&self) -> &str {
-        self.place.layout.prefix()
+        self.layout.prefix()
     }
 }
 
+/// Returns true if a database or a container may be called so.
+fn is_name(text: &str) -> bool {
+    text.len() <= 255 && !text.contains(['/', '\\', '#', '?', '%'])
+}
+
 /// The credentials that the URL has, or the environment.
-fn credentials(place: &Place, environment: impl Fn(&str) -> Option<String>) -> Result<Credentials> {
+fn credentials(
+    place: &emmer_store::Address,
+    environment: impl Fn(&str) -> Option<String>,
+) -> Result<Credentials> {
     let key = |key: &str| {
         let decoded = BASE64.decode(key).map_err(|_| "the account key is not base64");
         decoded.map(|_| Credentials::Key(key.to_owned()))
     };
     let token = |token: Token| Credentials::Token(Arc::new(token));
     let named: [Option<std::result::Result<Credentials, &str>>; 3] = [
-        place.password.as_deref().or_else(|| place.parameter("account_key")).map(key),
-        place.parameter("token").map(|text| Token::of(text).map(token)),
-        place.parameter("token_file").map(|path| Ok(token(Token::of_file(path)))),
+        place.password.as_deref().or_else(|| place.text("account_key")).map(key),
+        place.text("token").map(|text| Token::of(text).map(token)),
+        place.text("token_file").map(|path| Ok(token(Token::of_file(path)))),
     ];
     let mut named = named.into_iter().flatten();
     match (named.next(), named.next()) {
@@ -168,7 +184,7 @@ mod tests {
         ] {
             let address = parse(url).unwrap();
             let found = address.endpoint().replace("://", " ");
-            assert_eq!((found.as_str(), address.database.as_str()), (endpoint, database), "{url}");
+            assert_eq!((found.as_str(), address.database()), (endpoint, database), "{url}");
             assert_eq!(format!("{:?}", address.credentials), who, "{url}");
         }
         let address = parse("cosmos://acct?token=t&page_rows=2&prefix=silos").unwrap();

@@ -1,7 +1,6 @@
 //! The SDK's client of one container, made when it is needed; requests in time, and again while the
 //! service throttles.
 
-use std::fmt;
 use std::future::Future;
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -61,12 +60,6 @@ struct Made {
     container: Option<Arc<ContainerClient>>,
 }
 
-impl fmt::Debug for Client {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Client").field(&self.address.place.name).finish()
-    }
-}
-
 /// A token that somebody keeps fresh, for the SDK.
 #[derive(Debug)]
 struct Bearer(Arc<Token>);
@@ -105,8 +98,7 @@ impl Client {
     /// Reads a URL; nothing is sent yet.
     pub(crate) fn new(url: &str, environment: impl Fn(&str) -> Option<String>) -> Result<Self> {
         let address = Address::parse(url, environment)?;
-        let http = Http::new(&address.place, address.tls, None);
-        let http = http.map_err(|fault| fault.at(&address.place.name, "open"))?;
+        let http = Http::new(&address.place, address.tls)?;
         Ok(Self { address, http, made: Mutex::default() })
     }
 
@@ -161,7 +153,7 @@ impl Client {
             Some(client) => client.clone(),
             None => made.client.insert(self.connect().await?).clone(),
         };
-        let database = client.database_client(self.address.database.clone());
+        let database = client.database_client(self.address.database().to_owned());
         let container = database.container_client(self.address.container().to_owned(), None).await;
         let container = container.map_err(|error| match failure::understood(&error) {
             // Nothing but the container was asked for.
@@ -172,7 +164,7 @@ impl Client {
                     format!(
                         "there is no container {} in a database {}",
                         self.address.container(),
-                        self.address.database
+                        self.address.database()
                     ),
                 ))
             }
@@ -284,7 +276,7 @@ impl Client {
         }
         // It was made on the way to the container.
         let Some(client) = self.made.lock().await.client.clone() else { return Ok(()) };
-        let (database, container) = (&self.address.database, self.address.container());
+        let (database, container) = (self.address.database(), self.address.container());
         let is_there = |error: &CosmosError| error.status().is_conflict();
         let refused = |error: &CosmosError| match failure::understood(error) {
             Ended::Refused(fault) if fault.kind == StoreErrorKind::Refused => {
@@ -306,7 +298,7 @@ impl Client {
         }
         let properties =
             ContainerProperties::new(container.to_owned(), format!("/{PARTITION}").into());
-        match client.database_client(database.clone()).create_container(properties, None).await {
+        match client.database_client(database).create_container(properties, None).await {
             Err(error) if !is_there(&error) => Err(refused(&error)),
             _ => self.container().await.map(drop),
         }

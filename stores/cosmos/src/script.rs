@@ -14,7 +14,7 @@ use crate::document::PARTITION;
 pub fn script(url: &str) -> Result<String> {
     // Any credentials will do: no key is needed to write commands.
     let address = Address::parse(url, |_| Some("bm9uZQ==".to_owned()))?;
-    let (database, container) = (quoted(&address.database), quoted(address.container()));
+    let (database, container) = (quoted(address.database()), quoted(address.container()));
     Ok(format!(
         "az cosmosdb sql database create --account-name \"$ACCOUNT\" --resource-group \"$GROUP\" \\\n  \
          --name {database}\n\

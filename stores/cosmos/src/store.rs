@@ -1,14 +1,12 @@
 //! The store's address, limits and start.
 
-use std::fmt;
-use std::time::Duration;
-
 use emmer_store::examine::Examination;
 use emmer_store::recent::Seen;
 use emmer_store::silos::SILO_INSTANCES;
-use emmer_store::{Etag, Result, StoreLimits};
+use emmer_store::{Address, Answered, Etag, Result, StoreLimits};
 use emmer_store_keyvalue::azure::Guesses;
-use emmer_store_keyvalue::{Backend, Fault, KeyValue, Marks, Tables};
+use emmer_store_keyvalue::{Backend, KeyValue, Marks, Tables};
+use tokio::time::Instant;
 
 use crate::batch::OPERATIONS_MAX;
 use crate::client::Client;
@@ -44,12 +42,6 @@ pub struct Cosmos {
     recent: Seen,
 }
 
-impl fmt::Debug for Cosmos {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Cosmos").field(&self.client.address.place.name).finish()
-    }
-}
-
 impl Cosmos {
     pub(crate) const fn client(&self) -> &Client {
         &self.client
@@ -75,31 +67,23 @@ impl Backend for Cosmos {
     /// Its keys are escaped, and a query has no order.
     const KEEPS_ORDER: bool = false;
 
-    async fn connect(url: &str) -> Result<Self> {
-        let client = Client::new(url, |name| std::env::var(name).ok())?;
-        let cosmos = Self {
-            client,
+    fn new(url: &str) -> Result<Self> {
+        Ok(Self {
+            client: Client::new(url, |name| std::env::var(name).ok())?,
             marks: Marks::random(),
             guesses: Guesses::default(),
             recent: Seen::default(),
-        };
-        // The service must answer, let us read, and have one region that writes.
-        let probe = async {
-            examine::one_region_writes(&cosmos).await?;
-            cosmos.shape(&SILO_INSTANCES, cosmos.client.deadline()).await
-        };
-        match probe.await {
-            Ok(_) => Ok(cosmos),
-            Err(fault) => Err(fault.at(&cosmos.client.address.place.name, "open")),
-        }
+        })
     }
 
-    fn name(&self) -> &str {
-        &self.client.address.place.name
+    /// The service must have one region that writes, too.
+    async fn probe(&self, deadline: Instant) -> Answered<()> {
+        examine::one_region_writes(self).await?;
+        self.shape(&SILO_INSTANCES, deadline).await.map(drop)
     }
 
-    fn timeout(&self) -> Duration {
-        self.client.address.place.timeout
+    fn address(&self) -> &Address {
+        &self.client.address.place
     }
 
     fn limits(&self) -> StoreLimits {
@@ -111,7 +95,7 @@ impl Backend for Cosmos {
         }
     }
 
-    async fn examine(&self) -> std::result::Result<Examination, Fault> {
+    async fn examine(&self) -> Answered<Examination> {
         examine::examine(self).await
     }
 }

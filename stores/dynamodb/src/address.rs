@@ -1,19 +1,29 @@
 //! Addresses: `dynamodb://key:secret@eu-central-1`, and who we are to the service there.
 
-use emmer_store::{Result, StoreError};
-use emmer_store_keyvalue::Place;
+use emmer_store::{Parameter, Result, Rules, StoreError, User};
+use emmer_store_keyvalue::layout::{Layout, PREFIX_PARAMETER};
 
 use crate::credentials::Credentials;
 
-/// What a URL looks like.
-const EXPECTED: &str = "dynamodb://accesskey:secret@region or dynamodb://accesskey:secret@host?region=... with the parameters \
-                        session_token, credentials_file, region, tls, ca_file, prefix, page_rows \
-                        and timeout_ms";
-/// The parameters beside those of every store.
-const PARAMETERS: &[&str] =
-    &["session_token", "credentials_file", "region", "tls", "ca_file", "page_rows"];
-/// The most rows that may be asked for on a page. The service ends a page at 1 MiB by itself.
-const PAGE_ROWS_MAX: i32 = 100_000;
+/// The rules for URLs.
+const RULES: Rules = Rules {
+    schemes: &["dynamodb"],
+    shape: "dynamodb://accesskey:secret@region or dynamodb://accesskey:secret@host?region=...",
+    user: User::Free,
+    hosts_max: 1,
+    port: 443,
+    path: None,
+    parameters: &[
+        Parameter::text("session_token"),
+        Parameter::text("credentials_file"),
+        Parameter::text("region"),
+        Parameter::text("ca_file"),
+        Parameter::flag("tls"),
+        // The service ends a page at 1 MiB by itself.
+        Parameter::number("page_rows", 1, 100_000),
+        PREFIX_PARAMETER,
+    ],
+};
 /// The shortest name of a table.
 const TABLE_NAME_BYTES_MIN: usize = 3;
 /// What the environment calls what a URL leaves out, as the vendor's own tools do.
@@ -25,7 +35,8 @@ const REGION_VARIABLES: [&str; 2] = ["AWS_REGION", "AWS_DEFAULT_REGION"];
 /// The service in a region. `Debug` shows no secrets.
 #[derive(Debug)]
 pub(crate) struct Address {
-    pub(crate) place: Place,
+    pub(crate) place: emmer_store::Address,
+    pub(crate) layout: Layout,
     pub(crate) region: String,
     pub(crate) credentials: Credentials,
     pub(crate) tls: bool,
@@ -37,46 +48,37 @@ impl Address {
     /// Reads a URL; nothing is sent yet. `environment` gives variables.
     pub(crate) fn parse(url: &str, environment: impl Fn(&str) -> Option<String>) -> Result<Self> {
         let environment = |name: &str| environment(name).filter(|text| !text.is_empty());
-        let mut place = Place::parse(url, &["dynamodb"], 443, PARAMETERS, EXPECTED)?;
-        let tls = match place.parameter("tls") {
-            None => true,
-            Some(_) => place.flag("tls")?,
-        };
-        if !place.path.is_empty() {
-            return Err(place.invalid("there is nothing behind the host"));
+        let mut place = emmer_store::Address::parse(url, &RULES, None)?;
+        let tls = place.tls(true)?;
+        let mut region = None;
+        for (host, _) in &mut place.hosts {
+            region = if host.contains(['.', '[']) || host == "localhost" {
+                region_of(host)
+            } else {
+                let region = std::mem::take(host);
+                let china = if region.starts_with("cn-") { ".cn" } else { "" };
+                *host = format!("dynamodb.{region}.amazonaws.com{china}");
+                Some(region)
+            };
         }
-        let named = place.parameter("region").map(str::to_owned);
-        let [(host, _)] = place.hosts.as_mut_slice() else {
-            return Err(place.invalid("a region has one host: the service knows its servers"));
-        };
-        let of_host = if host.contains(['.', '[']) || host == "localhost" {
-            region_of(host)
-        } else {
-            let region = std::mem::take(host);
-            let china = if region.starts_with("cn-") { ".cn" } else { "" };
-            *host = format!("dynamodb.{region}.amazonaws.com{china}");
-            Some(region)
-        };
         let environment_region = || REGION_VARIABLES.into_iter().find_map(environment);
-        let region = named.or(of_host).or_else(environment_region);
+        let named = place.text("region").map(str::to_owned);
+        let region = named.or(region).or_else(environment_region);
         let region =
             region.ok_or_else(|| place.invalid("no region is named: region=, or AWS_REGION"))?;
         if !region.chars().all(|c| c.is_ascii_alphanumeric() || c == '-') {
             return Err(place.invalid("a region's name is made of letters, digits and '-'"));
         }
-        let prefix = place.layout.prefix();
+        let layout = Layout::of(&place)?;
+        let prefix = layout.prefix();
         if prefix.contains('/') || prefix.len() < TABLE_NAME_BYTES_MIN {
             return Err(place.invalid(
                 "tables have names without '/': prefix must have three letters at least",
             ));
         }
-        let page_rows = match place.parameter("page_rows").map(str::parse::<i32>) {
-            None => None,
-            Some(Ok(rows)) if (1..=PAGE_ROWS_MAX).contains(&rows) => Some(rows),
-            Some(_) => return Err(place.invalid("page_rows is not a number from 1 to 100000")),
-        };
+        let page_rows = place.parameters.number("page_rows");
         let credentials = credentials(&place, environment)?;
-        Ok(Self { place, region, credentials, tls, page_rows })
+        Ok(Self { place, layout, region, credentials, tls, page_rows })
     }
 }
 
@@ -92,10 +94,13 @@ fn region_of(host: &str) -> Option<String> {
 }
 
 /// Who we are: what the URL says, or what the environment does.
-fn credentials(place: &Place, environment: impl Fn(&str) -> Option<String>) -> Result<Credentials> {
+fn credentials(
+    place: &emmer_store::Address,
+    environment: impl Fn(&str) -> Option<String>,
+) -> Result<Credentials> {
     let invalid = |why: &str| -> StoreError { place.invalid(why) };
-    let token = place.parameter("session_token");
-    match (&place.user, &place.password, place.parameter("credentials_file")) {
+    let token = place.text("session_token");
+    match (&place.user, &place.password, place.text("credentials_file")) {
         (None, None, Some(file)) if token.is_none() => Ok(Credentials::file(file)),
         (_, _, Some(_)) => Err(invalid("more than one of access key and credentials_file")),
         (Some(id), Some(secret), None) => Credentials::key(id, secret, token).map_err(invalid),

@@ -1,7 +1,6 @@
 //! The SDK's client, and how its requests are sent: in time, and again while the service has too
 //! much to do or a connection broke.
 
-use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 
@@ -33,12 +32,6 @@ pub(crate) struct Client {
     pub(crate) address: Address,
     pub(crate) sdk: Sdk,
     http: Arc<Http>,
-}
-
-impl fmt::Debug for Client {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Client").field(&self.address.place.name).finish()
-    }
 }
 
 /// How a request ended that was no success.
@@ -83,8 +76,7 @@ impl Client {
     pub(crate) fn new(url: &str, environment: impl Fn(&str) -> Option<String>) -> Result<Self> {
         let address = Address::parse(url, environment)?;
         let place = &address.place;
-        let http = Http::new(place, address.tls, place.parameter("ca_file"));
-        let http = Arc::new(http.map_err(|fault| fault.at(&place.name, "open"))?);
+        let http = Arc::new(Http::new(place, address.tls)?);
         let config = Config::builder()
             .behavior_version(BehaviorVersion::v2026_01_12())
             .region(Region::new(address.region.clone()))

@@ -273,7 +273,7 @@ impl Commits for DynamoDb {
         match done {
             Ok(_) => {
                 if mutations.iter().any(|mutation| mutation.row_key() == VERSION_ROW) {
-                    self.settled().learn(decl, partition, &commit.mark);
+                    self.settle(decl, partition, &commit.mark);
                     let recent = commit.recent.unwrap_or_default();
                     self.recent().learn(decl.name, partition, &commit.mark, recent);
                 }

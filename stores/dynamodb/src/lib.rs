@@ -56,7 +56,6 @@ mod examine;
 mod failure;
 mod item;
 mod read;
-mod settled;
 mod store;
 mod tables;
 mod writes;

@@ -253,10 +253,10 @@ impl DynamoDb {
                 return Ok(Some(before));
             }
             let whole = written.is_empty()
-                || self.settled().has(decl, partition, &now.etag)
+                || self.is_settled(decl, partition, Some(&now.etag))
                 || written.iter().all(|key| keys.contains(key));
             if whole {
-                self.settled().learn(decl, partition, &now.etag);
+                self.settle(decl, partition, &now.etag);
                 self.recent().learn(decl.name, partition, &now.etag, now.recent.clone());
                 return Ok(Some(now));
             }
@@ -279,7 +279,7 @@ impl Reads for DynamoDb {
         }
         let is_long = AtomicBool::new(false);
         let pages = Partition { store: self, decl, partition, deadline, is_long };
-        if !self.settled().knows(decl, partition) {
+        if !self.is_settled(decl, partition, None) {
             let first = pages.page(None).await?;
             let has_version = first.rows.iter().any(|row| row.row.key() == VERSION_ROW);
             // Without a version row a page is all there is to go by. That of a first commit may be

@@ -1,19 +1,16 @@
 //! What the contract asks for, handed to where it is done.
 
-use std::fmt;
-use std::time::Duration;
-
 use emmer_store::examine::Examination;
-use emmer_store::silos::SILO_INSTANCES;
-use emmer_store::{Etag, Result, StoreLimits};
-use emmer_store_keyvalue::{Backend, Fault, KeyValue, Marks, Tables};
+use emmer_store::recent::Seen;
+use emmer_store::silos::{SILO_INSTANCES, VERSION_ROW};
+use emmer_store::{Address, Answered, Etag, Result, StoreLimits, TableDecl};
+use emmer_store_keyvalue::{Backend, Guesses, KeyValue, Marks, Tables};
+use tokio::time::Instant;
 
 use crate::client::Client;
 use crate::commit::{ACTIONS_MAX, TRANSACTION_BYTES_MAX};
 use crate::examine;
 use crate::item::ITEM_BYTES_MAX;
-use crate::settled::Settled;
-use emmer_store::recent::Seen;
 
 /// A system store in DynamoDB: `DynamoDbStore::open("dynamodb://accesskey:secret@eu-central-1")`,
 /// where the host is a region, or one of the service's own hosts, or any other with `?region=`.
@@ -36,14 +33,8 @@ pub type DynamoDbStore = KeyValue<DynamoDb>;
 pub struct DynamoDb {
     client: Client,
     marks: Marks,
-    settled: Settled,
+    settled: Guesses<Etag>,
     recent: Seen,
-}
-
-impl fmt::Debug for DynamoDb {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("DynamoDb").field(&self.client.address.place.name).finish()
-    }
 }
 
 impl DynamoDb {
@@ -51,8 +42,26 @@ impl DynamoDb {
         &self.client
     }
 
-    pub(crate) const fn settled(&self) -> &Settled {
-        &self.settled
+    /// Returns true if the commit that gave the version row this etag is known to be there whole,
+    /// with any etag if any was.
+    ///
+    /// A query beside a transaction may see its version row and not yet its other rows. Two answers
+    /// say that a commit is there whole: its own success, and that of a `TransactGetItems` for all
+    /// of its rows. Nobody is told a version before: so at most one commit of a partition, the
+    /// next, is ever on its way.
+    pub(crate) fn is_settled(
+        &self,
+        table: &TableDecl,
+        partition: &str,
+        etag: Option<&Etag>,
+    ) -> bool {
+        let known = self.settled.about(table, partition, VERSION_ROW);
+        known.is_some_and(|known| etag.is_none_or(|etag| known == *etag))
+    }
+
+    /// The commit that gave the version row this etag is there whole.
+    pub(crate) fn settle(&self, table: &TableDecl, partition: &str, etag: &Etag) {
+        self.settled.learn(table, partition, VERSION_ROW, Some(etag.clone()));
     }
 
     /// The last commits that were seen.
@@ -64,36 +73,26 @@ impl DynamoDb {
     pub(crate) fn mark(&self) -> Etag {
         self.marks.next().into()
     }
-
-    /// Whether the service answers, and lets us read.
-    async fn probe(&self) -> std::result::Result<(), Fault> {
-        self.shape(&SILO_INSTANCES, self.client.deadline()).await.map(drop)
-    }
 }
 
 impl Backend for DynamoDb {
     const APPEND_ROWS: usize = ACTIONS_MAX;
 
-    async fn connect(url: &str) -> Result<Self> {
-        let client = Client::new(url, |name| std::env::var(name).ok())?;
-        let store = Self {
-            client,
+    fn new(url: &str) -> Result<Self> {
+        Ok(Self {
+            client: Client::new(url, |name| std::env::var(name).ok())?,
             marks: Marks::random(),
-            settled: Settled::default(),
+            settled: Guesses::default(),
             recent: Seen::default(),
-        };
-        match store.probe().await {
-            Ok(()) => Ok(store),
-            Err(fault) => Err(fault.at(&store.client.address.place.name, "open")),
-        }
+        })
     }
 
-    fn name(&self) -> &str {
-        &self.client.address.place.name
+    async fn probe(&self, deadline: Instant) -> Answered<()> {
+        self.shape(&SILO_INSTANCES, deadline).await.map(drop)
     }
 
-    fn timeout(&self) -> Duration {
-        self.client.address.place.timeout
+    fn address(&self) -> &Address {
+        &self.client.address.place
     }
 
     fn limits(&self) -> StoreLimits {
@@ -106,7 +105,7 @@ impl Backend for DynamoDb {
         }
     }
 
-    async fn examine(&self) -> std::result::Result<Examination, Fault> {
+    async fn examine(&self) -> Answered<Examination> {
         examine::examine(self).await
     }
 }

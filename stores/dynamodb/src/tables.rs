@@ -37,7 +37,7 @@ impl DynamoDb {
 
     /// The name of the table of declarations.
     pub(crate) fn declarations(&self) -> &str {
-        self.client().address.place.layout.prefix()
+        self.client().address.layout.prefix()
     }
 
     /// What the service says of a table; none when there is none.

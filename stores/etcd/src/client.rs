@@ -3,9 +3,10 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use emmer_store::{ClockDifference, Result, StoreErrorKind};
+use emmer_store::{Address, ClockDifference, Parameter, Result, Rules, StoreErrorKind, User};
 use emmer_store_keyvalue::http::{Answer, Http, Request};
-use emmer_store_keyvalue::{Failure, Fault, Place};
+use emmer_store_keyvalue::layout::{Layout, PREFIX_PARAMETER};
+use emmer_store_keyvalue::{Failure, Fault};
 use reqwest::Method;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -15,13 +16,21 @@ use tokio::time::Instant;
 use crate::fault::{Refused, refused};
 use crate::wire::Txn;
 
-/// What a URL looks like.
-const EXPECTED: &str = "etcd://user:password@host:port,host:port with the parameters tls, ca_file, prefix and timeout_ms";
+/// The rules for URLs. etcd has no databases.
+const RULES: Rules = Rules {
+    schemes: &["etcd"],
+    shape: "etcd://user:password@host:port,host:port",
+    user: User::BeforePassword,
+    hosts_max: 16,
+    port: 2_379,
+    path: None,
+    parameters: &[Parameter::flag("tls"), Parameter::text("ca_file"), PREFIX_PARAMETER],
+};
 
 /// A client of one etcd cluster.
-#[derive(Debug)]
 pub(crate) struct Client {
-    pub(crate) place: Place,
+    pub(crate) address: Address,
+    pub(crate) layout: Layout,
     pub(crate) tls: bool,
     http: Http,
     /// Who we are, to servers that ask.
@@ -33,24 +42,12 @@ pub(crate) struct Client {
 impl Client {
     /// Reads a URL; nothing is sent yet. `password` stands in for the one of a user whose URL
     /// leaves it out.
-    pub(crate) fn new(url: &str, password: Option<String>) -> Result<Self> {
-        let mut place = Place::parse(url, &["etcd"], 2379, &["tls", "ca_file"], EXPECTED)?;
-        if !place.path.is_empty() {
-            return Err(
-                place.invalid("a path behind the hosts: etcd has no databases, use ?prefix=")
-            );
-        }
-        if place.user.is_none() && place.password.is_some() {
-            return Err(place.invalid("a password without a user"));
-        }
-        if place.user.is_some() {
-            place.password = place.password.or(password);
-        }
-        let ca_file = place.parameter("ca_file");
-        let tls = place.flag("tls")? || ca_file.is_some();
-        let http =
-            Http::new(&place, tls, ca_file).map_err(|fault| fault.at(&place.name, "open"))?;
-        Ok(Self { place, tls, http, token: Mutex::default(), open_to_all: AtomicBool::new(false) })
+    pub(crate) fn new(url: &str, password: Option<&str>) -> Result<Self> {
+        let address = Address::parse(url, &RULES, password)?;
+        let (layout, tls) = (Layout::of(&address)?, address.tls(false)?);
+        let http = Http::new(&address, tls)?;
+        let (token, open_to_all) = (Mutex::default(), AtomicBool::new(false));
+        Ok(Self { address, layout, tls, http, token, open_to_all })
     }
 
     /// Whether the server was told a name and does not care.
@@ -60,7 +57,7 @@ impl Client {
 
     /// When an operation that begins now must end.
     pub(crate) fn deadline(&self) -> Instant {
-        Instant::now() + self.place.timeout
+        Instant::now() + self.address.timeout
     }
 
     fn token(&self) -> std::sync::MutexGuard<'_, Option<String>> {
@@ -73,8 +70,8 @@ impl Client {
         struct Authenticated {
             token: String,
         }
-        let Some(user) = &self.place.user else { return Ok(()) };
-        let password = self.place.password.as_deref().unwrap_or_default();
+        let Some(user) = &self.address.user else { return Ok(()) };
+        let password = self.address.password.as_deref().unwrap_or_default();
         let body = json!({"name": user, "password": password}).to_string();
         let request = Request::new(Method::POST, "/v3/auth/authenticate", body);
         let answer = self.http.send(&request, deadline, true).await.map_err(Failure::fault)?;
@@ -114,7 +111,7 @@ impl Client {
         repeatable: bool,
     ) -> std::result::Result<T, Refused> {
         let answer = match self.once(path, body, deadline, repeatable).await {
-            Err(Refused::Token(_)) if self.place.user.is_some() => {
+            Err(Refused::Token(_)) if self.address.user.is_some() => {
                 let renewed = self.authenticate(deadline).await;
                 renewed.map_err(|fault| Refused::Otherwise(Failure::Nothing(fault)))?;
                 self.once(path, body, deadline, repeatable).await?
@@ -168,8 +165,9 @@ mod tests {
             assert!(text.contains(word) && !text.contains("s3cret"), "{url}: {text}");
             assert_eq!(error.kind, StoreErrorKind::Invalid);
         }
-        let client = Client::new("etcd://bob@h", Some("s3cret".to_owned())).unwrap();
-        assert_eq!(client.place.password.as_deref(), Some("s3cret"));
-        assert!(!format!("{client:?}").contains("s3cret"), "{client:?}");
+        let client = Client::new("etcd://bob@h", Some("s3cret")).unwrap();
+        assert_eq!(client.address.password.as_deref(), Some("s3cret"));
+        let shown = format!("{:?}", client.address);
+        assert!(!shown.contains("s3cret"), "{shown}");
     }
 }

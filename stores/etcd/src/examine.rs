@@ -68,7 +68,7 @@ pub(crate) async fn examine(client: &Client) -> Result<Examination, Fault> {
     if client.is_open_to_all() {
         security::note_ignored(&mut found, "user and password", "authentication is not enabled");
     }
-    let names_no = client.place.user.is_none().then_some("user");
+    let names_no = client.address.user.is_none().then_some("user");
     security::note(&mut found, names_no, (!client.tls).then_some("add ?tls=true"));
     Ok(found)
 }

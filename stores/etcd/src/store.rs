@@ -1,10 +1,10 @@
 //! What the contract asks for, as transactions.
 
-use std::time::Duration;
-
 use emmer_store::document::declaration;
 use emmer_store::examine::Examination;
-use emmer_store::{CommitOutcome, Mutation, Result, Row, StoreLimits, StoredRow, TableDecl};
+use emmer_store::{
+    Address, CommitOutcome, Mutation, Result, Row, StoreLimits, StoredRow, TableDecl,
+};
 use emmer_store_keyvalue::layout::parts;
 use emmer_store_keyvalue::{
     Answered, At, Backend, Commits, Failure, Fault, KeyValue, Old, Reads, Scan, Tables, Touch,
@@ -33,7 +33,6 @@ const REQUEST_BYTES_MAX: usize = 1_572_864;
 pub type EtcdStore = KeyValue<Etcd>;
 
 /// A client of one etcd cluster.
-#[derive(Debug)]
 pub struct Etcd {
     client: Client,
 }
@@ -60,35 +59,26 @@ impl Etcd {
     }
 
     fn partition(&self, decl: &TableDecl, partition: &str) -> String {
-        self.client.place.layout.partition(decl, partition)
+        self.client.layout.partition(decl, partition)
     }
 }
 
 impl Backend for Etcd {
     const APPEND_ROWS: usize = 100;
 
-    async fn connect(url: &str) -> Result<Self> {
-        let etcd = Self { client: Client::new(url, std::env::var("ETCDCTL_PASSWORD").ok())? };
-        let deadline = etcd.client.deadline();
-        let opened = async {
-            etcd.client.authenticate(deadline).await?;
-            // A read that a leader must answer: the credentials are looked at, and the cluster
-            // works.
-            let probe = format!("{}/.tables/", etcd.client.place.layout.prefix());
-            etcd.transact(&txn(&[], &[get(&probe)], &[]), deadline).await
-        };
-        match opened.await {
-            Ok(_) => Ok(etcd),
-            Err(fault) => Err(fault.at(&etcd.client.place.name, "open")),
-        }
+    fn new(url: &str) -> Result<Self> {
+        Ok(Self { client: Client::new(url, std::env::var("ETCDCTL_PASSWORD").ok().as_deref())? })
     }
 
-    fn name(&self) -> &str {
-        &self.client.place.name
+    /// A leader must answer it: the credentials are looked at, and the cluster works.
+    async fn probe(&self, deadline: Instant) -> Answered<()> {
+        self.client.authenticate(deadline).await?;
+        let probe = format!("{}/.tables/", self.client.layout.prefix());
+        self.transact(&txn(&[], &[get(&probe)], &[]), deadline).await.map(drop)
     }
 
-    fn timeout(&self) -> Duration {
-        self.client.place.timeout
+    fn address(&self) -> &Address {
+        &self.client.address
     }
 
     fn limits(&self) -> StoreLimits {
@@ -102,7 +92,7 @@ impl Backend for Etcd {
 
 impl Tables for Etcd {
     async fn make(&self, table: &'static TableDecl, deadline: Instant) -> Answered<()> {
-        let key = self.client.place.layout.shape(table);
+        let key = self.client.layout.shape(table);
         let make = txn(&[is_missing(&key)], &[put(&key, &declaration(table))], &[]);
         self.transact(&make, deadline).await.map(drop)
     }
@@ -112,7 +102,7 @@ impl Tables for Etcd {
         table: &'static TableDecl,
         deadline: Instant,
     ) -> Answered<Option<Vec<u8>>> {
-        let key = self.client.place.layout.shape(table);
+        let key = self.client.layout.shape(table);
         let answer = self.transact(&txn(&[], &[get(&key)], &[]), deadline).await?;
         let range =
             answer.responses.into_iter().next().and_then(|response| response.response_range);

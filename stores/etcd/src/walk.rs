@@ -145,7 +145,7 @@ impl Etcd {
         scan: &Scan,
         deadline: Instant,
     ) -> Answered<Vec<StoredRow>> {
-        let prefix = self.client().place.layout.table(decl);
+        let prefix = self.client().layout.table(decl);
         let mut found = Found { decl, scan, rows: BTreeMap::new() };
         self.walk(&prefix, deadline, &mut |page| match page {
             Some(page) => page.iter().try_for_each(|kv| found.add(&prefix, kv)),
@@ -162,7 +162,7 @@ impl Etcd {
 impl Etcd {
     pub(crate) async fn delete_old(&self, at: At<'_>, old: &Old) -> Answered<u64> {
         let At { table: decl, partition, .. } = at;
-        let prefix = self.client().place.layout.partition(decl, partition);
+        let prefix = self.client().layout.partition(decl, partition);
         let mut removals = Vec::new();
         for kv in self.read_keys(&prefix, self.client().deadline()).await? {
             let escaped = rest(&kv, &prefix).map_err(Fault::corrupt)?;

@@ -5,10 +5,9 @@ use std::future::Future;
 use std::ops::RangeInclusive;
 
 use emmer_core::Timestamp;
-use emmer_store::{Column, Mutation, Row, StoreErrorKind, StoredRow, TableDecl, Value};
+use emmer_store::{Column, Fault, Mutation, Row, StoreErrorKind, StoredRow, TableDecl, Value};
 
 use crate::document;
-use crate::fault::Fault;
 
 /// The rows of a table whose column lies in a range.
 #[derive(Clone, Debug)]

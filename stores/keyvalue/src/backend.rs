@@ -5,14 +5,13 @@ use std::future::Future;
 use std::time::Duration;
 
 use emmer_store::examine::Examination;
-use emmer_store::{CommitOutcome, Mutation, Result, Row, StoreLimits, StoredRow, TableDecl};
+use emmer_store::{
+    Address, Answered, CommitOutcome, Failure, Mutation, Result, Row, StoreLimits, StoredRow,
+    TableDecl,
+};
 use tokio::time::Instant;
 
 use crate::asked::{Old, Scan, Touch};
-use crate::fault::{Failure, Fault};
-
-/// The answer of a part of a backend.
-pub type Answered<T, E = Fault> = std::result::Result<T, E>;
 
 /// The partition that an operation is about, and the time by which the operation must end: then, or
 /// a little later, with a failure that says so.
@@ -43,17 +42,20 @@ pub trait Backend: Tables + Reads + Commits + Writes + Sized + Send + Sync + 'st
     /// Whether [`read_some`](Reads::read_some) gives the very next rows from its key on.
     const KEEPS_ORDER: bool = true;
 
-    /// Connects to the server of a URL, and makes sure that it serves and lets us in.
+    /// A client of the server of a URL. Nothing is sent yet.
     ///
     /// # Errors
-    /// Within five seconds, without secrets.
-    fn connect(url: &str) -> impl Future<Output = Result<Self>> + Send;
+    /// `Invalid`, without secrets.
+    fn new(url: &str) -> Result<Self>;
 
-    /// The URL without secrets.
-    fn name(&self) -> &str;
+    /// Makes sure that the server serves, and lets us in.
+    ///
+    /// # Errors
+    /// By the deadline.
+    fn probe(&self, deadline: Instant) -> impl Future<Output = Answered<()>> + Send;
 
-    /// How long an operation takes at most, connecting included.
-    fn timeout(&self) -> Duration;
+    /// The address of the server.
+    fn address(&self) -> &Address;
 
     /// How much the server takes at once.
     fn limits(&self) -> StoreLimits;

@@ -2,19 +2,16 @@
 
 use std::borrow::Cow;
 use std::error::Error as _;
-use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
 use bytes::{Bytes, BytesMut};
 use emmer_core::Timestamp;
-use emmer_store::{ClockDifference, StoreErrorKind};
+use emmer_store::{Address, ClockDifference, Failure, Fault, StoreError, StoreErrorKind};
 use reqwest::header::{CONTENT_TYPE, HeaderMap};
 use reqwest::{Certificate, Client, Method, RequestBuilder};
 use tokio::time::{Instant, timeout_at};
 
-use crate::fault::{Failure, Fault};
-use crate::place::Place;
 use crate::tls;
 
 /// How often a request that may be repeated is sent after its connection broke.
@@ -77,6 +74,7 @@ impl Answer {
 
 /// Clients of one or more servers that are one store. Connections are made when they are needed and
 /// kept.
+#[derive(Debug)]
 pub struct Http {
     client: Client,
     bases: Vec<String>,
@@ -84,19 +82,18 @@ pub struct Http {
     preferred: AtomicUsize,
 }
 
-impl fmt::Debug for Http {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Http").field(&self.bases).finish()
-    }
-}
-
 impl Http {
-    /// A client of the hosts of `place`; over TLS when `tls` says so, trusting `ca_file` when one
-    /// is named and what the system trusts otherwise. Proxies of the environment are not used.
+    /// A client of the hosts of an address; over TLS when `tls` says so, trusting its `ca_file`
+    /// when it names one and what the system trusts otherwise. Proxies of the environment are not
+    /// used.
     ///
     /// # Errors
     /// `Invalid`: the certificates cannot be read.
-    pub fn new(place: &Place, tls: bool, ca_file: Option<&str>) -> Result<Self, Fault> {
+    pub fn new(address: &Address, tls: bool) -> Result<Self, StoreError> {
+        Self::build(address, tls).map_err(|fault| fault.at(&address.name, "open"))
+    }
+
+    fn build(address: &Address, tls: bool) -> Result<Self, Fault> {
         tls::install_provider();
         let mut builder = Client::builder()
             .no_proxy()
@@ -105,9 +102,9 @@ impl Http {
             // Redirects would repeat a commit that may have happened.
             .redirect(reqwest::redirect::Policy::none())
             .retry(reqwest::retry::never())
-            .connect_timeout(place.timeout * 5 / 6)
+            .connect_timeout(address.timeout * 5 / 6)
             .pool_max_idle_per_host(IDLE_CONNECTIONS_MAX);
-        if let Some(file) = ca_file {
+        if let Some(file) = address.text("ca_file") {
             let invalid = |e: reqwest::Error| {
                 Fault::new(StoreErrorKind::Invalid, format!("ca_file {file}: {}", words(&e)))
             };
@@ -117,7 +114,7 @@ impl Http {
         let client = builder
             .build()
             .map_err(|e| Fault::new(StoreErrorKind::Invalid, format!("TLS: {}", words(&e))))?;
-        Ok(Self { client, bases: place.bases(tls), preferred: AtomicUsize::new(0) })
+        Ok(Self { client, bases: address.bases(tls), preferred: AtomicUsize::new(0) })
     }
 
     /// Sends a request to the server that answered last, and to the others in turn while none is
@@ -273,6 +270,8 @@ mod tests {
     use std::io::{Read as _, Write as _};
     use std::net::TcpListener;
 
+    use emmer_store::{Rules, User};
+
     use super::*;
 
     /// A server that answers, or takes connections and says nothing; its port.
@@ -296,14 +295,23 @@ mod tests {
     #[tokio::test]
     async fn a_server_that_stands_still_is_not_asked_for_ever() {
         let url = format!("etcd://127.0.0.1:{},127.0.0.1:{}", server(false), server(true));
-        let place = Place::parse(&url, &["etcd"], 2379, &[], "").unwrap();
+        let rules = Rules {
+            schemes: &["etcd"],
+            shape: "",
+            user: User::Free,
+            hosts_max: 2,
+            port: 2_379,
+            path: None,
+            parameters: &[],
+        };
+        let address = Address::parse(&url, &rules, None).unwrap();
         let request = Request::new(Method::GET, "/", "");
         let soon = || Instant::now() + Duration::from_secs(1);
         // A read is answered by the other within its time.
-        let http = Http::new(&place, false, None).unwrap();
+        let http = Http::new(&address, false).unwrap();
         assert_eq!(http.send(&request, soon(), true).await.unwrap().status, 200);
         // A write may have happened; the next one goes to the other.
-        let http = Http::new(&place, false, None).unwrap();
+        let http = Http::new(&address, false).unwrap();
         let failure = http.send(&request, soon(), false).await.unwrap_err();
         assert!(matches!(failure, Failure::Broken(_)), "{failure:?}");
         let far = Instant::now() + Duration::from_secs(3_600);

@@ -3,10 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-use emmer_store::TableDecl;
 use emmer_store::document::declaration;
-
-use crate::fault::Fault;
+use emmer_store::{Fault, TableDecl};
 
 /// The tables a store has seen on its server with the shape it knows. A server has no table that
 /// must exist before a key is written, so the store looks: once for each table, and again whenever

@@ -10,11 +10,14 @@
 //! separator, and `a` never is the beginning of `ab`'s keys. No escaped key holds a `~`: names that
 //! begin with it are free for a store's own use.
 
-use emmer_store::TableDecl;
 use emmer_store::keys::escape;
+use emmer_store::url::percent_decode;
+use emmer_store::{Address, Parameter, Result, TableDecl};
 
-/// The prefix of all keys, where the URL does not say (`prefix=`).
-pub const PREFIX: &str = "emmer";
+/// The parameter of a URL that is the prefix of all keys.
+pub const PREFIX_PARAMETER: Parameter = Parameter::text("prefix");
+/// The prefix of all keys, where the URL does not say.
+const PREFIX: &str = "emmer";
 /// The longest prefix, in bytes.
 const PREFIX_BYTES_MAX: usize = 100;
 
@@ -33,6 +36,15 @@ impl Layout {
             prefix.split('/').all(|part| !part.is_empty() && !part.starts_with('.'));
         let fits = prefix.len() <= PREFIX_BYTES_MAX && prefix.chars().all(legal) && parts_are_named;
         fits.then(|| Self { prefix: prefix.to_owned() })
+    }
+
+    /// Names below the prefix of an address.
+    ///
+    /// # Errors
+    /// `Invalid`: the prefix is none.
+    pub fn of(address: &Address) -> Result<Self> {
+        const RULE: &str = "prefix is not made of letters, digits, '-', '_', '.' and single '/'";
+        Self::new(address.text("prefix").unwrap_or(PREFIX)).ok_or_else(|| address.invalid(RULE))
     }
 
     /// The prefix itself.
@@ -60,22 +72,6 @@ impl Layout {
 pub fn unescape(text: &str) -> Option<String> {
     let unescaped = percent_decode(text)?;
     (escape(&unescaped) == text).then_some(unescaped)
-}
-
-/// `%XX` decoded; none when it is cut off, no hexadecimal number, or the whole no UTF-8.
-pub(crate) fn percent_decode(text: &str) -> Option<String> {
-    let mut out = Vec::with_capacity(text.len());
-    let mut bytes = text.bytes();
-    while let Some(byte) = bytes.next() {
-        if byte != b'%' {
-            out.push(byte);
-            continue;
-        }
-        let digit = |b: Option<u8>| char::from(b?).to_digit(16);
-        let value = digit(bytes.next())? * 16 + digit(bytes.next())?;
-        out.push(u8::try_from(value).ok()?);
-    }
-    String::from_utf8(out).ok()
 }
 
 /// The key of a row in a partition whose keys begin with `partition`.

@@ -10,11 +10,9 @@
 //! | [`asked`] | what scans, clean-ups, appends and commits ask for |
 //! | [`document`] | a row as one JSON document with the declared column names, a volatile column as one JSON value |
 //! | [`layout`] | the names of keys, readable and without common prefixes of different partitions |
-//! | [`place`] | addresses: `scheme://user:password@host:port,host:port/path?parameters` |
 //! | [`rows`] | rows put together from the keys they were read from |
 //! | [`outcome`] | the answer to a commit that happened |
 //! | [`security`] | what leaves a server open to others |
-//! | [`fault`] | failures, and whether they leave the outcome unknown |
 //! | [`guesses`] | what is believed about rows, to save a request |
 //! | `known` | the tables a store has seen on its server |
 //! | [`marks`] | texts that never come back |
@@ -31,7 +29,6 @@ pub mod asked;
 pub mod azure;
 pub mod backend;
 pub mod document;
-pub mod fault;
 pub mod guesses;
 #[cfg(feature = "http")]
 pub mod http;
@@ -40,7 +37,6 @@ pub mod layout;
 pub mod marks;
 pub mod outcome;
 pub mod patience;
-pub mod place;
 pub mod revisions;
 pub mod rows;
 pub mod security;
@@ -48,11 +44,10 @@ pub mod store;
 pub mod tls;
 
 pub use asked::{Old, Scan, Touch, check_sizes, delete_in_parts, first_of_each_key};
-pub use backend::{Answered, At, Backend, Commits, Reads, Tables, Writes};
-pub use fault::{Failure, Fault};
+pub use backend::{At, Backend, Commits, Reads, Tables, Writes};
+pub use emmer_store::{Answered, Failure, Fault};
 pub use guesses::Guesses;
 pub use layout::Layout;
 pub use marks::Marks;
 pub use patience::Patience;
-pub use place::Place;
 pub use store::KeyValue;

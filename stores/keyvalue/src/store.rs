@@ -1,5 +1,4 @@
-//! The store itself, for any backend: requests checked, limited in time, handed on; answers and
-//! failures in the contract's words.
+//! The store itself, for any backend: limited in time, asked again while the server is away.
 
 use std::fmt;
 use std::future::Future;
@@ -9,16 +8,14 @@ use std::time::Duration;
 use emmer_core::Timestamp;
 use emmer_store::away::{AWAY_PAUSE, is_worth_waiting};
 use emmer_store::examine::Examination;
-use emmer_store::validate::{self, Violation};
 use emmer_store::{
-    BoxFuture, CommitOutcome, Contention, Mutation, Result, Row, StoreError, StoreErrorKind,
-    StoreLimits, StoredRow, SystemStore, TableDecl, Value,
+    Answered, CommitOutcome, Contention, Failure, Fault, Mutation, Result, Row, StoreLimits,
+    StoredRow, TableDecl, Unchecked, Value,
 };
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::asked::{Old, Scan, Touch};
 use crate::backend::{At, Backend};
-use crate::fault::{Failure, Fault};
 use crate::known::Known;
 use crate::marks::random;
 
@@ -33,7 +30,7 @@ pub struct KeyValue<B> {
 
 impl<B: Backend> fmt::Debug for KeyValue<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("KeyValue").field(&self.backend.name()).finish()
+        f.debug_tuple("KeyValue").field(&self.backend.address().name).finish()
     }
 }
 
@@ -48,62 +45,38 @@ impl<B: Backend> KeyValue<B> {
     /// certificates.
     pub async fn open(url: &str) -> Result<Self> {
         let begun = Instant::now();
-        let backend = loop {
-            match B::connect(url).await {
-                Err(error) if is_worth_waiting(error.kind, begun.elapsed(), Duration::MAX) => {
-                    sleep(AWAY_PAUSE).await;
-                }
-                ended => break ended?,
+        let mut backend = B::new(url)?;
+        while let Err(fault) = backend.probe(Instant::now() + backend.address().timeout).await {
+            if !is_worth_waiting(fault.kind, begun.elapsed(), Duration::MAX) {
+                return Err(fault.at(&backend.address().name, "open"));
             }
-        };
+            sleep(AWAY_PAUSE).await;
+            backend = B::new(url)?;
+        }
         let contention = Contention::new(random()).waiting_at_most(B::LOSER_WAITS);
         Ok(Self { backend, known: Known::default(), contention })
     }
 
     fn deadline(&self) -> Instant {
-        Instant::now() + self.backend.timeout()
+        Instant::now() + self.backend.address().timeout
     }
 
     /// Looks whether the table is on the server, and in this shape.
-    async fn look(
-        &self,
-        table: &'static TableDecl,
-        deadline: Instant,
-    ) -> std::result::Result<(), Fault> {
+    async fn look(&self, table: &'static TableDecl, deadline: Instant) -> Answered<()> {
         let found = self.backend.shape(table, deadline).await?;
         self.known.check(table, found.as_deref())
     }
 
-    async fn must_know(
-        &self,
-        table: &'static TableDecl,
-        deadline: Instant,
-    ) -> std::result::Result<(), Fault> {
+    async fn must_know(&self, table: &'static TableDecl, deadline: Instant) -> Answered<()> {
         if self.known.has(table) { Ok(()) } else { self.look(table, deadline).await }
     }
 
-    fn checked(
-        &self,
-        found: std::result::Result<(), Violation>,
-        operation: impl Fn() -> String,
-    ) -> Result<()> {
-        found.map_err(|violation| violation.at(self.backend.name(), operation()))
-    }
-
-    fn fault(&self, fault: Fault, operation: String) -> StoreError {
-        fault.at(self.backend.name(), operation)
-    }
-
-    /// Does `work` on a table that is there, if the request keeps the rules; again while the server
-    /// is away.
-    async fn run<T, F: Future<Output = std::result::Result<T, Fault>>>(
+    /// Does `work` on a table that is there; again while the server is away.
+    async fn run<T, F: Future<Output = Answered<T>>>(
         &self,
         table: &'static TableDecl,
-        found: std::result::Result<(), Violation>,
-        operation: impl Fn() -> String,
         work: impl Fn(Instant) -> F,
-    ) -> Result<T> {
-        self.checked(found, &operation)?;
+    ) -> Answered<T> {
         let (begun, deadline) = (Instant::now(), self.deadline());
         loop {
             let done = match self.must_know(table, deadline).await {
@@ -112,7 +85,7 @@ impl<B: Backend> KeyValue<B> {
             };
             match done {
                 Err(fault) if waits(&fault, begun, deadline) => sleep(AWAY_PAUSE).await,
-                done => return done.map_err(|fault| self.fault(fault, operation())),
+                done => return done,
             }
         }
     }
@@ -123,7 +96,7 @@ impl<B: Backend> KeyValue<B> {
         partition: &str,
         mutations: &[Mutation],
         deadline: Instant,
-    ) -> std::result::Result<CommitOutcome, Failure> {
+    ) -> Answered<CommitOutcome, Failure> {
         self.must_know(table, deadline).await?;
         if mutations.is_empty() {
             return Ok(CommitOutcome::Committed(Vec::new()));
@@ -131,7 +104,7 @@ impl<B: Backend> KeyValue<B> {
         self.backend.commit(At { table, partition, deadline }, mutations).await
     }
 
-    async fn make(&self, table: &'static TableDecl) -> std::result::Result<(), Fault> {
+    async fn make(&self, table: &'static TableDecl) -> Answered<()> {
         let (begun, deadline) = (Instant::now(), self.deadline());
         loop {
             let made = match self.backend.make(table, deadline).await {
@@ -156,195 +129,157 @@ fn waits(fault: &Fault, begun: Instant, deadline: Instant) -> bool {
     )
 }
 
-impl<B: Backend> SystemStore for KeyValue<B> {
-    fn describe(&self) -> String {
-        self.backend.name().to_owned()
+impl<B: Backend> Unchecked for KeyValue<B> {
+    fn name(&self) -> &str {
+        &self.backend.address().name
     }
 
-    fn request_timeout(&self) -> Option<Duration> {
-        Some(self.backend.timeout())
+    fn timeout(&self) -> Duration {
+        self.backend.address().timeout
     }
 
     fn limits(&self) -> StoreLimits {
         self.backend.limits()
     }
 
-    fn ensure_tables<'a>(&'a self, tables: &'a [&'static TableDecl]) -> BoxFuture<'a, Result<()>> {
-        Box::pin(async move {
-            for table in tables {
-                let operation = || format!("ensure {}", table.name);
-                self.checked(validate::table(table), operation)?;
-                self.make(table).await.map_err(|fault| self.fault(fault, operation()))?;
-            }
-            Ok(())
-        })
+    fn keeps_order(&self) -> bool {
+        B::KEEPS_ORDER
     }
 
-    fn read_partition<'a>(
-        &'a self,
+    async fn ensure(&self, tables: &[&'static TableDecl]) -> Answered<()> {
+        for table in tables {
+            self.make(table).await?;
+        }
+        Ok(())
+    }
+
+    async fn read_partition(
+        &self,
         table: &'static TableDecl,
-        partition: &'a str,
-    ) -> BoxFuture<'a, Result<Vec<StoredRow>>> {
-        let operation = move || format!("read {}/{partition}", table.name);
-        let found = validate::partition_key(partition);
-        Box::pin(self.run(table, found, operation, move |deadline| async move {
+        partition: &str,
+    ) -> Answered<Vec<StoredRow>> {
+        let work = |deadline| async move {
             let rows = self.backend.read_partition(At { table, partition, deadline }).await?;
             if rows.is_empty() {
                 // A server that lost its data must not look like an empty table.
                 self.look(table, deadline).await?;
             }
             Ok(rows)
-        }))
+        };
+        self.run(table, work).await
     }
 
-    fn read_row<'a>(
-        &'a self,
+    async fn read_row(
+        &self,
         table: &'static TableDecl,
-        partition: &'a str,
-        row_key: &'a str,
-    ) -> BoxFuture<'a, Result<Option<StoredRow>>> {
-        let operation = move || format!("read {}/{partition}/{row_key}", table.name);
-        let found = validate::partition_key(partition).and_then(|()| validate::row_key(row_key));
-        Box::pin(self.run(table, found, operation, move |deadline| async move {
+        partition: &str,
+        row_key: &str,
+    ) -> Answered<Option<StoredRow>> {
+        let work = |deadline| async move {
             let row = self.backend.read_row(At { table, partition, deadline }, row_key).await?;
             if row.is_none() {
                 self.look(table, deadline).await?;
             }
             Ok(row)
-        }))
+        };
+        self.run(table, work).await
     }
 
-    fn read_some<'a>(
-        &'a self,
+    async fn read_some(
+        &self,
         table: &'static TableDecl,
-        partition: &'a str,
-        from: &'a str,
+        partition: &str,
+        from: &str,
         limit: usize,
-    ) -> BoxFuture<'a, Result<Vec<StoredRow>>> {
-        let operation = move || format!("sample {}/{partition}", table.name);
-        let found = validate::read_some(partition, from, limit);
-        Box::pin(self.run(table, found, operation, move |deadline| async move {
-            let mut rows =
-                self.backend.read_some(At { table, partition, deadline }, from, limit).await?;
+    ) -> Answered<Vec<StoredRow>> {
+        let work = |deadline| async move {
+            let at = At { table, partition, deadline };
+            let rows = self.backend.read_some(at, from, limit).await?;
             if rows.is_empty() {
                 self.look(table, deadline).await?;
             }
-            rows.sort_unstable_by(|a, b| a.row.key().cmp(b.row.key()));
             Ok(rows)
-        }))
+        };
+        self.run(table, work).await
     }
 
-    fn keeps_order(&self) -> bool {
-        B::KEEPS_ORDER
-    }
-
-    fn scan<'a>(
-        &'a self,
+    async fn scan(
+        &self,
         table: &'static TableDecl,
         column: &'static str,
         range: RangeInclusive<i64>,
         limit: usize,
-    ) -> BoxFuture<'a, Result<Vec<StoredRow>>> {
-        let operation = move || format!("scan {} by {column}", table.name);
+    ) -> Answered<Vec<StoredRow>> {
         let scan = Scan { column, range, limit };
-        Box::pin(async move {
-            let work = |deadline| self.backend.scan(table, &scan, deadline);
-            self.run(table, validate::scan(table, column), operation, work).await
-        })
+        self.run(table, |deadline| self.backend.scan(table, &scan, deadline)).await
     }
 
-    fn commit<'a>(
-        &'a self,
+    async fn commit(
+        &self,
         table: &'static TableDecl,
-        partition: &'a str,
+        partition: &str,
         mutations: Vec<Mutation>,
-    ) -> BoxFuture<'a, Result<CommitOutcome>> {
-        Box::pin(async move {
-            let operation = || format!("commit {}/{partition}", table.name);
-            self.checked(validate::commit(table, partition, &mutations), operation)?;
-            let (begun, deadline) = (Instant::now(), self.deadline());
-            let outcome = loop {
-                match self.run_commit(table, partition, &mutations, deadline).await {
-                    Ok(outcome) => break outcome,
-                    Err(Failure::Nothing(fault)) if waits(&fault, begun, deadline) => {
-                        sleep(AWAY_PAUSE).await;
-                    }
-                    Err(Failure::Nothing(fault)) => return Err(self.fault(fault, operation())),
-                    Err(Failure::Broken(fault)) => {
-                        break CommitOutcome::Unknown(self.fault(fault, operation()));
-                    }
+    ) -> Answered<CommitOutcome, Failure> {
+        let (begun, deadline) = (Instant::now(), self.deadline());
+        let outcome = loop {
+            match self.run_commit(table, partition, &mutations, deadline).await {
+                Err(Failure::Nothing(fault)) if waits(&fault, begun, deadline) => {
+                    sleep(AWAY_PAUSE).await;
                 }
-            };
-            let wait =
-                self.contention.wait(table.name, partition, &mutations, &outcome, begun.elapsed());
-            if !wait.is_zero() {
-                sleep_until(deadline.min(Instant::now() + wait)).await;
+                ended => break ended?,
             }
-            Ok(outcome)
-        })
+        };
+        let wait =
+            self.contention.wait(table.name, partition, &mutations, &outcome, begun.elapsed());
+        if !wait.is_zero() {
+            sleep_until(deadline.min(Instant::now() + wait)).await;
+        }
+        Ok(outcome)
     }
 
-    fn touch<'a>(
-        &'a self,
+    async fn touch(
+        &self,
         table: &'static TableDecl,
-        partition: &'a str,
-        row_key: &'a str,
+        partition: &str,
+        row_key: &str,
         column: &'static str,
         value: Value,
-    ) -> BoxFuture<'a, Result<()>> {
-        let operation = move || format!("touch {column} of {}/{partition}/{row_key}", table.name);
-        let found = validate::touch(table, partition, row_key, column, &value);
-        Box::pin(async move {
-            let touch = Touch { row_key, column, value: &value };
-            let work = |deadline| async move {
-                if self.backend.touch(At { table, partition, deadline }, touch).await? {
-                    return Ok(());
-                }
-                Err(Fault::new(StoreErrorKind::NotFound, "the row is not there"))
-            };
-            self.run(table, found, operation, work).await
-        })
+    ) -> Answered<bool> {
+        let touch = Touch { row_key, column, value: &value };
+        let work = |deadline| self.backend.touch(At { table, partition, deadline }, touch);
+        self.run(table, work).await
     }
 
-    fn append<'a>(
-        &'a self,
+    async fn append(
+        &self,
         table: &'static TableDecl,
-        partition: &'a str,
+        partition: &str,
         rows: Vec<Row>,
-    ) -> BoxFuture<'a, Result<()>> {
-        let operation = move || format!("append {}/{partition}", table.name);
-        let found = validate::append(table, partition, &rows);
-        Box::pin(async move {
-            let rows = &rows;
-            let work = |_| async move {
-                for part in rows.chunks(B::APPEND_ROWS.max(1)) {
-                    let deadline = self.deadline();
-                    self.backend.append(At { table, partition, deadline }, part).await?;
-                }
-                Ok(())
-            };
-            self.run(table, found, operation, work).await
-        })
+    ) -> Answered<()> {
+        let rows = &rows;
+        let work = |_| async move {
+            for part in rows.chunks(B::APPEND_ROWS.max(1)) {
+                let deadline = self.deadline();
+                self.backend.append(At { table, partition, deadline }, part).await?;
+            }
+            Ok(())
+        };
+        self.run(table, work).await
     }
 
-    fn delete_older_than<'a>(
-        &'a self,
+    async fn delete_older_than(
+        &self,
         table: &'static TableDecl,
-        partition: &'a str,
+        partition: &str,
         column: &'static str,
         cutoff: Timestamp,
-    ) -> BoxFuture<'a, Result<u64>> {
-        let operation = move || format!("clean up {}/{partition}", table.name);
-        let found = validate::delete_older_than(table, partition, column);
-        Box::pin(self.run(table, found, operation, move |deadline| async move {
-            let old = Old::new(table, column, cutoff);
-            self.backend.clean_up(At { table, partition, deadline }, &old).await
-        }))
+    ) -> Answered<u64> {
+        let old = &Old::new(table, column, cutoff);
+        let work = |deadline| self.backend.clean_up(At { table, partition, deadline }, old);
+        self.run(table, work).await
     }
 
-    fn examine(&self) -> BoxFuture<'_, Result<Examination>> {
-        Box::pin(async move {
-            self.backend.examine().await.map_err(|fault| self.fault(fault, "examine".to_owned()))
-        })
+    async fn examine(&self) -> Answered<Examination> {
+        self.backend.examine().await
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use emmer_store::StoreErrorKind;
 
-use crate::fault::Fault;
+use emmer_store::Fault;
 
 /// The largest file of certificates, in bytes.
 const CERTIFICATES_BYTES_MAX: u64 = 4 << 20;

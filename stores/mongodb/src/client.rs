@@ -1,6 +1,5 @@
 //! The driver's client, and how requests are sent: in time, and again where that does no harm.
 
-use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -35,12 +34,6 @@ pub(crate) struct Client {
     has_answered: AtomicBool,
 }
 
-impl fmt::Debug for Client {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Client").field(&self.address.place.name).finish()
-    }
-}
-
 /// A host as the driver wants it: an address of version 6 without its brackets.
 fn host((host, port): &(String, u16)) -> ServerAddress {
     let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
@@ -65,15 +58,15 @@ fn options(address: &Address) -> std::result::Result<ClientOptions, Fault> {
         .write_concern(written)
         .read_concern(ReadConcern::linearizable())
         .build();
-    options.repl_set_name = place.parameter("replicaSet").map(str::to_owned);
+    options.repl_set_name = place.text("replicaSet").map(str::to_owned);
     options.direct_connection = address.direct.then_some(true);
     if let Some(user) = &place.user {
-        let source = place.parameter("authSource").unwrap_or("admin").to_owned();
+        let source = place.text("authSource").unwrap_or("admin").to_owned();
         let credential = Credential::builder().username(user.clone()).source(source);
         options.credential = Some(credential.password(place.password.clone()).build());
     }
     if address.tls {
-        let file = place.parameter("ca_file");
+        let file = place.text("ca_file");
         // The driver reads it later; what is wrong with it is told now.
         file.map(read_certificates).transpose()?;
         let mut trusted = TlsOptions::default();
@@ -100,7 +93,7 @@ impl Client {
     }
 
     pub(crate) fn database(&self) -> Database {
-        self.driver.database(&self.address.database)
+        self.driver.database(self.address.database())
     }
 
     pub(crate) fn collection(&self, decl: &TableDecl) -> Collection<Document> {

@@ -1,12 +1,10 @@
 //! What the contract asks for, handed to where it is done.
 
-use std::fmt;
-use std::time::Duration;
-
 use emmer_store::examine::Examination;
 use emmer_store::silos::SILO_INSTANCES;
-use emmer_store::{Result, StoreLimits};
-use emmer_store_keyvalue::{Backend, Fault, Guesses, KeyValue, Marks, Tables};
+use emmer_store::{Address, Answered, Result, StoreLimits};
+use emmer_store_keyvalue::{Backend, Guesses, KeyValue, Marks, Tables};
+use tokio::time::Instant;
 
 use crate::client::Client;
 use crate::examine;
@@ -33,12 +31,6 @@ pub struct MongoDb {
     guesses: Guesses<()>,
 }
 
-impl fmt::Debug for MongoDb {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("MongoDb").field(&self.client.address.place.name).finish()
-    }
-}
-
 impl MongoDb {
     pub(crate) const fn client(&self) -> &Client {
         &self.client
@@ -58,22 +50,17 @@ impl MongoDb {
 impl Backend for MongoDb {
     const APPEND_ROWS: usize = 100;
 
-    async fn connect(url: &str) -> Result<Self> {
-        let store =
-            Self { client: Client::new(url)?, marks: Marks::random(), guesses: Guesses::default() };
-        // Whether a server answers, and lets us read.
-        match store.shape(&SILO_INSTANCES, store.client.deadline()).await {
-            Ok(_) => Ok(store),
-            Err(fault) => Err(fault.at(&store.client.address.place.name, "open")),
-        }
+    fn new(url: &str) -> Result<Self> {
+        let (marks, guesses) = (Marks::random(), Guesses::default());
+        Ok(Self { client: Client::new(url)?, marks, guesses })
     }
 
-    fn name(&self) -> &str {
-        &self.client.address.place.name
+    async fn probe(&self, deadline: Instant) -> Answered<()> {
+        self.shape(&SILO_INSTANCES, deadline).await.map(drop)
     }
 
-    fn timeout(&self) -> Duration {
-        self.client.address.place.timeout
+    fn address(&self) -> &Address {
+        &self.client.address.place
     }
 
     fn limits(&self) -> StoreLimits {
@@ -84,7 +71,7 @@ impl Backend for MongoDb {
         }
     }
 
-    async fn examine(&self) -> std::result::Result<Examination, Fault> {
+    async fn examine(&self) -> Answered<Examination> {
         examine::examine(self).await
     }
 }

@@ -19,17 +19,13 @@ use crate::values::{RowCells, date, literal};
 /// a byte of a text may take eight (two of UTF-16, each as two digits of two bytes).
 const REQUEST_BYTES_MAX: usize = 30 << 20;
 
-/// What [`Relational`](emmer_store_relational::Relational) asks.
-pub(crate) struct MssqlDriver {
+/// The driver of [`MssqlStore`](crate::MssqlStore).
+pub struct MssqlDriver {
     place: Place,
     made: Made<TableSql>,
 }
 
 impl MssqlDriver {
-    pub(crate) fn new(place: Place) -> Self {
-        Self { place, made: Made::default() }
-    }
-
     fn sql(&self, decl: &'static TableDecl) -> Arc<TableSql> {
         self.made.of(decl, || TableSql::new(decl))
     }
@@ -38,12 +34,19 @@ impl MssqlDriver {
 impl Driver for MssqlDriver {
     type Connection = Connection;
 
-    fn limits(&self) -> Limits {
-        self.place.limits
+    const REQUEST_BYTES_MAX: usize = REQUEST_BYTES_MAX;
+
+    fn new(url: &str) -> emmer_store::Result<Self> {
+        let place = Place::parse(url, std::env::var("MSSQL_PASSWORD").ok().as_deref())?;
+        Ok(Self { place, made: Made::default() })
     }
 
-    fn request_bytes_max(&self) -> usize {
-        REQUEST_BYTES_MAX
+    fn name(&self) -> &str {
+        &self.place.name
+    }
+
+    fn limits(&self) -> Limits {
+        self.place.limits
     }
 
     async fn open(&self) -> Result<Connection, Fault> {
@@ -52,10 +55,6 @@ impl Driver for MssqlDriver {
 
     fn is_usable(&self, connection: &Connection) -> bool {
         !connection.in_flight
-    }
-
-    fn forget_prepared(&self, _: &mut Connection) {
-        // Nothing is kept prepared here; the server knows texts again by themselves.
     }
 
     async fn run(

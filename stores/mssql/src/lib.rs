@@ -18,9 +18,28 @@ mod place;
 mod sql;
 #[cfg(test)]
 mod statements;
-mod store;
 mod tables;
 mod values;
 
+use emmer_store::TableDecl;
+use emmer_store_relational::{Relational, schema};
+
 pub use dialect::TransactSql;
-pub use store::MssqlStore;
+pub use driver::MssqlDriver;
+
+/// A system store in a SQL Server database. Untested against a live server.
+///
+/// Dropping it closes its connections.
+///
+/// `open` connects to `mssql://user:password@host:port/database` (`sqlserver://` is the same).
+/// Where the URL gives no password the environment's `MSSQL_PASSWORD` is used. `?pool_max=8` is how
+/// many connections the store opens at most (1 to 64), `?timeout_ms=4800` how long an operation
+/// takes at most, connecting and waiting for locks included (1000 to 60000). `?sslmode=` is
+/// `disable`, `prefer`, `require` (the default) or `verify-full`, which trusts the system's root
+/// certificates and those in `?ca_file=FILE`.
+pub type MssqlStore = Relational<MssqlDriver>;
+
+/// The `CREATE` script for an administrator who lets no application make tables.
+pub fn script(tables: &[&TableDecl]) -> String {
+    schema::script(&TransactSql, tables)
+}

@@ -1,11 +1,22 @@
 //! Where the server is: `mssql://user:password@host:port/database?parameters`, or `sqlserver://`.
 
-use emmer_store::{Result, StoreError, StoreErrorKind, StoreUrl};
-use emmer_store_relational::{Address, Limits, TlsMode, address};
+use emmer_store::address::Path;
+use emmer_store::{Address, Result, Rules, User};
+use emmer_store_relational::{CA_FILE, Limits, POOL_MAX, SSL_MODE, TlsMode};
 use tiberius::{AuthMethod, Config, EncryptionLevel};
 
-/// The port of a server whose URL names none.
-const PORT: u16 = 1433;
+/// The rules for URLs.
+const RULES: Rules = Rules {
+    schemes: &["mssql", "sqlserver"],
+    shape: "mssql://user:password@host:port/database",
+    user: User::Always,
+    hosts_max: 1,
+    port: 1_433,
+    // The server would take the login's default, mostly `master`, and the tables would be made
+    // there.
+    path: Some(Path { usual: "", is_legal: |name| !name.is_empty(), rule: "no database is named" }),
+    parameters: &[POOL_MAX, SSL_MODE, CA_FILE],
+};
 
 /// A server and how to talk to it.
 #[derive(Clone)]
@@ -25,48 +36,16 @@ pub(crate) struct Place {
 impl Place {
     /// Reads a URL. `password` stands in for one the URL leaves out.
     pub(crate) fn parse(text: &str, password: Option<&str>) -> Result<Self> {
-        let error = |store: &str, detail: String| {
-            StoreError::new(StoreErrorKind::Invalid, store, "open", detail)
-        };
-        let url: StoreUrl = text.parse().map_err(|e| error("mssql://", format!("{e}")))?;
-        let name = url.to_string();
-        if !["mssql", "sqlserver"].contains(&url.scheme()) {
-            return Err(error(&name, "this is no mssql:// URL".to_owned()));
-        }
-        let expected = |detail: &str| {
-            error(
-                &name,
-                format!(
-                    "{detail}; expected mssql://user:password@host:port/database with the \
-                     parameters pool_max, timeout_ms, sslmode=disable|prefer|require|verify-full \
-                     and ca_file; special characters of user and password as %XX"
-                ),
-            )
-        };
-        let address = Address::parse(&url).map_err(expected)?;
-        let (mut limits, mut tls, mut root) = (Limits::default(), TlsMode::Require, None);
-        for (key, value) in url.parameters() {
-            match key {
-                "sslmode" => tls = value.parse().map_err(expected)?,
-                "ca_file" | "sslrootcert" => {
-                    root = Some(address::decoded(value).map_err(expected)?);
-                }
-                _ if limits.take(key, value).map_err(expected)? => {}
-                _ => return Err(expected("a parameter is not known")),
-            }
-        }
-        let user = address.user.as_deref().ok_or_else(|| expected("no user is named"))?;
-        let (host, port) = address.endpoint(PORT);
-        let secret = address.password.as_deref().or(password).unwrap_or_default();
+        let address = Address::parse(text, &RULES, password)?;
+        let limits = Limits::of(&address.parameters);
+        let tls = TlsMode::of(&address.parameters, TlsMode::Require);
+        let (host, port) = address.endpoint();
+        let user = address.user.as_deref().unwrap_or_default();
+        let secret = address.password.as_deref().unwrap_or_default();
         let mut config = Config::new();
         config.host(host);
         config.port(port);
-        if address.database.is_empty() {
-            // The server would take the login's default, mostly `master`, and the tables would be
-            // made there.
-            return Err(expected("no database is named"));
-        }
-        config.database(&address.database);
+        config.database(&address.path);
         config.authentication(AuthMethod::sql_server(user, secret));
         config.application_name("emmer");
         config.encryption(match tls {
@@ -74,13 +53,13 @@ impl Place {
             TlsMode::Prefer => EncryptionLevel::On,
             TlsMode::Require | TlsMode::VerifyFull => EncryptionLevel::Required,
         });
-        match (tls, root) {
+        match (tls, address.text("ca_file")) {
             (TlsMode::VerifyFull, Some(file)) => config.trust_cert_ca(file),
             (TlsMode::VerifyFull, None) => {}
             _ => config.trust_cert(),
         }
         let is_encrypted = matches!(tls, TlsMode::Require | TlsMode::VerifyFull);
-        Ok(Self { name, limits, tls, is_encrypted, config })
+        Ok(Self { name: address.name, limits, tls, is_encrypted, config })
     }
 }
 

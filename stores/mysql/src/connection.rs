@@ -22,7 +22,7 @@ const MYSQL_MIN: (u16, u16, u16) = (8, 0, 17);
 const ABOUT: &str = "SELECT VERSION(), @@max_allowed_packet, @@global.read_only";
 
 /// A session on the server. Used by one operation at a time.
-pub(crate) struct Connection {
+pub struct Connection {
     conn: Conn,
     pub(crate) flavour: Flavour,
     /// The most bytes the server takes at once.

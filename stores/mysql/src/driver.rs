@@ -18,17 +18,13 @@ use crate::values::{RowCells, parameter};
 /// The most bytes of values in one commit or append: the server keeps them all until the commit.
 const REQUEST_BYTES_MAX: usize = 256 << 20;
 
-/// What [`Relational`](emmer_store_relational::Relational) asks.
-pub(crate) struct MysqlDriver {
+/// The driver of [`MysqlStore`](crate::MysqlStore).
+pub struct MysqlDriver {
     place: Place,
     made: Made<TableSql>,
 }
 
 impl MysqlDriver {
-    pub(crate) fn new(place: Place) -> Self {
-        Self { place, made: Made::default() }
-    }
-
     fn sql(&self, decl: &'static TableDecl) -> Arc<TableSql> {
         self.made.of(decl, || TableSql::new(decl))
     }
@@ -37,12 +33,19 @@ impl MysqlDriver {
 impl Driver for MysqlDriver {
     type Connection = Connection;
 
-    fn limits(&self) -> Limits {
-        self.place.limits
+    const REQUEST_BYTES_MAX: usize = REQUEST_BYTES_MAX;
+
+    fn new(url: &str) -> emmer_store::Result<Self> {
+        let place = Place::parse(url, std::env::var("MYSQL_PWD").ok().as_deref())?;
+        Ok(Self { place, made: Made::default() })
     }
 
-    fn request_bytes_max(&self) -> usize {
-        REQUEST_BYTES_MAX
+    fn name(&self) -> &str {
+        &self.place.name
+    }
+
+    fn limits(&self) -> Limits {
+        self.place.limits
     }
 
     async fn open(&self) -> Result<Connection, Fault> {
@@ -51,10 +54,6 @@ impl Driver for MysqlDriver {
 
     fn is_usable(&self, connection: &Connection) -> bool {
         connection.is_usable()
-    }
-
-    fn forget_prepared(&self, _: &mut Connection) {
-        // The server prepares anew by itself.
     }
 
     async fn run(

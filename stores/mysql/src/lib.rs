@@ -21,9 +21,28 @@ mod examine;
 mod fault;
 mod place;
 mod sql;
-mod store;
 mod tables;
 mod values;
 
+use emmer_store::TableDecl;
+use emmer_store_relational::{Relational, schema};
+
 pub use dialect::{Flavour, MySql};
-pub use store::MysqlStore;
+pub use driver::MysqlDriver;
+
+/// A system store in a MariaDB or MySQL database.
+///
+/// Dropping it closes its connections.
+///
+/// `open` connects to `mysql://user:password@host:port/database` or `mariadb://...` (the same;
+/// which of the two the server is it says itself). Where the URL gives no password the
+/// environment's `MYSQL_PWD` is used. `?pool_max=8` is how many connections the store opens at most
+/// (1 to 64), `?timeout_ms=4800` how long an operation takes at most, connecting and waiting for
+/// locks included (1000 to 60000). `?sslmode=` is `disable`, `prefer` (the default), `require` or
+/// `verify-full`, which trusts the system's root certificates or those in `?ca_file=FILE`.
+pub type MysqlStore = Relational<MysqlDriver>;
+
+/// The `CREATE` script for an administrator who lets no application make tables.
+pub fn script(flavour: Flavour, tables: &[&TableDecl]) -> String {
+    schema::script(&MySql(flavour), tables)
+}

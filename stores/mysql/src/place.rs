@@ -3,12 +3,25 @@
 use std::path::Path;
 use std::time::Duration;
 
-use emmer_store::{Result, StoreError, StoreErrorKind, StoreUrl};
-use emmer_store_relational::{Address, Limits, TlsMode, address};
+use emmer_store::address::Path as UrlPath;
+use emmer_store::{Address, Result, Rules, User};
+use emmer_store_relational::{CA_FILE, Limits, POOL_MAX, SSL_MODE, TlsMode};
 use mysql_async::{Opts, OptsBuilder, SslOpts};
 
-/// The port of a server whose URL names none.
-const PORT: u16 = 3306;
+/// The rules for URLs.
+const RULES: Rules = Rules {
+    schemes: &["mysql", "mariadb"],
+    shape: "mysql://user:password@host:port/database (or mariadb://)",
+    user: User::Free,
+    hosts_max: 1,
+    port: 3_306,
+    path: Some(UrlPath {
+        usual: "",
+        is_legal: |name| !name.is_empty(),
+        rule: "no database is named",
+    }),
+    parameters: &[POOL_MAX, SSL_MODE, CA_FILE],
+};
 /// The statements one connection keeps prepared.
 const STATEMENTS_MAX: usize = 256;
 /// When the kernel asks a silent peer whether it is there.
@@ -30,47 +43,16 @@ pub(crate) struct Place {
 impl Place {
     /// Reads a URL. `password` stands in for one the URL leaves out.
     pub(crate) fn parse(text: &str, password: Option<&str>) -> Result<Self> {
-        let error = |store: &str, detail: &str| {
-            StoreError::new(StoreErrorKind::Invalid, store, "open", detail.to_owned())
-        };
-        let url: StoreUrl = text.parse().map_err(|e| error("mysql://", &format!("{e}")))?;
-        let name = url.to_string();
-        if !["mysql", "mariadb"].contains(&url.scheme()) {
-            return Err(error(&name, "this is no mysql:// or mariadb:// URL"));
-        }
-        let expected = |detail: &str| {
-            error(
-                &name,
-                &format!(
-                    "{detail}; expected {}://user:password@host:port/database with the parameters \
-                     pool_max, timeout_ms, sslmode=disable|prefer|require|verify-full and \
-                     ca_file; special characters of user and password as %XX",
-                    url.scheme()
-                ),
-            )
-        };
-        let address = Address::parse(&url).map_err(expected)?;
-        if address.database.is_empty() {
-            return Err(expected("no database is named"));
-        }
-        let (mut limits, mut tls, mut root) = (Limits::default(), TlsMode::default(), None);
-        for (key, value) in url.parameters() {
-            match key {
-                "sslmode" => tls = value.parse().map_err(expected)?,
-                "ca_file" | "sslrootcert" => {
-                    root = Some(address::decoded(value).map_err(expected)?);
-                }
-                _ if limits.take(key, value).map_err(expected)? => {}
-                _ => return Err(expected(&format!("the parameter {key} is not known"))),
-            }
-        }
-        let (host, port) = address.endpoint(PORT);
+        let address = Address::parse(text, &RULES, password)?;
+        let limits = Limits::of(&address.parameters);
+        let tls = TlsMode::of(&address.parameters, TlsMode::Prefer);
+        let (host, port) = address.endpoint();
         let plain = OptsBuilder::default()
             .ip_or_hostname(host)
             .tcp_port(port)
             .user(address.user.clone())
-            .pass(address.password.clone().or_else(|| password.map(str::to_owned)))
-            .db_name(Some(address.database.clone()))
+            .pass(address.password.clone())
+            .db_name(Some(address.path.clone()))
             .prefer_socket(false)
             .client_found_rows(true)
             .tcp_keepalive(Some(KEEPALIVE))
@@ -79,8 +61,8 @@ impl Place {
             .max_allowed_packet(Some(1 << 30))
             .wait_timeout(Some(28_800))
             .connect_attribute("program_name", "emmer");
-        let secure = plain.clone().ssl_opts(ssl_options(tls, root));
-        Ok(Self { name, limits, tls, plain: plain.into(), secure: secure.into() })
+        let secure = plain.clone().ssl_opts(ssl_options(tls, address.text("ca_file")));
+        Ok(Self { name: address.name, limits, tls, plain: plain.into(), secure: secure.into() })
     }
 
     /// What the driver connects with.
@@ -90,10 +72,10 @@ impl Place {
 }
 
 /// Who is trusted: the file's roots, else those of the system.
-fn ssl_options(tls: TlsMode, root: Option<String>) -> SslOpts {
+fn ssl_options(tls: TlsMode, root: Option<&str>) -> SslOpts {
     let verify = tls == TlsMode::VerifyFull;
     let roots = match root {
-        Some(file) => vec![Path::new(&file).to_path_buf().into()],
+        Some(file) => vec![Path::new(file).to_path_buf().into()],
         // What cannot be read is not trusted; none at all is an error of the first connection.
         None if verify => {
             let found = rustls_native_certs::load_native_certs().certs;
@@ -111,6 +93,8 @@ fn ssl_options(tls: TlsMode, root: Option<String>) -> SslOpts {
 
 #[cfg(test)]
 mod tests {
+    use emmer_store::StoreErrorKind;
+
     use super::*;
 
     #[test]

@@ -43,7 +43,7 @@ impl Threads {
 
 /// A session on a thread of its own. Dropped, the session ends, and what it had not committed is
 /// rolled back.
-pub(crate) struct Connection {
+pub struct Connection {
     jobs: SyncSender<Job>,
     /// Whether something was begun whose end nobody has seen: then this connection must not be used
     /// again.

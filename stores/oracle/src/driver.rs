@@ -19,19 +19,14 @@ use crate::values::{Bound, Kind};
 /// should not.
 const REQUEST_BYTES_MAX: usize = 64 << 20;
 
-/// What [`Relational`](emmer_store_relational::Relational) asks.
-pub(crate) struct OracleDriver {
+/// The driver of [`OracleStore`](crate::OracleStore).
+pub struct OracleDriver {
     place: Place,
     threads: Threads,
     made: Made<TableSql>,
 }
 
 impl OracleDriver {
-    pub(crate) fn new(place: Place) -> Self {
-        let threads = Threads::new(place.limits.pool_max);
-        Self { place, threads, made: Made::default() }
-    }
-
     fn sql(&self, decl: &'static TableDecl) -> Arc<TableSql> {
         self.made.of(decl, || TableSql::new(decl, self.place.limits.statement_timeout()))
     }
@@ -40,12 +35,20 @@ impl OracleDriver {
 impl Driver for OracleDriver {
     type Connection = Connection;
 
-    fn limits(&self) -> Limits {
-        self.place.limits
+    const REQUEST_BYTES_MAX: usize = REQUEST_BYTES_MAX;
+
+    fn new(url: &str) -> emmer_store::Result<Self> {
+        let place = Place::parse(url, std::env::var("ORACLE_PASSWORD").ok().as_deref())?;
+        let threads = Threads::new(place.limits.pool_max);
+        Ok(Self { place, threads, made: Made::default() })
     }
 
-    fn request_bytes_max(&self) -> usize {
-        REQUEST_BYTES_MAX
+    fn name(&self) -> &str {
+        &self.place.name
+    }
+
+    fn limits(&self) -> Limits {
+        self.place.limits
     }
 
     async fn open(&self) -> Result<Connection, Fault> {
@@ -54,10 +57,6 @@ impl Driver for OracleDriver {
 
     fn is_usable(&self, connection: &Connection) -> bool {
         !connection.in_flight
-    }
-
-    fn forget_prepared(&self, _: &mut Connection) {
-        // The driver closes the cursor of a statement that failed.
     }
 
     async fn run(

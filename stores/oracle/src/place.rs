@@ -1,9 +1,32 @@
 //! Where the server is: `oracle://user:password@host:port/service?parameters`.
 
-use emmer_store::{Result, StoreError, StoreErrorKind, StoreUrl};
-use emmer_store_relational::{Address, Limits, TlsMode, address};
+use emmer_store::address::Path;
+use emmer_store::{Address, Parameter, Result, Rules, User};
+use emmer_store_relational::{Limits, POOL_MAX, SSL_MODE, TlsMode};
 use oracledb::Config;
 
+/// The rules for URLs.
+const RULES: Rules = Rules {
+    schemes: &["oracle"],
+    shape: "oracle://user:password@host:port/service",
+    user: User::Always,
+    hosts_max: 1,
+    // It depends on the encryption.
+    port: 0,
+    path: Some(Path {
+        usual: "",
+        is_legal: is_plain,
+        rule: "a service's name has letters, digits and _.$#- only",
+    }),
+    parameters: &[
+        POOL_MAX,
+        SSL_MODE,
+        // A folder with ewallet.pem.
+        Parameter::text("wallet"),
+        // Instead of the service.
+        Parameter::text("sid"),
+    ],
+};
 /// The port of a listener whose URL names none.
 const PORT: u16 = 1_521;
 /// The same with TLS.
@@ -22,82 +45,39 @@ pub(crate) struct Place {
     pub(crate) config: Config,
 }
 
-/// The parameters of a URL.
-#[derive(Default)]
-struct Parameters {
-    limits: Limits,
-    is_tls: bool,
-    wallet: Option<String>,
-    sid: Option<String>,
-}
-
-impl Parameters {
-    fn parse(url: &StoreUrl) -> std::result::Result<Self, &'static str> {
-        let mut found = Self::default();
-        for (key, value) in url.parameters() {
-            match key {
-                "sslmode" => {
-                    found.is_tls = match value.parse()? {
-                        TlsMode::Disable => false,
-                        TlsMode::VerifyFull => true,
-                        TlsMode::Prefer | TlsMode::Require => {
-                            return Err(
-                                "sslmode is disable or verify-full here: a listener has TLS on a \
-                                        port of its own, and the driver always checks the \
-                                        certificate",
-                            );
-                        }
-                    }
-                }
-                "wallet" => found.wallet = Some(address::decoded(value)?),
-                "sid" => found.sid = Some(address::decoded(value)?),
-                _ if found.limits.take(key, value)? => {}
-                _ => return Err("a parameter is not known"),
-            }
-        }
-        if found.wallet.is_some() && !found.is_tls {
-            return Err("a wallet is for sslmode=verify-full");
-        }
-        Ok(found)
-    }
-}
-
 impl Place {
     /// Reads a URL. `password` stands in for one the URL leaves out.
     pub(crate) fn parse(text: &str, password: Option<&str>) -> Result<Self> {
-        let error = |store: &str, detail: String| {
-            StoreError::new(StoreErrorKind::Invalid, store, "open", detail)
+        let address = Address::parse(text, &RULES, password)?;
+        let limits = Limits::of(&address.parameters);
+        let is_tls = match TlsMode::of(&address.parameters, TlsMode::Disable) {
+            TlsMode::Disable => false,
+            TlsMode::VerifyFull => true,
+            TlsMode::Prefer | TlsMode::Require => {
+                return Err(address.invalid(
+                    "sslmode is disable or verify-full here: a listener has TLS on a port of its \
+                     own, and the driver always checks the certificate",
+                ));
+            }
         };
-        let url: StoreUrl = text.parse().map_err(|e| error("oracle://", format!("{e}")))?;
-        let name = url.to_string();
-        if url.scheme() != "oracle" {
-            return Err(error(&name, "this is no oracle:// URL".to_owned()));
+        let wallet = address.text("wallet");
+        if wallet.is_some() && !is_tls {
+            return Err(address.invalid("a wallet is for sslmode=verify-full"));
         }
-        let expected = |detail: &str| {
-            error(
-                &name,
-                format!(
-                    "{detail}; expected oracle://user:password@host:port/service with the \
-                     parameters pool_max, timeout_ms, sslmode=disable|verify-full, wallet (a \
-                     folder with ewallet.pem) and sid (instead of the service); special characters \
-                     of user and password as %XX"
-                ),
-            )
+        let user = address.user.as_deref().unwrap_or_default();
+        let secret = address.password.as_deref();
+        let secret = secret.ok_or_else(|| address.invalid("no password is given"))?;
+        let database = database(&address.path, address.text("sid"))
+            .map_err(|detail| address.invalid(detail))?;
+        let protocol = if is_tls { "tcps" } else { "tcp" };
+        let (host, port) = match address.endpoint() {
+            (host, 0) => (host, if is_tls { TLS_PORT } else { PORT }),
+            endpoint => endpoint,
         };
-        let address = Address::parse(&url).map_err(expected)?;
-        let Parameters { limits, is_tls, wallet, sid } =
-            Parameters::parse(&url).map_err(expected)?;
-        let user = address.user.as_deref().ok_or_else(|| expected("no user is named"))?;
-        let secret = address.password.as_deref().or(password);
-        let secret =
-            secret.filter(|s| !s.is_empty()).ok_or_else(|| expected("no password is given"))?;
-        let database = database(&address.database, sid.as_deref()).map_err(expected)?;
-        let (protocol, port) = if is_tls { ("tcps", TLS_PORT) } else { ("tcp", PORT) };
-        let (host, port) = address.endpoint(port);
         // The driver puts these into a text of its own, where brackets mean something, and takes a
         // name for granted.
         if rustls::pki_types::ServerName::try_from(host).is_err() {
-            return Err(expected("the host is no name and no IP address"));
+            return Err(address.invalid("the host is no name and no IP address"));
         }
         // Who repeats is the store: the driver would sleep for a second after every attempt that
         // failed, the last one too.
@@ -109,11 +89,11 @@ impl Place {
             .set_driver_name("emmer")
             .set_transport_connect_timeout(Some(limits.timeout))
             .set_connect_string(&text)
-            .map_err(|e| expected(&e.to_string()))?;
+            .map_err(|e| address.invalid(e))?;
         if let Some(wallet) = wallet {
             config = config.set_wallet_location(wallet);
         }
-        Ok(Self { name, limits, is_tls, config })
+        Ok(Self { name: address.name, limits, is_tls, config })
     }
 }
 
@@ -125,11 +105,14 @@ fn database(service: &str, sid: Option<&str>) -> std::result::Result<String, &'s
         ("", Some(sid)) => ("SID", sid),
         _ => return Err("a service and a sid are named"),
     };
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_.$#-".contains(c);
-    if name.is_empty() || !name.chars().all(is_plain) {
-        return Err("a service's name has letters, digits and _.$#- only");
+    if name.is_empty() || !is_plain(name) {
+        return Err("a sid has letters, digits and _.$#- only");
     }
     Ok(format!("({key}={name})"))
+}
+
+fn is_plain(name: &str) -> bool {
+    name.chars().all(|c| c.is_ascii_alphanumeric() || "_.$#-".contains(c))
 }
 
 #[cfg(test)]

@@ -31,7 +31,7 @@ pub(crate) struct Answer {
 }
 
 /// A session on the server. Used by one operation at a time.
-pub(crate) struct Connection {
+pub struct Connection {
     pub(crate) client: Client,
     statements: BTreeMap<Arc<str>, Statement>,
     driver: JoinHandle<()>,

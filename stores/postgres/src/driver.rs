@@ -19,17 +19,13 @@ use crate::values::{Parameter, microseconds};
 /// gigabyte at once.
 const REQUEST_BYTES_MAX: usize = 256 << 20;
 
-/// What [`Relational`](emmer_store_relational::Relational) asks.
-pub(crate) struct PostgresDriver {
+/// The driver of [`PostgresStore`](crate::PostgresStore).
+pub struct PostgresDriver {
     place: Place,
     made: Made<TableSql>,
 }
 
 impl PostgresDriver {
-    pub(crate) fn new(place: Place) -> Self {
-        Self { place, made: Made::default() }
-    }
-
     fn sql(&self, decl: &'static TableDecl) -> Arc<TableSql> {
         self.made.of(decl, || TableSql::new(decl))
     }
@@ -38,12 +34,19 @@ impl PostgresDriver {
 impl Driver for PostgresDriver {
     type Connection = Connection;
 
-    fn limits(&self) -> Limits {
-        self.place.limits
+    const REQUEST_BYTES_MAX: usize = REQUEST_BYTES_MAX;
+
+    fn new(url: &str) -> emmer_store::Result<Self> {
+        let place = Place::parse(url, std::env::var("PGPASSWORD").ok().as_deref())?;
+        Ok(Self { place, made: Made::default() })
     }
 
-    fn request_bytes_max(&self) -> usize {
-        REQUEST_BYTES_MAX
+    fn name(&self) -> &str {
+        &self.place.name
+    }
+
+    fn limits(&self) -> Limits {
+        self.place.limits
     }
 
     async fn open(&self) -> Result<Connection, Fault> {

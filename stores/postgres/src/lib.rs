@@ -20,10 +20,25 @@ mod examine;
 mod fault;
 mod place;
 mod sql;
-mod store;
 mod tables;
 mod tls;
 mod values;
 
+use emmer_store_relational::Relational;
+
 pub use dialect::Postgres;
-pub use store::PostgresStore;
+pub use driver::PostgresDriver;
+pub use tables::script;
+
+/// A system store in a PostgreSQL database.
+///
+/// Dropping it closes its connections; the tasks that drive them end with them.
+///
+/// `open` connects to `postgres://user:password@host:port/database`. Where the URL gives no
+/// password the environment's `PGPASSWORD` is used. `?pool_max=8` is how many connections the store
+/// opens at most (1 to 64), `?timeout_ms=4800` how long an operation takes at most, connecting and
+/// waiting for locks included (1000 to 60000). `?sslmode=` is `disable`, `prefer` (the default),
+/// `require` or `verify-full`, which trusts the system's root certificates or those in
+/// `?ca_file=FILE`. The other parameters are those of the driver's URLs (`target_session_attrs`,
+/// `application_name`, `options`, ...).
+pub type PostgresStore = Relational<PostgresDriver>;

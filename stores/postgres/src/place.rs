@@ -2,14 +2,16 @@
 
 use std::time::Duration;
 
-use emmer_store::{Result, StoreError, StoreErrorKind, StoreUrl};
-use emmer_store_relational::{Limits, TlsMode, address};
+use emmer_store::{Parameter, Parameters, Result, StoreError, StoreErrorKind, StoreUrl};
+use emmer_store_relational::{CA_FILE, Limits, POOL_MAX, SSL_MODE, TlsMode};
 use tokio_postgres::Config;
 use tokio_postgres::config::SslMode;
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::tls;
 
+/// The parameters that are not the driver's.
+const OURS: [Parameter; 3] = [POOL_MAX, SSL_MODE, CA_FILE];
 /// When the kernel gives up on a peer that acknowledges nothing.
 const TCP_USER_TIMEOUT: Duration = Duration::from_secs(10);
 /// When the kernel asks a silent peer whether it is there.
@@ -39,21 +41,13 @@ impl Place {
         if url.scheme() != "postgres" {
             return Err(error(&name, "this is no postgres:// URL"));
         }
-        let (mut limits, mut mode, mut root) = (Limits::default(), TlsMode::default(), None);
-        let mut driver_url = format!("postgres://{}", url.place());
-        let mut separator = '?';
-        for (key, value) in url.parameters() {
-            let wrong = |detail| error(&name, detail);
-            match key {
-                "sslmode" => mode = value.parse().map_err(wrong)?,
-                "ca_file" | "sslrootcert" => root = Some(address::decoded(value).map_err(wrong)?),
-                _ if limits.take(key, value).map_err(wrong)? => {}
-                _ => {
-                    driver_url += &format!("{separator}{key}={value}");
-                    separator = '&';
-                }
-            }
-        }
+        let wrong = |detail: String| error(&name, &detail);
+        let parameters = Parameters::read(&url, &OURS).map_err(wrong)?;
+        let limits = Limits::of(&parameters);
+        let mode = TlsMode::of(&parameters, TlsMode::Prefer);
+        let others: Vec<String> =
+            parameters.others.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        let driver_url = format!("postgres://{}?{}", url.place(), others.join("&"));
         // The driver's own words may repeat a piece of a password that was not escaped.
         let mut config: Config = driver_url.parse().map_err(|_| {
             let expected = "expected postgres://user:password@host:port/database?parameters, with \
@@ -61,21 +55,18 @@ impl Place {
                             (application_name, options, target_session_attrs, ...), sslmode, \
                             ca_file, pool_max and timeout_ms; special characters of user and \
                             password as %XX";
-            match unknown_parameter(&url) {
-                Some(key) => error(
-                    &name,
-                    &format!(
-                        "the parameter {key} or its value is not known; \
-                    {expected}"
-                    ),
-                ),
+            match unknown(&parameters) {
+                Some(key) => {
+                    wrong(format!("the parameter {key} or its value is not known; {expected}"))
+                }
                 None => error(&name, expected),
             }
         })?;
         if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
             return Err(error(&name, "no host is named: expected postgres://user@host/database"));
         }
-        let tls = tls::connector(mode, root.as_deref()).map_err(|detail| error(&name, &detail))?;
+        let tls = tls::connector(mode, parameters.text("ca_file"))
+            .map_err(|detail| error(&name, &detail))?;
         config.ssl_mode(match mode {
             TlsMode::Disable => SslMode::Disable,
             TlsMode::Prefer => SslMode::Prefer,
@@ -100,12 +91,11 @@ impl Place {
 
 /// The first parameter that the driver refuses, in a URL that is good without it. What stands there
 /// is shown in the store's name, too.
-fn unknown_parameter(url: &StoreUrl) -> Option<&str> {
-    let ours = ["sslmode", "ca_file", "sslrootcert", "pool_max", "timeout_ms"];
-    let is_refused =
-        |parameter: &str| format!("postgres://h/d{parameter}").parse::<Config>().is_err();
-    let mut others = url.parameters().filter(|(key, _)| !ours.contains(key));
-    others.find(|(key, value)| is_refused(&format!("?{key}={value}"))).map(|(key, _)| key)
+fn unknown(parameters: &Parameters) -> Option<&str> {
+    let is_refused = |(key, value): &&(String, String)| {
+        format!("postgres://h/d?{key}={value}").parse::<Config>().is_err()
+    };
+    parameters.others.iter().find(is_refused).map(|(key, _)| key.as_str())
 }
 
 #[cfg(test)]

@@ -104,7 +104,7 @@ fn with_hint(error: tokio_postgres::Error) -> Fault {
     fault
 }
 
-/// The statements an administrator runs who lets no application make tables.
-pub(crate) fn script(tables: &[&TableDecl]) -> String {
+/// The `CREATE` script for an administrator who lets no application make tables.
+pub fn script(tables: &[&TableDecl]) -> String {
     schema::script(&Postgres as &dyn Dialect, tables)
 }

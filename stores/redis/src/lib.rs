@@ -45,12 +45,12 @@
 //! with `?wait_replicas=N` a commit is acknowledged only when N replicas have it, and is
 //! [`Unknown`](emmer_store::CommitOutcome::Unknown) otherwise.
 
+mod address;
 mod durability;
 mod fault;
 mod keys;
 mod link;
 mod nodes;
-mod place;
 mod requests;
 mod rows;
 mod scripts;

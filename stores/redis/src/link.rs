@@ -1,7 +1,6 @@
 //! The connection to one node: made when it is needed, made again when it ended, shared by all
 //! operations of a store.
 
-use std::fmt;
 use std::time::Duration;
 
 use emmer_store::StoreErrorKind;
@@ -26,12 +25,6 @@ struct Current {
     /// Counts connections, so that one that ended is dropped once.
     number: u64,
     connection: Option<MultiplexedConnection>,
-}
-
-impl fmt::Debug for Link {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Link").field(&self.name).finish()
-    }
 }
 
 impl Link {

@@ -6,7 +6,6 @@
 //! server that is no cluster's node never says so.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -14,9 +13,9 @@ use emmer_store_keyvalue::{Failure, Fault};
 use redis::{Cmd, RedisError, Value};
 use tokio::time::{Instant, sleep};
 
+use crate::address::Address;
 use crate::fault;
 use crate::link::Link;
-use crate::place::Address;
 use crate::scripts::Script;
 
 /// How often a request that may be repeated is sent at most when its connection breaks.
@@ -43,12 +42,6 @@ struct Known {
     slots: BTreeMap<u16, String>,
     /// Whom to ask about the others.
     first: String,
-}
-
-impl fmt::Debug for Nodes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Nodes")
-    }
 }
 
 /// What a node's refusal asks for.

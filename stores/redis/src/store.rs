@@ -1,7 +1,6 @@
 //! What the contract asks for, as commands.
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -19,10 +18,10 @@ use emmer_store_keyvalue::{
 use redis::Value as Answer;
 use tokio::time::Instant;
 
+use crate::address::Address;
 use crate::durability::{Server, clock, other_primaries};
 use crate::keys;
 use crate::nodes::Nodes;
-use crate::place::Address;
 use crate::requests::{Arguments, score};
 use crate::rows;
 use crate::scripts::{COMMIT, TOUCH};
@@ -54,16 +53,9 @@ pub struct Redis {
     registered: Mutex<BTreeSet<String>>,
 }
 
-impl fmt::Debug for Redis {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Redis").field(&self.address.place.name).finish()
-    }
-}
-
 impl Redis {
     /// What a node says about itself, the one asked first when none is named.
-    async fn server(&self, node: Option<&str>) -> std::result::Result<Server, Fault> {
-        let deadline = self.nodes.deadline();
+    async fn server(&self, node: Option<&str>, deadline: Instant) -> Answered<Server> {
         let server =
             match self.nodes.ask(node, redis::cmd("INFO").arg("everything"), deadline).await {
                 Ok(info) => Server::of_info(&rows::text(info).map_err(Fault::corrupt)?),
@@ -98,7 +90,7 @@ impl Redis {
             return found.add(FindingLevel::Note, FindingSubject::Permission, text);
         };
         for name in other_primaries(&nodes) {
-            match self.server(Some(&name)).await {
+            match self.server(Some(&name), self.nodes.deadline()).await {
                 Ok(server) => server
                     .risks(self.address.wait_replicas)
                     .into_iter()
@@ -125,7 +117,7 @@ impl Redis {
     }
 
     pub(crate) fn partition(&self, decl: &TableDecl, partition: &str) -> String {
-        keys::partition(&self.address.place.layout, decl, partition)
+        keys::partition(&self.address.layout, decl, partition)
     }
 
     /// Writes a partition to the set of its table's partitions, once, before anything is written to
@@ -142,7 +134,7 @@ impl Redis {
             return Ok(());
         }
         let mut add = redis::cmd("SADD");
-        let all = keys::partitions(&self.address.place.layout, decl);
+        let all = keys::partitions(&self.address.layout, decl);
         add.arg(&all).arg(partition);
         self.ask(&all, &add, deadline).await?;
         let mut registered = lock(&self.registered);
@@ -230,25 +222,23 @@ impl Backend for Redis {
     /// A lost commit is a few comparisons.
     const LOSER_WAITS: Duration = Duration::from_millis(100);
 
-    async fn connect(url: &str) -> Result<Self> {
-        let address = Address::parse(url, std::env::var("REDISCLI_AUTH").ok())?;
+    fn new(url: &str) -> Result<Self> {
+        let address = Address::parse(url, std::env::var("REDISCLI_AUTH").ok().as_deref())?;
         let address = Arc::new(address);
         let nodes = Nodes::new(address.clone());
-        let redis = Self { address, nodes, marks: Marks::random(), registered: Mutex::default() };
-        let name = &redis.address.place.name;
-        let server = redis.server(None).await.map_err(|fault| fault.at(name, "open"))?;
-        for loss in server.losses() {
-            tracing::warn!(store = name, "acknowledged commits may be lost: {loss}");
+        Ok(Self { address, nodes, marks: Marks::random(), registered: Mutex::default() })
+    }
+
+    async fn probe(&self, deadline: Instant) -> Answered<()> {
+        for loss in self.server(None, deadline).await?.losses() {
+            let store = &self.address.place.name;
+            tracing::warn!(store, "acknowledged commits may be lost: {loss}");
         }
-        Ok(redis)
+        Ok(())
     }
 
-    fn name(&self) -> &str {
-        &self.address.place.name
-    }
-
-    fn timeout(&self) -> Duration {
-        self.address.place.timeout
+    fn address(&self) -> &emmer_store::Address {
+        &self.address.place
     }
 
     fn limits(&self) -> StoreLimits {
@@ -257,7 +247,7 @@ impl Backend for Redis {
 
     async fn examine(&self) -> std::result::Result<Examination, Fault> {
         let password = self.address.place.password.is_some();
-        let server = self.server(None).await?;
+        let server = self.server(None, self.nodes.deadline()).await?;
         let mut found = server.examination(self.address.wait_replicas, self.address.tls, password);
         if server.is_node() {
             self.examine_others(&mut found).await;
@@ -274,7 +264,7 @@ impl Backend for Redis {
 
 impl Tables for Redis {
     async fn make(&self, table: &'static TableDecl, deadline: Instant) -> Answered<()> {
-        let key = keys::tables(&self.address.place.layout);
+        let key = keys::tables(&self.address.layout);
         let mut set = redis::cmd("HSETNX");
         set.arg(&key).arg(table.name).arg(declaration(table));
         self.ask(&key, &set, deadline).await.map(drop)
@@ -285,7 +275,7 @@ impl Tables for Redis {
         table: &'static TableDecl,
         deadline: Instant,
     ) -> Answered<Option<Vec<u8>>> {
-        let key = keys::tables(&self.address.place.layout);
+        let key = keys::tables(&self.address.layout);
         let mut get = redis::cmd("HGET");
         get.arg(&key).arg(table.name);
         rows::bytes(self.ask(&key, &get, deadline).await?).map_err(Fault::corrupt)

@@ -188,7 +188,7 @@ impl Reads for Redis {
         deadline: Instant,
     ) -> Answered<Vec<StoredRow>> {
         let mut members = redis::cmd("SMEMBERS");
-        let all = keys::partitions(&self.address.place.layout, decl);
+        let all = keys::partitions(&self.address.layout, decl);
         members.arg(&all);
         let partitions =
             rows::items(self.ask(&all, &members, deadline).await?).map_err(Fault::corrupt)?;

@@ -2,9 +2,11 @@
 
 use std::future::Future;
 
-use emmer_store::{Examination, Mutation, Row, StoredRow, TableDecl, Value};
+use emmer_store::{
+    Examination, Fault, Mutation, Result as Stored, Row, StoredRow, TableDecl, Value,
+};
 
-use crate::fault::{Failure, Fault};
+use crate::fault::Failure;
 use crate::limits::Limits;
 
 /// A request that was checked.
@@ -102,15 +104,24 @@ pub enum Answer {
 }
 
 /// One server's driver. [`Relational`](crate::Relational) makes a system store of it.
-pub trait Driver: Send + Sync + 'static {
+pub trait Driver: Sized + Send + Sync + 'static {
     /// A session on the server. Used by one request at a time.
     type Connection: Send + 'static;
 
+    /// The most bytes of values in one commit or append.
+    const REQUEST_BYTES_MAX: usize;
+
+    /// A driver for the server of a URL. Nothing is sent yet.
+    ///
+    /// # Errors
+    /// `Invalid`, without secrets.
+    fn new(url: &str) -> Stored<Self>;
+
+    /// The URL without secrets.
+    fn name(&self) -> &str;
+
     /// How much the store takes.
     fn limits(&self) -> Limits;
-
-    /// The most bytes of values in one commit or append.
-    fn request_bytes_max(&self) -> usize;
 
     /// Connects and makes the session ours.
     fn open(&self) -> impl Future<Output = Result<Self::Connection, Fault>> + Send;
@@ -119,8 +130,11 @@ pub trait Driver: Send + Sync + 'static {
     /// in the middle cannot.
     fn is_usable(&self, connection: &Self::Connection) -> bool;
 
-    /// Forgets what was prepared: the last request failed with [`Failure::Again`].
-    fn forget_prepared(&self, connection: &mut Self::Connection);
+    /// Forgets what was prepared: the last request failed with [`Failure::Again`]. A driver that
+    /// keeps nothing keeps this default.
+    fn forget_prepared(&self, connection: &mut Self::Connection) {
+        let _ = connection;
+    }
 
     /// Runs a request. `sent` becomes true when the server may have what changes something.
     fn run(

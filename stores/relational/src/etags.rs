@@ -1,5 +1,6 @@
 //! Etags that never come back.
 
+use std::hash::{BuildHasher as _, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use emmer_store::Etag;
@@ -32,6 +33,11 @@ const fn spread(n: u64) -> u64 {
     let n = (n ^ (n >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let n = (n ^ (n >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     n ^ (n >> 31)
+}
+
+/// A random number: every such hasher begins with random keys.
+pub fn random() -> u64 {
+    RandomState::new().hash_one(0)
 }
 
 /// An etag as the contract shows it.

@@ -1,37 +1,6 @@
-//! What went wrong, in the contract's kinds, and what it says about the statement that was sent.
+//! What a failure says about the statement that was sent.
 
-use emmer_store::{StoreError, StoreErrorKind};
-
-/// A failure without its store and operation, which the store adds.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault {
-    /// The kind, for a program.
-    pub kind: StoreErrorKind,
-    /// What went wrong, in the server's words, without credentials.
-    pub detail: String,
-}
-
-impl Fault {
-    /// A failure of `kind`.
-    pub fn new(kind: StoreErrorKind, detail: impl Into<String>) -> Self {
-        Self { kind, detail: detail.into() }
-    }
-
-    /// Try again later.
-    pub fn unavailable(detail: impl Into<String>) -> Self {
-        Self::new(StoreErrorKind::Unavailable, detail)
-    }
-
-    /// The server answered something that no store of this crate wrote.
-    pub fn corrupt(detail: impl Into<String>) -> Self {
-        Self::new(StoreErrorKind::Corrupt, detail)
-    }
-
-    /// The failure as the contract reports it.
-    pub fn at(self, store: &str, operation: String) -> StoreError {
-        StoreError::new(self.kind, store, operation, self.detail)
-    }
-}
+use emmer_store::Fault;
 
 /// How a request failed.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,13 +8,12 @@
 //! | module | subject |
 //! |---|---|
 //! | [`dialect`] | what one server's SQL does its own way |
-//! | `named` | how a store gets a name of its own |
 //! | [`names`] | tables, columns and indexes as the server spells them |
 //! | [`schema`] | `CREATE` scripts, the recorded schema version, what is missing in what is found |
 //! | [`statements`] | reads, scans, touches, clean-up, as text |
 //! | [`rows`] | rows of an answer as rows of the contract |
 //! | [`etags`] | etags that never come back |
-//! | [`address`] | user, password, host, port and database of a URL |
+//! | [`address`] | the parameters of all URLs |
 //! | [`calendar`] | times as dates, for servers that keep these |
 //! | [`driver`] | what a server's own crate does |
 //! | [`order`] | which rows are locked before which |
@@ -32,7 +31,6 @@ pub mod driver;
 pub mod etags;
 pub mod fault;
 pub mod limits;
-mod named;
 pub mod names;
 pub mod order;
 mod pool;
@@ -41,24 +39,15 @@ pub mod schema;
 pub mod statements;
 pub mod store;
 
-pub use address::{Address, TlsMode};
+pub use address::{CA_FILE, POOL_MAX, SSL_MODE, TlsMode};
 pub use calendar::Date;
 pub use dialect::{Dialect, SqlType};
 pub use driver::{Answer, Driver, Request};
+pub use emmer_store::Fault;
 pub use etags::Etags;
-pub use fault::{Failure, Fault};
+pub use fault::Failure;
 pub use limits::Limits;
 pub use names::Names;
 pub use rows::{Cells, stored_row};
 pub use statements::{Made, Statements};
 pub use store::Relational;
-
-/// What [`relational_store`] names.
-#[doc(hidden)]
-pub mod __store {
-    pub use emmer_core::Timestamp;
-    pub use emmer_store::{
-        BoxFuture, CommitOutcome, Examination, Mutation, Result, Row, StoreLimits, StoredRow,
-        SystemStore, TableDecl, Value,
-    };
-}

@@ -10,14 +10,13 @@
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
-use emmer_store::TableDecl;
 use emmer_store::away::{AWAY_PAUSE, is_worth_waiting};
+use emmer_store::{Fault, TableDecl};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use crate::driver::{Driver, Request};
-use crate::fault::Fault;
 
 /// The most connections that are still being opened for nobody, beside those of the pool. A host
 /// that vanished must not keep the pool from reaching another.
@@ -242,12 +241,22 @@ mod tests {
     impl Driver for Slow {
         type Connection = Session;
 
-        fn limits(&self) -> Limits {
-            Limits { pool_max: 8, timeout: TIMEOUT }
+        const REQUEST_BYTES_MAX: usize = 1;
+
+        fn new(_: &str) -> emmer_store::Result<Self> {
+            Ok(Self {
+                opened: AtomicUsize::new(0),
+                opens_in: Duration::ZERO,
+                warms_in: Duration::ZERO,
+            })
         }
 
-        fn request_bytes_max(&self) -> usize {
-            1
+        fn name(&self) -> &str {
+            "slow"
+        }
+
+        fn limits(&self) -> Limits {
+            Limits { pool_max: 8, timeout: TIMEOUT }
         }
 
         async fn open(&self) -> Result<Session, Fault> {
@@ -259,8 +268,6 @@ mod tests {
         fn is_usable(&self, session: &Session) -> bool {
             !session.in_flight
         }
-
-        fn forget_prepared(&self, _: &mut Session) {}
 
         async fn run(
             &self,

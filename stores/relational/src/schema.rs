@@ -6,10 +6,9 @@
 //! and is refused rather than guessed at.
 
 use emmer_store::validate::{PARTITION_KEY_BYTES_MAX, ROW_KEY_BYTES_MAX};
-use emmer_store::{Column, StoreErrorKind, TableDecl};
+use emmer_store::{Column, Fault, StoreErrorKind, TableDecl};
 
 use crate::dialect::{Dialect, SqlType};
-use crate::fault::Fault;
 use crate::names::{ETAG, Names, index, quoted};
 
 /// How this crate lays out tables; a database with another number was made by another version.

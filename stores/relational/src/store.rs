@@ -1,5 +1,4 @@
-//! The store itself, for any driver: requests checked, sent, repeated; answers and failures in the
-//! contract's words.
+//! The store itself, for any driver: requests sent, repeated, limited in time.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -7,16 +6,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use emmer_core::Timestamp;
-use emmer_store::validate::{self, Violation};
 use emmer_store::{
-    BoxFuture, CommitOutcome, Contention, Examination, Mutation, Result, Row, StoreError,
-    StoreErrorKind, StoreLimits, StoredRow, SystemStore, TableDecl, Value,
+    Answered, CommitOutcome, Contention, Examination, Fault, Mutation, Result, Row, StoreErrorKind,
+    StoreLimits, StoredRow, TableDecl, Unchecked, Value,
 };
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::driver::{Answer, Driver, Request};
-use crate::etags::{self, Etags};
-use crate::fault::{Failure, Fault};
+use crate::etags::{self, Etags, random};
+use crate::fault::Failure;
 use crate::pool::Pool;
 
 /// How long making tables takes at most once the server is reached: others may be making them.
@@ -33,7 +31,6 @@ const CLEAN_UP_ROWS: u64 = 5_000;
 ///
 /// Dropping it closes its connections.
 pub struct Relational<D: Driver> {
-    name: String,
     driver: Arc<D>,
     pool: Pool<D>,
     etags: Etags,
@@ -42,30 +39,29 @@ pub struct Relational<D: Driver> {
 
 impl<D: Driver> fmt::Debug for Relational<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Relational").field(&self.name).finish()
+        f.debug_tuple("Relational").field(&self.driver.name()).finish()
     }
 }
 
 type Ended = std::result::Result<Answer, Failure>;
 
 impl<D: Driver> Relational<D> {
-    /// Connects. `name` is the URL without secrets, `begun` the moment from which the time to open
-    /// counts, `seed` a random number.
+    /// Connects to the server of a URL.
+    ///
+    /// Needs a tokio runtime, now and for every operation.
     ///
     /// # Errors
-    /// As the driver; `Unavailable` when nobody answers in time.
-    pub async fn open(name: String, driver: D, begun: Instant, seed: u64) -> Result<Self> {
-        let driver = Arc::new(driver);
+    /// Within five seconds, naming the store and never a password: `Invalid` for a URL that cannot
+    /// be understood, `Unavailable` when nobody answers, `Refused` for wrong credentials, a missing
+    /// database, TLS that cannot be had, or a server that is too old.
+    pub async fn open(url: &str) -> Result<Self> {
+        let begun = Instant::now();
+        let driver = Arc::new(D::new(url)?);
         let pool = Pool::new(driver.clone());
         let deadline = begun + driver.limits().timeout;
-        pool.warm_up(deadline).await.map_err(|fault| fault.at(&name, "open".to_owned()))?;
-        let (etags, contention) = (Etags::new(seed), Contention::new(seed));
-        Ok(Self { name, driver, pool, etags, contention })
-    }
-
-    /// The driver.
-    pub fn driver(&self) -> &D {
-        &self.driver
+        pool.warm_up(deadline).await.map_err(|fault| fault.at(driver.name(), "open"))?;
+        let (etags, contention) = (Etags::new(random()), Contention::new(random()));
+        Ok(Self { driver, pool, etags, contention })
     }
 
     fn deadline(&self) -> Instant {
@@ -132,109 +128,27 @@ impl<D: Driver> Relational<D> {
         }
     }
 
-    /// The rows from `from` on, and as many of those before it as are missing.
-    async fn sample(
-        &self,
-        table: &'static TableDecl,
-        partition: &str,
-        from: &str,
-        limit: usize,
-        deadline: Instant,
-    ) -> std::result::Result<Vec<StoredRow>, Fault> {
-        let mut found = Vec::new();
-        for before in [false, true] {
-            let at_most = i64::try_from(limit.saturating_sub(found.len())).unwrap_or(0);
-            if at_most > 0 {
-                let request = Request::ReadSome { partition, from, before, at_most };
-                found.extend(self.rows(table, &request, deadline).await?);
-            }
-        }
-        // As this program orders them.
-        found.sort_unstable_by(|a, b| a.row.key().cmp(b.row.key()));
-        Ok(found)
-    }
-
     /// How many rows a request found to change whose repetition does no harm.
     async fn changed(
         &self,
         table: &'static TableDecl,
         request: &Request<'_>,
-        operation: impl Fn() -> String,
-    ) -> Result<u64> {
-        let fault = match self.run(table, request, true, self.deadline()).await {
-            Ok(Answer::Changed(count)) => return Ok(count),
-            Ok(_) => strange(),
-            Err(failure) => failure.fault(),
-        };
-        Err(fault.at(&self.name, operation()))
-    }
-
-    async fn commit_until_decided(
-        &self,
-        table: &'static TableDecl,
-        partition: &str,
-        mutations: &[Mutation],
-    ) -> std::result::Result<CommitOutcome, Fault> {
-        if mutations.is_empty() {
-            return Ok(CommitOutcome::Committed(Vec::new()));
-        }
-        let deadline = self.deadline();
-        let begun = Instant::now();
-        let told = async |outcome: CommitOutcome| {
-            let wait =
-                self.contention.wait(table.name, partition, mutations, &outcome, begun.elapsed());
-            if !wait.is_zero() {
-                sleep_until(deadline.min(Instant::now() + wait)).await;
-            }
-            outcome
-        };
-        let etag = self.etags.next();
-        let request = Request::Commit { partition, mutations, etag };
-        match self.run(table, &request, false, deadline).await {
-            Ok(Answer::Verdict(None)) => Ok(told(committed(mutations, etag)).await),
-            Ok(Answer::Verdict(Some(at))) => Ok(told(CommitOutcome::Conflict(at)).await),
-            Ok(_) => Ok(CommitOutcome::Unknown(self.at_commit(strange(), table, partition))),
-            Err(Failure::Broken(fault)) => {
-                Ok(CommitOutcome::Unknown(self.at_commit(fault, table, partition)))
-            }
-            Err(Failure::Nothing(fault) | Failure::Again(fault)) => Err(fault),
+    ) -> std::result::Result<u64, Fault> {
+        match self.run(table, request, true, self.deadline()).await {
+            Ok(Answer::Changed(count)) => Ok(count),
+            Ok(_) => Err(strange()),
+            Err(failure) => Err(failure.fault()),
         }
     }
+}
 
-    fn at_commit(&self, fault: Fault, table: &TableDecl, partition: &str) -> StoreError {
-        fault.at(&self.name, format!("commit {}/{partition}", table.name))
+fn small_enough<'r, D: Driver>(rows: impl Iterator<Item = &'r Row>) -> Answered<()> {
+    let (bytes, most) = (rows.map(size).sum::<usize>(), D::REQUEST_BYTES_MAX);
+    if bytes <= most {
+        return Ok(());
     }
-
-    fn checked(
-        &self,
-        found: std::result::Result<(), Violation>,
-        operation: impl Fn() -> String,
-    ) -> Result<()> {
-        found.map_err(|violation| violation.at(self.name.as_str(), operation()))
-    }
-
-    fn small_enough<'r>(
-        &self,
-        rows: impl Iterator<Item = &'r Row>,
-        operation: impl Fn() -> String,
-    ) -> Result<()> {
-        let most = self.driver.request_bytes_max();
-        let bytes: usize = rows.map(size).sum();
-        if bytes <= most {
-            return Ok(());
-        }
-        let detail = format!("{bytes} bytes of values, at most {most} are allowed at once");
-        Err(self.error(StoreErrorKind::Invalid, operation(), detail))
-    }
-
-    fn error(
-        &self,
-        kind: StoreErrorKind,
-        operation: String,
-        detail: impl fmt::Display,
-    ) -> StoreError {
-        StoreError::new(kind, self.name.as_str(), operation, detail)
-    }
+    let detail = format!("{bytes} bytes of values, at most {most} are allowed at once");
+    Err(Fault::new(StoreErrorKind::Invalid, detail))
 }
 
 fn strange() -> Fault {
@@ -268,191 +182,153 @@ fn committed(mutations: &[Mutation], etag: i64) -> CommitOutcome {
     CommitOutcome::Committed(mutations.iter().map(|m| written(m).map(|_| etag.clone())).collect())
 }
 
-impl<D: Driver> SystemStore for Relational<D> {
-    fn describe(&self) -> String {
-        self.name.clone()
+impl<D: Driver> Unchecked for Relational<D> {
+    fn name(&self) -> &str {
+        self.driver.name()
     }
 
-    fn request_timeout(&self) -> Option<Duration> {
-        Some(self.driver.limits().timeout)
+    fn timeout(&self) -> Duration {
+        self.driver.limits().timeout
     }
 
     fn limits(&self) -> StoreLimits {
-        StoreLimits::of_commits(self.driver.request_bytes_max())
+        StoreLimits::of_commits(D::REQUEST_BYTES_MAX)
     }
 
-    fn ensure_tables<'a>(&'a self, tables: &'a [&'static TableDecl]) -> BoxFuture<'a, Result<()>> {
-        Box::pin(async move {
-            let names: Vec<&str> = tables.iter().map(|decl| decl.name).collect();
-            let operation = || format!("ensure {}", names.join(", "));
-            for decl in tables {
-                self.checked(validate::table(decl), operation)?;
-            }
-            let error = |fault: Fault| fault.at(&self.name, operation());
-            let mut lease = self.pool.acquire(self.deadline()).await.map_err(error)?;
-            let connection = lease.connection().map_err(error)?;
-            let made =
-                timeout_at(Instant::now() + ENSURE_TIMEOUT, self.driver.ensure(connection, tables))
-                    .await;
-            made.unwrap_or_else(|_| Err(Fault::unavailable("making tables takes too long")))
-                .map_err(error)
-        })
+    async fn ensure(&self, tables: &[&'static TableDecl]) -> Answered<()> {
+        let mut lease = self.pool.acquire(self.deadline()).await?;
+        let work = self.driver.ensure(lease.connection()?, tables);
+        let made = timeout_at(Instant::now() + ENSURE_TIMEOUT, work).await;
+        made.unwrap_or_else(|_| Err(Fault::unavailable("making tables takes too long")))
     }
 
-    fn read_partition<'a>(
-        &'a self,
+    async fn read_partition(
+        &self,
         table: &'static TableDecl,
-        partition: &'a str,
-    ) -> BoxFuture<'a, Result<Vec<StoredRow>>> {
-        Box::pin(async move {
-            let operation = || format!("read {}/{partition}", table.name);
-            self.checked(validate::partition_key(partition), operation)?;
-            let found =
-                self.rows(table, &Request::ReadPartition { partition }, self.deadline()).await;
-            found.map_err(|fault| fault.at(&self.name, operation()))
-        })
+        partition: &str,
+    ) -> Answered<Vec<StoredRow>> {
+        self.rows(table, &Request::ReadPartition { partition }, self.deadline()).await
     }
 
-    fn read_row<'a>(
-        &'a self,
+    async fn read_row(
+        &self,
         table: &'static TableDecl,
-        partition: &'a str,
-        row_key: &'a str,
-    ) -> BoxFuture<'a, Result<Option<StoredRow>>> {
-        Box::pin(async move {
-            let operation = || format!("read {}/{partition}/{row_key}", table.name);
-            self.checked(validate::partition_key(partition), operation)?;
-            self.checked(validate::row_key(row_key), operation)?;
-            let (deadline, request) = (self.deadline(), Request::ReadRow { partition, row_key });
-            let found =
-                self.rows(table, &request, deadline).await.map(|rows| rows.into_iter().next());
-            found.map_err(|fault| fault.at(&self.name, operation()))
-        })
+        partition: &str,
+        row_key: &str,
+    ) -> Answered<Option<StoredRow>> {
+        let request = Request::ReadRow { partition, row_key };
+        Ok(self.rows(table, &request, self.deadline()).await?.into_iter().next())
     }
 
-    fn read_some<'a>(
-        &'a self,
+    /// The rows from `from` on, and as many of those before it as are missing.
+    async fn read_some(
+        &self,
         table: &'static TableDecl,
-        partition: &'a str,
-        from: &'a str,
+        partition: &str,
+        from: &str,
         limit: usize,
-    ) -> BoxFuture<'a, Result<Vec<StoredRow>>> {
-        Box::pin(async move {
-            let operation = || format!("sample {}/{partition}", table.name);
-            self.checked(validate::read_some(partition, from, limit), operation)?;
-            let found = self.sample(table, partition, from, limit, self.deadline()).await;
-            found.map_err(|fault| fault.at(&self.name, operation()))
-        })
+    ) -> Answered<Vec<StoredRow>> {
+        let (mut found, deadline) = (Vec::new(), self.deadline());
+        for before in [false, true] {
+            let at_most = i64::try_from(limit.saturating_sub(found.len())).unwrap_or(0);
+            if at_most > 0 {
+                let request = Request::ReadSome { partition, from, before, at_most };
+                found.extend(self.rows(table, &request, deadline).await?);
+            }
+        }
+        Ok(found)
     }
 
-    fn scan<'a>(
-        &'a self,
+    async fn scan(
+        &self,
         table: &'static TableDecl,
         column: &'static str,
         range: RangeInclusive<i64>,
         limit: usize,
-    ) -> BoxFuture<'a, Result<Vec<StoredRow>>> {
-        Box::pin(async move {
-            let operation = || format!("scan {} by {column}", table.name);
-            self.checked(validate::scan(table, column), operation)?;
-            let at_most = i64::try_from(limit).unwrap_or(i64::MAX);
-            let request =
-                Request::Scan { column, start: *range.start(), end: *range.end(), at_most };
-            let found = self.rows(table, &request, self.deadline()).await;
-            found.map_err(|fault| fault.at(&self.name, operation()))
-        })
+    ) -> Answered<Vec<StoredRow>> {
+        let (start, end) = range.into_inner();
+        let at_most = i64::try_from(limit).unwrap_or(i64::MAX);
+        let request = Request::Scan { column, start, end, at_most };
+        self.rows(table, &request, self.deadline()).await
     }
 
-    fn commit<'a>(
-        &'a self,
+    async fn commit(
+        &self,
         table: &'static TableDecl,
-        partition: &'a str,
+        partition: &str,
         mutations: Vec<Mutation>,
-    ) -> BoxFuture<'a, Result<CommitOutcome>> {
-        Box::pin(async move {
-            let operation = || format!("commit {}/{partition}", table.name);
-            self.checked(validate::commit(table, partition, &mutations), operation)?;
-            self.small_enough(mutations.iter().filter_map(written), operation)?;
-            let ended = self.commit_until_decided(table, partition, &mutations).await;
-            ended.map_err(|fault| fault.at(&self.name, operation()))
-        })
+    ) -> Answered<CommitOutcome, emmer_store::Failure> {
+        small_enough::<D>(mutations.iter().filter_map(written))?;
+        if mutations.is_empty() {
+            return Ok(CommitOutcome::Committed(Vec::new()));
+        }
+        let (begun, deadline, etag) = (Instant::now(), self.deadline(), self.etags.next());
+        let request = Request::Commit { partition, mutations: &mutations, etag };
+        let outcome = match self.run(table, &request, false, deadline).await {
+            Ok(Answer::Verdict(None)) => committed(&mutations, etag),
+            Ok(Answer::Verdict(Some(at))) => CommitOutcome::Conflict(at),
+            Ok(_) => return Err(emmer_store::Failure::Broken(strange())),
+            Err(Failure::Broken(fault)) => return Err(emmer_store::Failure::Broken(fault)),
+            Err(Failure::Nothing(fault) | Failure::Again(fault)) => return Err(fault.into()),
+        };
+        let wait =
+            self.contention.wait(table.name, partition, &mutations, &outcome, begun.elapsed());
+        if !wait.is_zero() {
+            sleep_until(deadline.min(Instant::now() + wait)).await;
+        }
+        Ok(outcome)
     }
 
-    fn touch<'a>(
-        &'a self,
+    async fn touch(
+        &self,
         table: &'static TableDecl,
-        partition: &'a str,
-        row_key: &'a str,
+        partition: &str,
+        row_key: &str,
         column: &'static str,
         value: Value,
-    ) -> BoxFuture<'a, Result<()>> {
-        Box::pin(async move {
-            let operation = || format!("touch {column} of {}/{partition}/{row_key}", table.name);
-            self.checked(validate::touch(table, partition, row_key, column, &value), operation)?;
-            let request = Request::Touch { partition, row_key, column, value: &value };
-            if self.changed(table, &request, operation).await? == 0 {
-                return Err(self.error(
-                    StoreErrorKind::NotFound,
-                    operation(),
-                    "the row is not there",
-                ));
-            }
-            Ok(())
-        })
+    ) -> Answered<bool> {
+        let request = Request::Touch { partition, row_key, column, value: &value };
+        Ok(self.changed(table, &request).await? > 0)
     }
 
-    fn append<'a>(
-        &'a self,
+    async fn append(
+        &self,
         table: &'static TableDecl,
-        partition: &'a str,
+        partition: &str,
         rows: Vec<Row>,
-    ) -> BoxFuture<'a, Result<()>> {
-        Box::pin(async move {
-            let operation = || format!("append {}/{partition}", table.name);
-            self.checked(validate::append(table, partition, &rows), operation)?;
-            self.small_enough(rows.iter(), operation)?;
-            if rows.is_empty() {
-                return Ok(());
-            }
-            let request = Request::Append { partition, rows: &rows, etag: self.etags.next() };
-            self.changed(table, &request, operation).await.map(drop)
-        })
+    ) -> Answered<()> {
+        small_enough::<D>(rows.iter())?;
+        if rows.is_empty() {
+            return Ok(());
+        }
+        let request = Request::Append { partition, rows: &rows, etag: self.etags.next() };
+        self.changed(table, &request).await.map(drop)
     }
 
-    fn delete_older_than<'a>(
-        &'a self,
+    async fn delete_older_than(
+        &self,
         table: &'static TableDecl,
-        partition: &'a str,
+        partition: &str,
         column: &'static str,
         cutoff: Timestamp,
-    ) -> BoxFuture<'a, Result<u64>> {
-        Box::pin(async move {
-            let operation = || format!("clean up {}/{partition}", table.name);
-            self.checked(validate::delete_older_than(table, partition, column), operation)?;
-            let (cutoff, at_most) = (&Value::Time(cutoff), CLEAN_UP_ROWS.cast_signed());
-            let request = Request::DeleteOlderThan { partition, column, cutoff, at_most };
-            let mut deleted = 0;
-            // Ends: rows as old as this are added no more, and each round deletes some.
-            loop {
-                let round = self.changed(table, &request, operation).await?;
-                deleted += round;
-                if round < CLEAN_UP_ROWS {
-                    return Ok(deleted);
-                }
+    ) -> Answered<u64> {
+        let (cutoff, at_most) = (&Value::Time(cutoff), CLEAN_UP_ROWS.cast_signed());
+        let request = Request::DeleteOlderThan { partition, column, cutoff, at_most };
+        let mut deleted = 0;
+        // Ends: rows as old as this are added no more, and each round deletes some.
+        loop {
+            let round = self.changed(table, &request).await?;
+            deleted += round;
+            if round < CLEAN_UP_ROWS {
+                return Ok(deleted);
             }
-        })
+        }
     }
 
-    fn examine(&self) -> BoxFuture<'_, Result<Examination>> {
-        Box::pin(async move {
-            let error = |fault: Fault| fault.at(&self.name, "examine".to_owned());
-            let deadline = self.deadline();
-            let mut lease = self.pool.acquire(deadline).await.map_err(error)?;
-            let connection = lease.connection().map_err(error)?;
-            let found = timeout_at(deadline, self.driver.examine(connection)).await;
-            found
-                .unwrap_or_else(|_| Err(Fault::unavailable("the server does not answer in time")))
-                .map_err(error)
-        })
+    async fn examine(&self) -> Answered<Examination> {
+        let deadline = self.deadline();
+        let mut lease = self.pool.acquire(deadline).await?;
+        let found = timeout_at(deadline, self.driver.examine(lease.connection()?)).await;
+        found.unwrap_or_else(|_| Err(Fault::unavailable("the server does not answer in time")))
     }
 }

@@ -45,8 +45,8 @@ pub(crate) async fn examine(place: &Place) -> Examination {
 }
 
 async fn ask_all(place: &Place, found: &mut Examination) {
-    for (host, port) in &place.hosts {
-        let answer = timeout(ANSWER_LIMIT, srvr(host, *port)).await;
+    for (host, port) in place.hosts() {
+        let answer = timeout(ANSWER_LIMIT, srvr(host, port)).await;
         let why = match answer {
             Ok(Ok(answer)) => match said(&answer) {
                 Some((version, mode)) => {

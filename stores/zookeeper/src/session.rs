@@ -95,7 +95,7 @@ impl Sessions {
     /// The driver says only that no host would do; the first one's own refusal says more.
     async fn why_no_host(&self) -> Fault {
         let fault = Fault::from(Error::NoHosts);
-        let Some((host, port)) = self.place.hosts.first() else { return fault };
+        let (host, port) = self.place.address.endpoint();
         if self.place.tls {
             let place = self.place.clone();
             let looked = tokio::task::spawn_blocking(move || tls::distrust(&place)).await;
@@ -103,7 +103,7 @@ impl Sessions {
                 return distrust;
             }
         }
-        match tokio::net::TcpStream::connect((host.as_str(), *port)).await {
+        match tokio::net::TcpStream::connect((host, port)).await {
             Ok(_) if self.place.tls => {
                 Fault { detail: format!("{}, over TLS", fault.detail), ..fault }
             }

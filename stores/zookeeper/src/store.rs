@@ -1,13 +1,13 @@
 //! What the contract asks for, over the session.
 
-use std::fmt;
 use std::time::Duration;
 
 use emmer_store::document::declaration;
 use emmer_store::examine::Examination;
 use emmer_store::validate::APPEND_ROWS_MAX;
 use emmer_store::{
-    CommitOutcome, Mutation, Result, Row, StoreErrorKind, StoreLimits, StoredRow, TableDecl,
+    Address, CommitOutcome, Mutation, Result, Row, StoreErrorKind, StoreLimits, StoredRow,
+    TableDecl,
 };
 use emmer_store_keyvalue::{
     Answered, At, Backend, Commits, Failure, Fault, KeyValue, Old, Reads, Scan, Tables, Touch,
@@ -51,12 +51,6 @@ pub struct ZooKeeper {
     lists: Lists,
 }
 
-impl fmt::Debug for ZooKeeper {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("ZooKeeper").field(&self.place().name).finish()
-    }
-}
-
 impl ZooKeeper {
     const fn place(&self) -> &Place {
         self.sessions.place()
@@ -67,7 +61,7 @@ impl ZooKeeper {
     }
 
     fn deadline(&self) -> Instant {
-        Instant::now() + self.place().timeout
+        Instant::now() + self.place().address.timeout
     }
 
     /// Who may do what with the nodes this store makes.
@@ -83,55 +77,38 @@ impl ZooKeeper {
         let (memory, lists, acls) = (&self.memory, &self.lists, self.acls());
         Bulk { client, memory, lists, acls, deadline }
     }
-
-    /// A wrong password shows only at nodes that belong to somebody.
-    async fn look_at_root(&self, deadline: Instant) -> std::result::Result<(), fault::Fault> {
-        let root = match self.root() {
-            "" => "/",
-            root => root,
-        };
-        let looked = self.sessions.ask(deadline, |client| async move {
-            match client.get_data(root).await {
-                Ok(_) | Err(Error::NoNode) => Ok(()),
-                Err(error) => Err(error.into()),
-            }
-        });
-        looked.await
-    }
 }
 
 impl Backend for ZooKeeper {
     /// All of them: how many fit into one request, only their sizes say.
     const APPEND_ROWS: usize = APPEND_ROWS_MAX;
 
-    async fn connect(url: &str) -> Result<Self> {
-        let begun = Instant::now();
+    fn new(url: &str) -> Result<Self> {
         let place = Place::parse(url, std::env::var("ZOOKEEPER_PASSWORD").ok().as_deref())?;
-        let deadline = begun + place.timeout;
-        let zookeeper = Self {
-            sessions: Sessions::new(place),
-            memory: Memory::default(),
-            lists: Lists::default(),
-        };
-        match zookeeper.look_at_root(deadline).await {
-            Ok(()) => Ok(zookeeper),
-            Err(fault) => Err(Fault::from(fault).at(&zookeeper.place().name, "open")),
-        }
+        let (memory, lists) = (Memory::default(), Lists::default());
+        Ok(Self { sessions: Sessions::new(place), memory, lists })
     }
 
-    fn name(&self) -> &str {
-        &self.place().name
+    /// A wrong password shows only at nodes that belong to somebody.
+    async fn probe(&self, deadline: Instant) -> Answered<()> {
+        let looked = self.sessions.ask(deadline, |client| async move {
+            match client.get_data(self.root()).await {
+                Ok(_) | Err(Error::NoNode) => Ok(()),
+                Err(error) => Err(error.into()),
+            }
+        });
+        Ok(looked.await?)
     }
 
-    fn timeout(&self) -> Duration {
-        self.place().timeout
+    fn address(&self) -> &Address {
+        &self.place().address
     }
 
     fn limits(&self) -> StoreLimits {
         StoreLimits::of_commits(REQUEST_BYTES_MAX)
     }
 
-    async fn examine(&self) -> std::result::Result<Examination, Fault> {
+    async fn examine(&self) -> Answered<Examination> {
         // That a session can be had at all.
         let deadline = self.deadline();
         drop(self.sessions.lease(deadline).await?);

@@ -24,19 +24,17 @@ pub(crate) fn options(place: &Place) -> Result<TlsOptions, Fault> {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let invalid = |detail: String| Fault::new(StoreErrorKind::Invalid, detail);
     // The driver takes it for granted that a certificate can be for such a name.
-    if let Some((host, _)) =
-        place.hosts.iter().find(|(host, _)| ServerName::try_from(host.as_str()).is_err())
-    {
+    if let Some((host, _)) = place.hosts().find(|(host, _)| ServerName::try_from(*host).is_err()) {
         return Err(invalid(format!("{host:?} is no name that a certificate can be for")));
     }
-    let Some(path) = &place.ca_file else {
+    let Some(path) = place.address.text("ca_file") else {
         let trusted = TlsOptions::default().with_pem_ca(&of_the_system());
         return trusted.map_err(|_| {
             let why = "the system trusts no authority that can be read: name a file by ca_file";
             invalid(why.to_owned())
         });
     };
-    let failed = |detail: String| invalid(format!("ca_file {}: {detail}", path.display()));
+    let failed = |detail: String| invalid(format!("ca_file {path}: {detail}"));
     let pem = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
     TlsOptions::default().with_pem_ca(&pem).map_err(|error| failed(error.to_string()))
 }
@@ -59,9 +57,9 @@ const LOOK_TIMEOUT: Duration = Duration::from_secs(1);
 /// Why a server's certificate is not trusted; none when that is not what is wrong. The driver says
 /// only that no host would do. Blocks for [`LOOK_TIMEOUT`] at most for each step.
 pub(crate) fn distrust(place: &Place) -> Option<Fault> {
-    let (host, port) = place.hosts.first()?;
+    let (host, port) = place.address.endpoint();
     let mut roots = RootCertStore::empty();
-    match &place.ca_file {
+    match place.address.text("ca_file") {
         Some(file) => {
             for certificate in CertificateDer::pem_file_iter(file).ok()? {
                 roots.add(certificate.ok()?).ok()?;
@@ -72,9 +70,9 @@ pub(crate) fn distrust(place: &Place) -> Option<Fault> {
         }
     }
     let config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
-    let name = ServerName::try_from(host.clone()).ok()?;
+    let name = ServerName::try_from(host.to_owned()).ok()?;
     let mut session = ClientConnection::new(Arc::new(config), name).ok()?;
-    let address = (host.as_str(), *port).to_socket_addrs().ok()?.next()?;
+    let address = (host, port).to_socket_addrs().ok()?.next()?;
     let mut stream = TcpStream::connect_timeout(&address, LOOK_TIMEOUT).ok()?;
     stream.set_read_timeout(Some(LOOK_TIMEOUT)).ok()?;
     stream.set_write_timeout(Some(LOOK_TIMEOUT)).ok()?;
@@ -85,7 +83,7 @@ pub(crate) fn distrust(place: &Place) -> Option<Fault> {
         return Some(Fault::new(StoreErrorKind::Refused, format!("TLS: {host}:{port}: {error}")));
     }
     // The one word that every server answers by default, if only to say that it may not.
-    tls::answers_plainly(host, *port, b"srvr").then(|| {
+    tls::answers_plainly(host, port, b"srvr").then(|| {
         let detail = format!("tls=true, and {host}:{port} answers without TLS");
         Fault::new(StoreErrorKind::Refused, detail)
     })

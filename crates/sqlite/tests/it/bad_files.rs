@@ -261,7 +261,7 @@ async fn a_table_of_an_older_program_is_brought_forward() {
 async fn the_script_makes_what_the_store_makes() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("cluster.db");
-    let script = SqliteStore::script(&[&SILO_INSTANCES, &NEW]);
+    let script = emmer_store_sqlite::script(&[&SILO_INSTANCES, &NEW]);
     rusqlite::Connection::open(&path).unwrap().execute_batch(&script).unwrap();
     let store = SqliteStore::open(&path.display().to_string()).unwrap();
     store.ensure_tables(&[&SILO_INSTANCES, &NEW]).await.unwrap();

@@ -7,7 +7,7 @@ use emmer_core::Timestamp;
 use emmer_store::silos::SILO_INSTANCES;
 use emmer_store::state::GRAIN_STATE;
 use emmer_store::{CommitOutcome, Mutation, Row, SiloTable, StoreErrorKind, TableDecl, Value};
-use emmer_store_mysql::{Flavour, MysqlStore};
+use emmer_store_mysql::Flavour;
 use emmer_test_servers::suite::refused;
 use emmer_test_servers::suite::rows::{NUMBERS, cluster, must_commit, number_of, row, silo};
 use emmer_test_servers::{MariadbServer, process};
@@ -42,7 +42,9 @@ async fn who_may_not_make_tables_is_told_how() {
     let error = store.ensure_tables(tables).await.unwrap_err();
     assert_eq!(error.kind, StoreErrorKind::Refused, "{error}");
     assert!(error.detail.contains("GRANT CREATE"), "{error}");
-    server.sql(&MysqlStore::script(Flavour::MariaDb, &[&SILO_INSTANCES, &GRAIN_STATE])).unwrap();
+    server
+        .sql(&emmer_store_mysql::script(Flavour::MariaDb, &[&SILO_INSTANCES, &GRAIN_STATE]))
+        .unwrap();
     store.ensure_tables(tables).await.unwrap();
     let table = SiloTable::new(store, cluster("prod"));
     let base = table.read_version().await.unwrap();

@@ -8,7 +8,6 @@ use emmer_core::Timestamp;
 use emmer_store::silos::SILO_INSTANCES;
 use emmer_store::state::GRAIN_STATE;
 use emmer_store::{Mutation, Row, SiloTable, StoreErrorKind, TableDecl, Value};
-use emmer_store_postgres::PostgresStore;
 use emmer_test_servers::suite::refused;
 use emmer_test_servers::suite::rows::{NUMBERS, cluster, must_commit, row, silo};
 use emmer_test_servers::{PostgresServer, process};
@@ -68,7 +67,7 @@ async fn who_may_not_make_tables_is_told_how() {
     let error = store.ensure_tables(tables).await.unwrap_err();
     assert_eq!(error.kind, StoreErrorKind::Refused, "{error}");
     assert!(error.detail.contains("GRANT CREATE"), "{error}");
-    server.psql(&["-c", &PostgresStore::script(&[&SILO_INSTANCES, &GRAIN_STATE])]).unwrap();
+    server.psql(&["-c", &emmer_store_postgres::script(&[&SILO_INSTANCES, &GRAIN_STATE])]).unwrap();
     let error = store.ensure_tables(tables).await.unwrap_err();
     assert_eq!(error.kind, StoreErrorKind::Refused, "{error}");
     let grant = "GRANT SELECT, INSERT, UPDATE, DELETE ON silo_instances, grain_state TO silo;

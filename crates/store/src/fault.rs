@@ -1,7 +1,8 @@
-//! Failures without their store and operation, and whether they leave the outcome unknown.
+//! Failures in a store without its name and the operation, and whether they leave the outcome
+//! unknown.
 
-use emmer_store::one_moment::Unread;
-use emmer_store::{StoreError, StoreErrorKind};
+use crate::contract::{StoreError, StoreErrorKind};
+use crate::one_moment::Unread;
 
 /// A failure without its store and operation, which the caller adds.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,27 +1,42 @@
-//! Where the server is: `redis://user:password@host:port/database?parameters`, of a cluster some
-//! nodes.
+//! Addresses: `redis://user:password@host:port/database?parameters`, of a cluster some nodes.
 
-use emmer_store::{Result, StoreErrorKind};
-use emmer_store_keyvalue::tls;
-use emmer_store_keyvalue::{Fault, Place};
+use emmer_store::address::Path;
+use emmer_store::{Parameter, Result, Rules, StoreErrorKind, User};
+use emmer_store_keyvalue::layout::{Layout, PREFIX_PARAMETER};
+use emmer_store_keyvalue::{Fault, tls};
 use redis::{
     Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo,
     TlsCertificates,
 };
 
-/// What a URL looks like.
-const EXPECTED: &str = "redis://user:password@host:port/database (or rediss:// for TLS; of a cluster host:port,host:port) with the parameters wait_replicas, \
-                        ca_file, prefix and timeout_ms";
-/// The most replicas an operator may wait for.
-const WAIT_REPLICAS_MAX: u32 = 16;
+/// The rules for URLs.
+const RULES: Rules = Rules {
+    schemes: &["redis", "rediss"],
+    shape: "redis://user:password@host:port/database (or rediss:// for TLS; of a cluster \
+            host:port,host:port)",
+    user: User::Free,
+    hosts_max: 16,
+    port: 6_379,
+    path: Some(Path {
+        usual: "0",
+        is_legal: |number| number.parse::<u16>().is_ok(),
+        rule: "the database is not a number: redis://host/0",
+    }),
+    parameters: &[
+        Parameter::number("wait_replicas", 0, 16),
+        Parameter::text("ca_file"),
+        PREFIX_PARAMETER,
+    ],
+};
 
 /// A server, or nodes of one cluster, and how to talk to them.
 pub(crate) struct Address {
-    pub(crate) place: Place,
+    pub(crate) place: emmer_store::Address,
+    pub(crate) layout: Layout,
     database: i64,
     /// The authorities to trust, PEM; none: the system's.
     authorities: Option<Vec<u8>>,
-    /// How many replicas must have a commit before it is acknowledged.
+    /// The replicas that must have a commit before it is acknowledged.
     pub(crate) wait_replicas: u32,
     /// Whether the connection is encrypted.
     pub(crate) tls: bool,
@@ -29,28 +44,12 @@ pub(crate) struct Address {
 
 impl Address {
     /// Reads a URL. `password` stands in for one the URL leaves out.
-    pub(crate) fn parse(text: &str, password: Option<String>) -> Result<Self> {
-        let mut place = Place::parse(
-            text,
-            &["redis", "rediss"],
-            6379,
-            &["wait_replicas", "ca_file"],
-            EXPECTED,
-        )?;
-        place.password = place.password.or(password).filter(|password| !password.is_empty());
-        let wait_replicas = match place.parameter("wait_replicas").map(str::parse) {
-            None => 0,
-            Some(Ok(n)) if n <= WAIT_REPLICAS_MAX => n,
-            _ => return Err(place.invalid("wait_replicas is not a number from 0 to 16")),
-        };
-        let database: i64 = match place.path.as_str() {
-            "" => 0,
-            path => path
-                .parse()
-                .map_err(|_| place.invalid("the database is not a number: redis://host/0"))?,
-        };
+    pub(crate) fn parse(text: &str, password: Option<&str>) -> Result<Self> {
+        let place = emmer_store::Address::parse(text, &RULES, password)?;
+        let wait_replicas = place.parameters.number("wait_replicas").unwrap_or(0);
+        let database = place.path.parse().unwrap_or(0);
         let tls = place.scheme == "rediss";
-        if !tls && place.parameter("ca_file").is_some() {
+        if !tls && place.text("ca_file").is_some() {
             return Err(place.invalid("ca_file is for rediss:// only"));
         }
         if place.hosts.len() > 1 && database != 0 {
@@ -58,12 +57,13 @@ impl Address {
                 place.invalid("several hosts are nodes of one cluster, which has database 0 only")
             );
         }
-        let authorities = place.parameter("ca_file").map(tls::read_certificates).transpose();
+        let authorities = place.text("ca_file").map(tls::read_certificates).transpose();
         let authorities = authorities.map_err(|fault| fault.at(&place.name, "open"))?;
         if tls {
             tls::install_provider();
         }
-        let address = Self { place, database, authorities, wait_replicas, tls };
+        let layout = Layout::of(&place)?;
+        let address = Self { place, layout, database, authorities, wait_replicas, tls };
         for (host, port) in &address.place.hosts {
             let made = address.client(host.trim_matches(['[', ']']), *port);
             made.map_err(|fault| fault.at(&address.place.name, "open"))?;
@@ -114,7 +114,7 @@ mod tests {
         assert_eq!(info.redis_settings().password(), Some("s3cret"));
         assert_eq!(address.place.name, "redis://bob:***@db:7000/2?wait_replicas=1");
         assert_eq!((address.wait_replicas, address.tls), (1, false));
-        let from_outside = Address::parse("redis://db", Some("s3cret".to_owned())).unwrap();
+        let from_outside = Address::parse("redis://db", Some("s3cret")).unwrap();
         assert_eq!(from_outside.place.password.as_deref(), Some("s3cret"));
         let v6 = Address::parse("rediss://[::1]", None).unwrap();
         let shown = v6.client("::1", 6379).unwrap().get_connection_info().addr().to_string();
