@@ -26,7 +26,7 @@ async fn it_conforms_whatever_the_server_defaults_to() {
         Ok(server) => server,
         Err(trouble) => return emmer_test_servers::skip("it_conforms_whatever", &trouble),
     };
-    suite::conforms(&format!("{}?pool_max=1&{PATIENT}", server.url_of("emmer")), STORE).await;
+    suite::conforms(&format!("{}?pool_max=1", server.url_of("emmer")), STORE).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

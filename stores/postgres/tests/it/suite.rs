@@ -1,6 +1,6 @@
 //! The store passes what every store passes, on a real server.
 
-use crate::common::{PATIENT, STORE};
+use crate::common::STORE;
 use emmer_test_servers::{PostgresServer, store_suite, suite};
 
 store_suite!(PostgresServer::start_or_skip, STORE);
@@ -25,5 +25,5 @@ async fn it_conforms_whatever_the_database_defaults_to() {
     ] {
         server.psql(&["-c", sql]).unwrap();
     }
-    suite::conforms(&format!("{}?pool_max=1&{PATIENT}", server.url_of("odd")), STORE).await;
+    suite::conforms(&format!("{}?pool_max=1", server.url_of("odd")), STORE).await;
 }
