@@ -21,7 +21,7 @@ struct CounterGrain {
 #[grain]
 impl Counter for CounterGrain {
     async fn add(&mut self, n: u64) -> Result<u64, StateError> {
-        self.total.modify(|t| *t += n);
+        *self.total += n;
         self.total.write().await?; // etag-checked
         Ok(*self.total)
     }

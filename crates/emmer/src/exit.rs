@@ -24,18 +24,7 @@ use crate::{Result, StartError, Terminated};
 /// ```
 pub fn exit(result: Result<()>) -> ExitCode {
     let Err(error) = result else { return ExitCode::SUCCESS };
-    let mut words = error.to_string();
-    let mut cause = error.source();
-    while let Some(next) = cause {
-        // Many errors say what their cause says.
-        let next_words = next.to_string();
-        if !words.contains(&next_words) {
-            words.push_str(": ");
-            words.push_str(&next_words);
-        }
-        cause = next.source();
-    }
-    eprintln!("error: {words}");
+    eprintln!("error: {error:?}");
     let code = if let Some(terminated) = error.downcast_ref::<Terminated>() {
         terminated.exit_code()
     } else if let Some(start) = error.downcast_ref::<StartError>() {

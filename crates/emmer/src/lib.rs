@@ -21,12 +21,12 @@ pub use emmer_core::{
     ClusterId, GrainId, GrainKey, GrainTypeId, SiloAddress, SiloEntry, SiloStatus, TableVersion,
     Timestamp, Uuid, Vote,
 };
-pub use emmer_macros::{grain, grain_interface};
+pub use emmer_macros::{GrainKey, grain, grain_interface};
 pub use emmer_membership as membership;
 pub use emmer_membership::TerminateReason;
 pub use emmer_runtime::grain::{
     ActivationError, Call, CallError, ClusterClient, Ctx, DeactivationReason, Hosted, Interface,
-    Interleaved, Left, Lifecycle, NoError, Persistent, StateError,
+    Interleaved, KeyType, Left, Lifecycle, NoError, Persistent, Services, StateError,
 };
 pub use emmer_runtime::{
     ClientOptions, ConnectError, EXIT_CODE_TABLE_WENT_BACK, EXIT_CODE_TERMINATED, GrainQueue,
@@ -64,7 +64,7 @@ pub mod placement {
 }
 
 /// What a grain class is (trait) and how a struct becomes one (derive).
-pub use {emmer_macros::Grain, emmer_runtime::grain::Grain};
+pub use {emmer_macros::Grain, emmer_macros::GrainError, emmer_runtime::grain::Grain};
 
 /// A running silo; see [`Silo::builder`].
 pub type Silo = emmer_runtime::Silo<store::Stores>;
@@ -95,10 +95,11 @@ pub mod test {
 #[cfg(feature = "test")]
 pub use emmer_macros::test;
 
-/// Any error, for a `main` that only reports it.
-pub type Error = Box<dyn std::error::Error + Send + Sync>;
-/// The result of a `main` that only reports errors.
-pub type Result<T> = std::result::Result<T, Error>;
+pub use emmer_runtime::Error;
+
+/// The result of a `main` that only reports errors, and of a grain's method that has no error type
+/// of its own.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// `n` seconds, for timeouts that read well: `counter.add(1).timeout(secs(2))`.
 pub const fn secs(n: u64) -> std::time::Duration {
@@ -114,8 +115,8 @@ pub const fn millis(n: u64) -> std::time::Duration {
 pub mod prelude {
     pub use crate::{
         ActivationError, CallError, Client, ClusterClient, ClusterId, Ctx, DeactivationReason,
-        Grain, Interleaved, Lifecycle, Missed, Persistent, Silo, StateError, Tick, Timer, grain,
-        grain_interface, millis, secs,
+        Grain, GrainError, GrainKey, Interleaved, Lifecycle, Missed, Persistent, Silo, StateError,
+        Tick, Timer, grain, grain_interface, millis, secs,
     };
 }
 

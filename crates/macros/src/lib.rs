@@ -11,10 +11,12 @@
 //! instead; nothing here panics.
 
 mod class;
+mod error_type;
 mod errors;
 mod implementation;
 mod instant;
 mod interface;
+mod key;
 mod names;
 mod reminders;
 mod test;
@@ -35,7 +37,8 @@ use proc_macro::TokenStream;
 /// }
 /// ```
 ///
-/// * `key = T` (required): the type of the grains' keys, one of `u64`, `i64`, `String`, `Uuid`;
+/// * `key = T` (required): the type of the grains' keys: an integer, `String`, `Uuid`, a pair of
+///   these, or a struct with `#[derive(GrainKey)]`;
 /// * `grain = "name"`: the grain type's name, the trait's own in kebab case when absent. It is part
 ///   of every grain's identity: renaming the trait without it makes other grains of them.
 ///
@@ -104,6 +107,7 @@ pub fn test(args: TokenStream, item: TokenStream) -> TokenStream {
 /// On the fields:
 /// * `#[state("name")]` on a `Persistent<T>`: bound to the system store, read before the first
 ///   call;
+/// * `#[service]` on an `Arc<T>` or an `Option<Arc<T>>`: what the silo was given by `.service(..)`;
 /// * `#[context]` on a `Ctx` or an `Option<Ctx>`: the grain's own context;
 /// * every other field is made by `Default`.
 ///
@@ -119,7 +123,10 @@ pub fn test(args: TokenStream, item: TokenStream) -> TokenStream {
 /// * `#[grain(idle = "10m")]`: how long an activation may be idle, in `ms`, `s`, `m` or `h`;
 /// * `#[grain(reentrant)]`: its `&self` methods go past calls that wait for their turn;
 /// * `#[grain(call_chain_reentrancy)]`: they do so in a call that comes back to the grain;
-/// * `#[grain(lifecycle)]`: the class implements `Lifecycle` itself.
+/// * `#[grain(lifecycle)]`: the class implements `Lifecycle` itself;
+/// * `#[grain(name = "gift")]`: one of several classes for its interface, which callers choose by
+///   `.of("gift")`;
+/// * `#[grain(constructor)]`: a class that is hosted by `host_with`; its fields need no `Default`.
 ///
 /// ```ignore (needs the facade, whose tests compile it)
 /// #[derive(Grain)]
@@ -130,7 +137,37 @@ pub fn test(args: TokenStream, item: TokenStream) -> TokenStream {
 ///     total: Persistent<u64>,
 /// }
 /// ```
-#[proc_macro_derive(Grain, attributes(state, context, placement, grain))]
+#[proc_macro_derive(Grain, attributes(state, service, context, placement, grain))]
 pub fn derive_grain(item: TokenStream) -> TokenStream {
     class::expand(item.into()).unwrap_or_else(syn::Error::into_compile_error).into()
+}
+
+/// Makes a struct with one field, which is a key, a type of key of its own:
+/// `#[derive(GrainKey)] struct OrderId(u64);`.
+#[proc_macro_derive(GrainKey)]
+pub fn derive_key(item: TokenStream) -> TokenStream {
+    key::expand(item.into()).unwrap_or_else(syn::Error::into_compile_error).into()
+}
+
+/// Makes an enum the error of a grain's methods: `?` turns failed calls, states and reminders into
+/// it.
+///
+/// ```ignore (needs the facade, whose tests compile it)
+/// #[derive(Debug, thiserror::Error, Serialize, Deserialize, GrainError)]
+/// enum ShopError {
+///     #[error("{0} is sold out")]
+///     SoldOut(String),
+///     #[error(transparent)]
+///     Stock(#[from] StockError),
+///     #[error("{0}")]
+///     #[other]
+///     Other(emmer::Error),
+/// }
+/// ```
+///
+/// A call whose own error is this enum gives that error; one whose own error is the type of a field
+/// with `#[from]` gives that variant. Everything else goes into the variant marked `#[other]`.
+#[proc_macro_derive(GrainError, attributes(from, other))]
+pub fn derive_error(item: TokenStream) -> TokenStream {
+    error_type::expand(item.into()).unwrap_or_else(syn::Error::into_compile_error).into()
 }

@@ -148,6 +148,11 @@ fn bare(ty: &Type) -> &Type {
     }
 }
 
+/// Whether this is `emmer::Result`.
+fn is_emmer(path: &syn::Path) -> bool {
+    path.segments.len() == 2 && path.segments.first().is_some_and(|first| first.ident == "emmer")
+}
+
 /// The two types of a `Result`. Only its name can be seen here, so an alias that hides one of them
 /// is refused.
 fn result_types(ty: &Type) -> syn::Result<Option<(Type, Type)>> {
@@ -165,11 +170,14 @@ fn result_types(ty: &Type) -> syn::Result<Option<(Type, Type)>> {
     let mut types = types.into_iter();
     match (types.next(), types.next(), types.next()) {
         (Some(ok), Some(err), None) => Ok(Some((ok, err))),
+        (Some(ok), None, None) if is_emmer(&path.path) => {
+            Ok(Some((ok, syn::parse2(quote!(::emmer::Error))?)))
+        }
         (first, ..) => {
             let ok = first.map_or_else(|| "T".to_owned(), |first| text(&first));
             let message = format!(
                 "the error type reaches the caller and must be visible here: write both types, \
-                 `Result<{ok}, E>`"
+                 `Result<{ok}, E>`, or `emmer::Result<{ok}>` for any error"
             );
             Err(syn::Error::new_spanned(ty, message))
         }
@@ -241,9 +249,12 @@ mod tests {
             Some(("Vec<u8>".into(), "a::Full".into()))
         );
         let alias = split(parse_quote!(io::Result<Vec<u8>>)).unwrap_err().to_string();
-        assert!(alias.ends_with("write both types, `Result<Vec<u8>, E>`"), "{alias}");
-        assert!(
-            split(parse_quote!(fmt::Result)).unwrap_err().to_string().ends_with("`Result<T, E>`")
+        assert!(alias.contains("write both types, `Result<Vec<u8>, E>`"), "{alias}");
+        let none = split(parse_quote!(fmt::Result)).unwrap_err().to_string();
+        assert!(none.contains("`Result<T, E>`"), "{none}");
+        assert_eq!(
+            split(parse_quote!(emmer::Result<u64>)).unwrap(),
+            Some(("u64".into(), ":: emmer::Error".into()))
         );
     }
 

@@ -28,6 +28,7 @@ mod world;
 pub use client::{Client, ClientBuilder, ConnectError};
 pub use cluster::membership::MembershipStatistics;
 pub use emmer_core::reminder::Missed;
+pub use grain::Error;
 pub use metrics::{GrainQueue, Latency, MethodStatistics, SiloStatistics};
 pub use options::{
     ClientOptions, OptionError, RecordOptions, ReminderOptions, SheddingOptions, SiloOptions,
@@ -47,15 +48,18 @@ pub mod macro_support {
 
     pub use crate::calls::waits::Asker;
     pub use crate::grain::{
-        Call, CallFuture, Ctx, Grain, Hosted, Interface, Lifecycle, Method, NoError, Persistent,
-        RawRef, StateError, TurnContext,
+        ActivationError, Call, CallError, CallFuture, Ctx, Error, FieldDefault, Grain, Hosted,
+        Interface, KeyKind, KeyType, Lifecycle, Method, NoError, NoResult, Persistent, RawRef,
+        Returned, ServiceNeed, StateError, TurnContext, own_error, service, shareable,
     };
     pub use crate::hosting::{
         Activation, AnyActivation, BoxTurn, Closed, Exclusive, Input, Instant, InstantEnd,
         InstantTurn, LocalSlot, MethodEntry, Progress, Shared, Sink, StartMethod, Turn, TurnEnd,
         TurnOutcome, boxed, poll_now,
     };
-    pub use crate::reminders::{NoReminders, ReminderTick, TickResult, is_among, no_handler};
+    pub use crate::reminders::{
+        NoReminders, ReminderError, ReminderTick, TickResult, is_among, no_handler,
+    };
     pub use crate::timers::{Alone, Beside, TimerMethod};
 }
 

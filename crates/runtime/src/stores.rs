@@ -57,7 +57,16 @@ impl From<Arc<dyn SystemStore>> for StoreSource {
     }
 }
 
+/// The variable of the environment that names the store of a silo or client whose program does not.
+pub(crate) const STORE_VARIABLE: &str = "EMMER_STORE";
+
 impl StoreSource {
+    /// The store that the program names, or the environment.
+    pub(crate) fn or_environment(named: Option<Self>) -> Option<Self> {
+        let of_environment = || std::env::var(STORE_VARIABLE).ok().filter(|url| !url.is_empty());
+        named.or_else(|| of_environment().map(Self::Url))
+    }
+
     pub(crate) async fn open<S: StoreOpener>(self) -> Result<Arc<dyn SystemStore>, StoreError> {
         match self {
             Self::Url(url) => S::open(&url).await,

@@ -41,7 +41,10 @@ pub mod silos;
 pub mod soak;
 pub mod storm;
 
-pub use emmer::{Error, Result};
+/// Any error of a benchmark.
+pub type Error = Box<dyn std::error::Error + Send + Sync>;
+/// The result of one.
+pub type Result<T> = std::result::Result<T, Error>;
 
 /// How a scenario is run.
 #[derive(Clone, Debug)]

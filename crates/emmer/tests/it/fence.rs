@@ -94,7 +94,7 @@ struct ActorGrain {
 impl ActorGrain {
     fn key(&self) -> String {
         match self.ctx.key() {
-            emmer::GrainKey::Text(key) => key.to_string(),
+            GrainKey::Text(key) => key.to_string(),
             other => other.to_string(),
         }
     }

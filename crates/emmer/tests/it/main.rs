@@ -10,6 +10,8 @@ mod chains;
 mod cluster;
 mod common;
 #[cfg(feature = "test")]
+mod error_flow;
+#[cfg(feature = "test")]
 mod faulty_calls;
 mod fence;
 mod instant;
@@ -34,8 +36,12 @@ mod placement;
 #[cfg(feature = "test")]
 mod records;
 mod reentrancy;
+#[cfg(feature = "test")]
+mod references;
 mod reminders;
 mod runtimes;
+#[cfg(feature = "test")]
+mod services;
 #[cfg(feature = "test")]
 mod shedding;
 mod starting;

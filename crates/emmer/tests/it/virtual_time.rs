@@ -349,7 +349,7 @@ async fn a_silo_that_was_declared_dead_gives_its_process_an_error_and_the_exit_c
     assert_eq!(emmer::exit(Err(lost.into())), ExitCode::from(87));
     let start = Silo::builder().store("sqlite:///nowhere/at/all.db").start().await.unwrap_err();
     assert_eq!(emmer::exit(Err(start.into())), ExitCode::from(3));
-    assert_eq!(emmer::exit(Err("something else".into())), ExitCode::FAILURE);
+    assert_eq!(emmer::exit(Err(emmer::Error::new("something else"))), ExitCode::FAILURE);
     assert_eq!(emmer::exit(Ok(())), ExitCode::SUCCESS);
 }
 

@@ -11,6 +11,7 @@ use syn::{Attribute, Ident, LitInt, LitStr, Meta, Token};
 
 use super::idle;
 use crate::errors::Errors;
+use crate::names;
 
 /// Where activations go.
 #[derive(Clone, Debug)]
@@ -162,6 +163,10 @@ pub(crate) struct ClassAttributes {
     pub(crate) reentrant: bool,
     /// Whether they do so in a call that comes back.
     pub(crate) call_chain_reentrancy: bool,
+    /// The class's name among several of its interface.
+    pub(crate) name: Option<String>,
+    /// Whether it is made by a constructor of the application.
+    pub(crate) constructor: bool,
 }
 
 pub(crate) fn parse(attributes: &[Attribute], errors: &mut Errors) -> ClassAttributes {
@@ -181,7 +186,7 @@ pub(crate) fn parse(attributes: &[Attribute], errors: &mut Errors) -> ClassAttri
             }
         } else if path.is_ident("grain") {
             errors.take(attribute.parse_nested_meta(|meta| parse_grain(&meta, &mut found)));
-        } else if path.is_ident("state") || path.is_ident("context") {
+        } else if ["state", "service", "context"].iter().any(|name| path.is_ident(name)) {
             errors.at(attribute, "this belongs on a field of the struct");
         }
     }
@@ -202,6 +207,20 @@ fn parse_grain(meta: &ParseNestedMeta<'_>, found: &mut ClassAttributes) -> syn::
         found.call_chain_reentrancy = true;
         return Ok(());
     }
+    if meta.path.is_ident("constructor") {
+        found.constructor = true;
+        return Ok(());
+    }
+    if meta.path.is_ident("name") {
+        let literal: LitStr = meta
+            .value()
+            .and_then(|value| value.parse())
+            .map_err(|_| meta.error("write the class's name as a text: `name = \"gift\"`"))?;
+        if found.name.replace(names::stored_name(&literal, "a class's")?).is_some() {
+            return Err(meta.error("the name is said twice"));
+        }
+        return Ok(());
+    }
     if meta.path.is_ident("idle") {
         let literal: LitStr = meta
             .value()
@@ -212,7 +231,8 @@ fn parse_grain(meta: &ParseNestedMeta<'_>, found: &mut ClassAttributes) -> syn::
         }
         return Ok(());
     }
-    let known = "`idle = \"10m\"`, `lifecycle`, `reentrant` and `call_chain_reentrancy`";
+    let known = "`idle = \"10m\"`, `lifecycle`, `reentrant`, `call_chain_reentrancy`, \
+                 `name = \"gift\"` and `constructor`";
     Err(meta.error(format!("on a class, #[grain] knows {known}")))
 }
 

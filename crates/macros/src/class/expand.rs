@@ -37,7 +37,14 @@ pub(super) fn class(class: &Class) -> TokenStream {
     let has_state = !reads.is_empty();
     let (reentrant, comes_back) =
         (class.attributes.reentrant, class.attributes.call_chain_reentrancy);
-    let fields = class.fields.iter().map(make);
+    let create = create(class);
+    let bind = class.attributes.constructor.then(|| bind(class));
+    let services = services(class);
+    let name = class.attributes.name.as_ref().map(|name| {
+        quote! {
+            const CLASS: ::core::option::Option<&'static str> = ::core::option::Option::Some(#name);
+        }
+    });
     let lifecycle = (!class.attributes.lifecycle).then(|| {
         quote! {
             #[automatically_derived]
@@ -51,6 +58,7 @@ pub(super) fn class(class: &Class) -> TokenStream {
         impl #generics ::emmer::__rt::Grain for #ident #arguments #clause {
             const PLACEMENT: ::core::option::Option<::emmer::__rt::Strategy> = #placement;
             #workers
+            #name
             const IDLE: ::core::option::Option<::core::time::Duration> = #idle;
             const HAS_STATE: bool = #has_state;
             const REENTRANT: bool = #reentrant;
@@ -67,10 +75,11 @@ pub(super) fn class(class: &Class) -> TokenStream {
                 Self::__ticks()
             }
 
-            fn create(ctx: &::emmer::__rt::Ctx) -> Self {
-                let _ = ctx;
-                Self { #(#fields,)* }
-            }
+            #services
+
+            #create
+
+            #bind
 
             async fn load(&mut self) -> ::core::result::Result<(), ::emmer::__rt::StateError> {
                 #(#reads)*
@@ -78,6 +87,71 @@ pub(super) fn class(class: &Class) -> TokenStream {
             }
         }
     }
+}
+
+/// Makes the instance, field by field; refuses where the application has a constructor.
+fn create(class: &Class) -> TokenStream {
+    let body = if class.attributes.constructor {
+        quote! {
+            ::core::result::Result::Err(::emmer::__rt::ActivationError::new(
+                "this class has a constructor: host it by `host_with`",
+            ))
+        }
+    } else {
+        let fields = class.fields.iter().map(make);
+        quote!(::core::result::Result::Ok(Self { #(#fields,)* }))
+    };
+    let constructor = class.attributes.constructor;
+    let shareable = class.fields.iter().map(|ClassField { ty, .. }| {
+        let span = ty.span().resolved_at(Span::call_site());
+        quote_spanned!(span=> ::emmer::__rt::shareable::<#ty>();)
+    });
+    quote! {
+        const CONSTRUCTOR: bool = #constructor;
+
+        fn create(
+            ctx: &::emmer::__rt::Ctx,
+        ) -> ::core::result::Result<Self, ::emmer::__rt::ActivationError> {
+            let _ = ctx;
+            #(#shareable)*
+            #body
+        }
+    }
+}
+
+/// Binds the states of an instance that a constructor made.
+fn bind(class: &Class) -> TokenStream {
+    let binds = class.fields.iter().filter_map(|ClassField { ident, make, .. }| match make {
+        Make::State(name) => {
+            Some(quote!(::emmer::__rt::Persistent::bind(&mut self.#ident, ctx, #name);))
+        }
+        _ => None,
+    });
+    quote! {
+        fn bind(&mut self, ctx: &::emmer::__rt::Ctx) {
+            let _ = ctx;
+            #(#binds)*
+        }
+    }
+}
+
+/// The services that the silo must have. A constructor finds its own.
+fn services(class: &Class) -> Option<TokenStream> {
+    let fields = class.fields.iter().filter(|field| field.make == Make::Service);
+    let needs: Vec<TokenStream> = fields
+        .map(|ClassField { ident, ty, .. }| {
+            let span = ty.span().resolved_at(Span::call_site());
+            let name = ident.to_string();
+            quote_spanned!(span=> ::emmer::__rt::ServiceNeed::of::<#ty>(#name))
+        })
+        .collect();
+    (!needs.is_empty() && !class.attributes.constructor).then(|| {
+        quote! {
+            fn services() -> ::std::vec::Vec<::emmer::__rt::ServiceNeed> {
+                ::std::vec::Vec::from([#(#needs),*])
+            }
+        }
+    })
 }
 
 /// Reads the field from the store, if it is a state.
@@ -99,7 +173,11 @@ fn make(field: &ClassField) -> TokenStream {
         Make::Context => {
             quote_spanned!(span=> ::core::convert::From::from(<::emmer::__rt::Ctx as ::core::clone::Clone>::clone(ctx)))
         }
-        Make::Default => quote_spanned!(span=> <#ty as ::core::default::Default>::default()),
+        Make::Service => {
+            let name = ident.to_string();
+            quote_spanned!(span=> ::emmer::__rt::service::<#ty>(ctx, #name)?)
+        }
+        Make::Default => quote_spanned!(span=> <#ty as ::emmer::__rt::FieldDefault>::make()),
     };
     quote!(#ident: #value)
 }

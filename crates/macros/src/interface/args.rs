@@ -7,7 +7,7 @@ use syn::{LitInt, LitStr, Type};
 
 use crate::names;
 
-const NEEDS_KEY: &str = "which keys do the grains have? Write `#[grain_interface(key = String)]`, or `u64`, `i64` or \
+const NEEDS_KEY: &str = "which keys do the grains have? Write `#[grain_interface(key = String)]`, or an integer type or \
                          `Uuid` instead of `String`";
 
 /// What `#[grain_interface(..)]` says.

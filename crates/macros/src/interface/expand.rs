@@ -2,6 +2,7 @@
 
 use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
+use syn::spanned::Spanned;
 use syn::{Attribute, Ident, LitStr};
 
 use super::method::{Argument, InterfaceMethod};
@@ -126,7 +127,10 @@ fn method_impl(interface: &Interface, method: &InterfaceMethod) -> TokenStream {
         ),
     };
     let numbered = numbered(interface, method, interface.args.version_of_calls());
+    let no_alias = method.output.result.is_none().then(|| no_alias(interface, method));
     quote! {
+        #no_alias
+
         #(#conditions)*
         #[automatically_derived]
         impl ::emmer::__rt::Method for #args_type {
@@ -144,6 +148,24 @@ fn method_impl(interface: &Interface, method: &InterfaceMethod) -> TokenStream {
                 #split
             }
         }
+    }
+}
+
+/// Refuses a `Result` by another name: its error would look like a value.
+fn no_alias(interface: &Interface, method: &InterfaceMethod) -> TokenStream {
+    let (conditions, whole) = (method.conditions(), &method.output.whole);
+    let message = format!(
+        "the return type of `{}` is a `Result` by another name, which hides its error from callers: \
+         write `Result<T, E>`, or `emmer::Result<T>` for any error",
+        full_name(interface, method).value()
+    );
+    quote_spanned! {whole.span().resolved_at(Span::call_site())=>
+        #(#conditions)*
+        const _: () = {
+            #[allow(unused_imports)]
+            use ::emmer::__rt::NoResult as _;
+            ::core::assert!(!::emmer::__rt::Returned::<#whole>::IS_RESULT, #message);
+        };
     }
 }
 
@@ -168,8 +190,8 @@ fn full_name(interface: &Interface, method: &InterfaceMethod) -> LitStr {
 
 /// What callers hold.
 fn reference(interface: &Interface) -> TokenStream {
-    let vis = &interface.item.vis;
-    let reference = interface.reference();
+    let (vis, trait_ident, key) = (&interface.item.vis, &interface.item.ident, &interface.args.key);
+    let (reference, grain_type) = (interface.reference(), interface.grain_type());
     let doc = format!(
         "A reference to a [`{}`] grain, with one method per call. Cheap to clone; making one \
          contacts nobody.",
@@ -183,9 +205,23 @@ fn reference(interface: &Interface) -> TokenStream {
             ::core::fmt::Debug,
             ::core::cmp::PartialEq,
             ::core::cmp::Eq,
+            ::core::cmp::PartialOrd,
+            ::core::cmp::Ord,
             ::core::hash::Hash,
+            ::emmer::__rt::serde::Serialize,
         )]
+        #[serde(crate = "::emmer::__rt::serde", transparent)]
         #vis struct #reference(::emmer::__rt::RawRef);
+
+        #[automatically_derived]
+        impl<'de> ::emmer::__rt::serde::Deserialize<'de> for #reference {
+            fn deserialize<D>(deserializer: D) -> ::core::result::Result<Self, D::Error>
+            where
+                D: ::emmer::__rt::serde::Deserializer<'de>,
+            {
+                ::emmer::__rt::RawRef::decode::<dyn #trait_ident, D>(deserializer).map(Self)
+            }
+        }
 
         #[automatically_derived]
         impl ::core::convert::From<::emmer::__rt::RawRef> for #reference {
@@ -202,8 +238,15 @@ fn reference(interface: &Interface) -> TokenStream {
             }
 
             /// The grain's key.
-            #vis fn key(&self) -> &::emmer::__rt::GrainKey {
-                self.0.key()
+            #vis fn key(&self) -> <#key as ::emmer::__rt::KeyType>::View<'_> {
+                self.0.typed_key::<#key>()
+            }
+
+            /// The grain of the same key and of the class `class`: one that says
+            /// `#[grain(name = "..")]`.
+            #[must_use]
+            #vis fn of(&self, class: &str) -> Self {
+                Self(self.0.of_class(#grain_type, class))
             }
 
             #(#calls)*

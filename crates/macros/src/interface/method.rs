@@ -12,8 +12,9 @@ use crate::names;
 use crate::types::{self, Output, Place};
 
 /// Names the reference type needs for itself.
-const RESERVED: [(&str, &str); 3] = [
+const RESERVED: [(&str, &str); 4] = [
     ("grain_id", "the grain's identity"),
+    ("of", "the grain of another class"),
     ("key", "the grain's key"),
     ("clone", "another reference to the same grain"),
 ];

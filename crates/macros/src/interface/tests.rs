@@ -131,8 +131,9 @@ fn callers_see_docs_and_conditions_but_not_other_attributes() {
     let out = expansion(counter());
     let caller = "#[doc=r\"Adds.\"]#[allow(clippy::too_many_arguments)]pub(crate)fnadd(&self,n:u64,note:Option<String>)";
     assert!(out.contains(caller), "{out}");
-    // On the trait's method, its arguments, their impl, the caller's method and the list entry.
-    assert_eq!(out.matches("#[cfg(feature=\"read\")]").count(), 5, "{out}");
+    // On the trait's method, its arguments, a check of its return type, their impl, the caller's
+    // method and the list entry.
+    assert_eq!(out.matches("#[cfg(feature=\"read\")]").count(), 6, "{out}");
 }
 
 #[test]

@@ -19,6 +19,7 @@ use crate::grain::{Call, CallError, Failure, Found, Interface, Lane, Method, Nod
 use crate::hosting::{Begun, LocalSlot, RunActivation, Sink, StartError, TurnEnd};
 use crate::net::{Correlation, KEPT_BODY_BYTES_MAX, SendError};
 use crate::trace;
+use crate::world::Spawner;
 
 /// A call being made. Dropping it cancels a call that has not begun.
 #[must_use = "futures do nothing unless polled"]
@@ -240,6 +241,7 @@ fn first_poll<M: Method>(call: Call<M>, cx: &mut Context<'_>) -> Next<M> {
             Found::There(lane) if call.cancel.is_none() => send(call, caller, lane, cx),
             _ => Next::slow(travel(call, caller, None)),
         },
+        Node::Nowhere => Next::Ready(Err(invoke::unbound(&call.target))),
     }
 }
 
@@ -257,7 +259,7 @@ fn run_here<M: Method>(
     if let Some(ran) = caller.run_instant::<M>(&activation, &mut slot) {
         return Next::Ready(ran.and_then(|()| slot.output.ok_or_else(no_output::<M>)));
     }
-    if !target.0.node.spawner().is_here()
+    if !target.0.node.spawner().is_some_and(Spawner::is_here)
         && let Some(args) = slot.args.take()
     {
         return Next::slow(travel(Call { target, args, timeout, cancel }, caller, None));
@@ -371,8 +373,9 @@ impl<M: Method> Sent<M> {
         };
         self.correlation = None;
         let peer = self.lane.connection.silo();
+        let node = self.call.as_ref().map_or(&Node::Nowhere, |(call, _)| &call.target.0.node);
         let read = match answer {
-            Ok(answer) => remote::read_answer::<M>(peer, answer, &body)
+            Ok(answer) => remote::read_answer::<M>(node, peer, answer, &body)
                 .map_err(|failure| Met::Answered { peer, failure }),
             Err(why) => Err(Met::Lost { peer, why }),
         };

@@ -19,7 +19,7 @@ use crate::calls::travel::travel;
 use crate::calls::waits::{Asked, Asker};
 use crate::clock::{Clock, CoarseInstant, Due};
 use crate::cluster::Shut;
-use crate::grain::{Call, CallError, Failure, Method, Node, RawRef, Target};
+use crate::grain::{Aim, Call, CallError, Failure, Method, Node, Target};
 use crate::hosting::{
     Begun, BoxTurn, Input, LocalSlot, RunActivation, Sink, StartError, TurnEnd, let_go, poll_begun,
     run_to_end, standing, until_begun,
@@ -95,6 +95,9 @@ impl Caller {
         inherited: Option<Due>,
     ) -> Result<Self, Failure> {
         let target = &*call.target.0;
+        if matches!(target.node, Node::Nowhere) {
+            return Err(unbound(&call.target));
+        }
         if !target.key_fits() {
             let max = emmer_core::limits::GRAIN_KEY_BYTES_MAX;
             return Err(CallError::Rejected(format!("the grain key is longer than {max} bytes")));
@@ -176,6 +179,15 @@ impl Caller {
     }
 }
 
+/// The failure of a call by a reference that belongs to no silo and no client.
+#[cold]
+pub(crate) fn unbound(reference: &Aim) -> Failure {
+    CallError::Rejected(format!(
+        "the reference {reference:?} was decoded outside a silo and a client: decode it by \
+         `client.bind(|| ..)`"
+    ))
+}
+
 /// The failure that a turn's end stands for.
 pub(crate) fn failure_of(end: TurnEnd) -> Failure {
     match end {
@@ -192,7 +204,7 @@ pub(crate) fn failure_of(end: TurnEnd) -> Failure {
 
 /// A turn on this silo that did not end in its first poll.
 pub(crate) struct LocalTurn<M: Method> {
-    pub(crate) target: RawRef,
+    pub(crate) target: Aim,
     pub(crate) turn: BoxTurn,
     pub(crate) slot: LocalSlot<M>,
     pub(crate) timeout: Option<Duration>,

@@ -10,7 +10,7 @@ use emmer_wire::{CallChain, codec};
 
 use crate::calls::Calls;
 use crate::calls::invoke::{
-    Caller, InlineDepth, LocalTurn, failure_of, finish_local, send_failure,
+    Caller, InlineDepth, LocalTurn, failure_of, finish_local, send_failure, unbound,
 };
 use crate::calls::lanes::Handed;
 use crate::calls::path::Met;
@@ -90,6 +90,7 @@ fn set_off_now<M: Method>(call: Call<M>) -> Result<(), CallError<NoError>> {
             Ok(send_over(&connection, &call, &caller)
                 .map_err(|e| send_failure(connection.silo(), e))?)
         }
+        Node::Nowhere => Err(unbound(&reference))?,
     }
 }
 

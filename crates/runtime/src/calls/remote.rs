@@ -3,21 +3,22 @@
 use emmer_core::SiloAddress;
 use emmer_wire::{FailureCode, ResponseStatus, codec, decode_failure};
 
-use crate::grain::{CallError, Failure, Method};
+use crate::grain::{CallError, Failure, Method, Node};
 use crate::hosting::contain;
 use crate::net::Answer;
 
-/// The output of a call that `peer` (a gateway, when it is none) answered, and where the grain
-/// really is if the peer had to pass it on.
+/// The output of a call of `node` that `peer` (a gateway, when it is none) answered, and where the
+/// grain really is if the peer had to pass it on.
 #[inline]
 pub(crate) fn read_answer<M: Method>(
+    node: &Node,
     peer: Option<SiloAddress>,
     answer: Answer,
     body: &[u8],
 ) -> Result<(M::Output, Option<SiloAddress>), Failure> {
     match answer {
         Answer::Response { status: ResponseStatus::Ok, location } => {
-            let output = contain(|| codec::decode(body))
+            let output = contain(|| node.binds(|| codec::decode(body)))
                 .and_then(|output| output.map_err(|e| e.to_string()));
             match output {
                 Ok(output) => Ok((output, location.map(|at| *at))),

@@ -9,7 +9,7 @@ use emmer_wire::codec;
 use tokio_util::sync::CancellationToken;
 
 use crate::calls::invoke::{
-    Caller, Finished, LocalEnd, bounded, interrupted, run_local, send_failure,
+    Caller, Finished, LocalEnd, bounded, interrupted, run_local, send_failure, unbound,
 };
 use crate::calls::lanes::Handed;
 use crate::calls::path::{Asker, Met, Next, Path, Tried, unreachable_silo};
@@ -31,7 +31,8 @@ pub(crate) async fn travel<M: Method>(
 ) -> Finished<M> {
     let reference = call.target.share();
     let trip = travel_in_line(call, caller, met, None);
-    let (node, spawner) = (&reference.0.node, reference.0.node.spawner());
+    let node = &reference.0.node;
+    let Some(spawner) = node.spawner() else { return Err(unbound(&reference)) };
     // A worker comes to whoever waits for one: not to a call that its caller keeps unpolled.
     let may_be_kept = node.workers_max(&reference.0.id).is_none();
     if may_be_kept && spawner.is_here() {
@@ -69,6 +70,7 @@ pub(crate) async fn travel_in_line<M: Method>(
         let tried = match &target.node {
             Node::Silo(silo) => trip.within_cluster(silo).await,
             Node::Client(client) => trip.through_gateway(client).await,
+            Node::Nowhere => return Err(unbound(&reference)),
         };
         match tried {
             Ok(output) => return Ok(output),
@@ -214,7 +216,7 @@ impl<M: Method> Trip<'_, M> {
             },
         };
         let (answer, body) = answered.map_err(|why| Met::Lost { peer, why })?;
-        let read = remote::read_answer::<M>(peer, answer, &body);
+        let read = remote::read_answer::<M>(&target.node, peer, answer, &body);
         let (output, location) = read.map_err(|failure| Met::Answered { peer, failure })?;
         let at = location.or(peer);
         let lane = || Route::There(Lane::new(connection.clone(), listed));
@@ -229,7 +231,7 @@ impl<M: Method> Trip<'_, M> {
                     silo.cluster.locations.set(&target.id, at);
                 }
             }
-            Node::Client(_) => {
+            Node::Client(_) | Node::Nowhere => {
                 target.set_route(lane());
                 if let Some(at) = at.filter(|at| Some(*at) != peer) {
                     target.learn(at);

@@ -5,6 +5,7 @@ mod gateways;
 mod message;
 mod records;
 
+use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,18 +19,18 @@ pub(crate) use self::message::{ClientFigures, GatewayMessage};
 use crate::grain::{ClusterClient, Interface, IntoKey};
 use crate::metrics::SiloStatistics;
 use crate::options::{ClientOptions, OptionError};
-use crate::stores::{NoStores, StoreOpener, StoreSource};
+use crate::stores::{NoStores, STORE_VARIABLE, StoreOpener, StoreSource};
 use crate::world;
 
 /// Why a client did not connect.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
     /// The system store cannot be used.
     #[error(transparent)]
     Store(#[from] StoreError),
     /// No store was given.
-    #[error("a client needs the cluster's system store: call .store(...)")]
+    #[error("no store is configured: call .store(...) or set {STORE_VARIABLE}")]
     NoStore,
     /// An option cannot be worked with.
     #[error(transparent)]
@@ -45,6 +46,13 @@ pub enum ConnectError {
         /// What the last gateway tried said.
         detail: String,
     },
+}
+
+/// The sentence, which a `main` or an `unwrap` shows.
+impl fmt::Debug for ConnectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 /// Describes a client until it connects.
@@ -69,7 +77,8 @@ impl<S: StoreOpener> ClientBuilder<S> {
         self
     }
 
-    /// The cluster's system store: a URL or an opened store.
+    /// The cluster's system store: a URL or an opened store. Without it the environment's
+    /// `EMMER_STORE` is used.
     #[must_use]
     pub fn store(mut self, store: impl Into<StoreSource>) -> Self {
         self.store = Some(store.into());
@@ -89,7 +98,8 @@ impl<S: StoreOpener> ClientBuilder<S> {
     /// [`ConnectError`].
     pub async fn connect(self) -> Result<Client<S>, ConnectError> {
         self.options.check()?;
-        let store = self.store.ok_or(ConnectError::NoStore)?.open::<S>().await?;
+        let store = StoreSource::or_environment(self.store).ok_or(ConnectError::NoStore)?;
+        let store = store.open::<S>().await?;
         let table = SiloTable::new(store, self.options.cluster_id.clone());
         table.ensure().await?;
         let core = Arc::new(ClientCore::new(self.options, table));
@@ -150,8 +160,8 @@ impl<S: StoreOpener> Clone for Client<S> {
     }
 }
 
-impl<S: StoreOpener> std::fmt::Debug for Client<S> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl<S: StoreOpener> fmt::Debug for Client<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Client").field("gateways", &self.gateways()).finish_non_exhaustive()
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use super::{CallError, Method, NoError, RawRef};
+use super::{Aim, CallError, Method, NoError};
 use crate::calls::CallFuture;
 use crate::calls::one_way;
 
@@ -16,16 +16,17 @@ use crate::calls::one_way;
 /// let total = counter.add(1).timeout(secs(2)).await?;
 /// counter.add(1).send()?;
 /// ```
-#[must_use = "a call does nothing until it is awaited or sent"]
+#[must_use = "a call does nothing until it is awaited: write `.await`, or `.send()` if nobody \
+    waits for its end"]
 pub struct Call<M: Method> {
-    pub(crate) target: RawRef,
+    pub(crate) target: Aim,
     pub(crate) args: M,
     pub(crate) timeout: Option<Duration>,
     pub(crate) cancel: Option<CancellationToken>,
 }
 
 impl<M: Method> Call<M> {
-    pub(crate) const fn new(target: RawRef, args: M) -> Self {
+    pub(crate) const fn new(target: Aim, args: M) -> Self {
         Self { target, args, timeout: None, cancel: None }
     }
 

@@ -13,7 +13,7 @@ use tracing::Span;
 
 use crate::calls::waits::{Asker, Listing, next_turn};
 use crate::clock::{CoarseInstant, Due};
-use crate::grain::{ClusterClient, DeactivationReason};
+use crate::grain::{ClusterClient, DeactivationReason, Interface, RawRef, Services};
 use crate::hosting::{AnyActivation, Asks, RunActivation, Who};
 use crate::metrics::{Ended, Outer};
 use crate::reminders::Reminding;
@@ -52,6 +52,14 @@ impl Ctx {
         self.id.key()
     }
 
+    /// A reference to this grain by an interface of its class: what it gives to others who shall
+    /// call it.
+    pub fn me<I: Interface + ?Sized>(&self) -> I::Ref {
+        let activation = self.activation.upgrade();
+        let type_name = activation.map_or(I::GRAIN_TYPE, |activation| activation.type_name());
+        RawRef::of(&self.client, self.id.clone(), type_name).into()
+    }
+
     /// The way to call other grains.
     pub const fn client(&self) -> &ClusterClient {
         &self.client
@@ -67,6 +75,16 @@ impl Ctx {
         if let Some(activation) = self.activation.upgrade() {
             activation.deactivate(DeactivationReason::Requested);
         }
+    }
+
+    /// The service of type `T` that the silo was given; none if there is none.
+    pub fn service<T: ?Sized + Send + Sync + 'static>(&self) -> Option<Arc<T>> {
+        self.services()?.get()
+    }
+
+    /// The services of the silo; none when it is gone.
+    pub(crate) fn services(&self) -> Option<Arc<Services>> {
+        Some(self.activation.upgrade()?.services())
     }
 
     /// The place of this grain's state `name`; none when the grain is already gone.

@@ -2,13 +2,12 @@
 //! only.
 
 use std::convert::Infallible;
+use std::marker::PhantomData;
 
-use emmer_core::GrainKey;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use uuid::Uuid;
 
-use crate::grain::{Grain, RawRef};
+use crate::grain::{Grain, KeyType, RawRef};
 use crate::hosting::MethodEntry;
 
 /// A grain interface, implemented for `dyn Trait` by `#[grain_interface]`.
@@ -29,48 +28,6 @@ pub trait Interface: 'static {
     const GRAIN_TYPE: &'static str;
     /// Its version.
     const VERSION: u32;
-}
-
-/// A type that can be a grain's key.
-#[diagnostic::on_unimplemented(
-    message = "`{Self}` cannot be a grain's key",
-    label = "not a type of key",
-    note = "keys are `String`, `u64`, `i64` or `Uuid`"
-)]
-pub trait KeyType: Into<GrainKey> + Send + 'static {}
-
-impl KeyType for u64 {}
-impl KeyType for i64 {}
-impl KeyType for Uuid {}
-impl KeyType for String {}
-
-/// What may stand for a key where a reference is made: the key itself, or a borrowed form of it.
-#[diagnostic::on_unimplemented(
-    message = "this interface's grains have keys of type `{K}`, not `{Self}`",
-    label = "a key of type `{K}` belongs here",
-    note = "the type of the keys is what `#[grain_interface(key = ..)]` says on the trait"
-)]
-pub trait IntoKey<K: KeyType> {
-    /// The key.
-    fn into_key(self) -> GrainKey;
-}
-
-impl<K: KeyType> IntoKey<K> for K {
-    fn into_key(self) -> GrainKey {
-        self.into()
-    }
-}
-
-impl IntoKey<String> for &str {
-    fn into_key(self) -> GrainKey {
-        self.into()
-    }
-}
-
-impl IntoKey<String> for &String {
-    fn into_key(self) -> GrainKey {
-        self.into()
-    }
 }
 
 /// One method of an interface. The implementing type holds the arguments as named fields, so that
@@ -114,6 +71,23 @@ pub trait Hosted<G: Grain>: Interface {
     /// Every method, ready to be started on an activation of `G`.
     fn methods() -> Vec<MethodEntry<G>>;
 }
+
+/// Tells whether a return type is a `Result`, whatever it is called:
+/// `Returned::<T>::IS_RESULT`, with [`NoResult`] in scope.
+pub struct Returned<T: ?Sized>(PhantomData<T>);
+
+impl<T, E> Returned<Result<T, E>> {
+    /// It is.
+    pub const IS_RESULT: bool = true;
+}
+
+/// See [`Returned`].
+pub trait NoResult {
+    /// It is not.
+    const IS_RESULT: bool = false;
+}
+
+impl<T: ?Sized> NoResult for Returned<T> {}
 
 /// The error type of methods that have none of their own.
 pub type NoError = Infallible;

@@ -1,27 +1,37 @@
 //! What a user's grain is made of: the class, its interfaces, its context, its state, the calls to
 //! it.
 
+mod any_error;
 mod call;
 mod context;
 mod error;
 mod interface;
+mod key;
 mod persistent;
 mod reference;
+mod service;
+mod travelling;
 
 use std::future::Future;
 use std::time::Duration;
 
 use emmer_placement::Strategy;
 
+pub use self::any_error::{Error, own_error};
 pub use self::call::Call;
 pub use self::context::Ctx;
 pub use self::context::TurnContext;
 pub(crate) use self::error::Failure;
 pub use self::error::{ActivationError, CallError, DeactivationReason, StateError};
-pub use self::interface::{Hosted, Interface, IntoKey, KeyType, Method, NoError};
+pub use self::interface::{Hosted, Interface, Method, NoError, NoResult, Returned};
+pub use self::key::{IntoKey, KeyKind, KeyType};
 pub use self::persistent::{FORMAT as STATE_FORMAT, Persistent};
+pub(crate) use self::reference::{Aim, Found, Lane, Node, OwnClient, Route, Target, class_name};
 pub use self::reference::{ClusterClient, RawRef};
-pub(crate) use self::reference::{Found, Lane, Node, OwnClient, Route, Target};
+pub use self::service::{
+    FieldDefault, ServiceField, ServiceNeed, Services, Shareable, service, shareable,
+};
+pub(crate) use self::travelling::arriving;
 pub use crate::calls::CallFuture;
 use crate::hosting::MethodEntry;
 pub use crate::hosting::{Interleaved, Left};
@@ -77,6 +87,9 @@ pub trait Grain: Lifecycle {
     /// Whether its `&self` methods do so in a call that comes back to the grain.
     const CALL_CHAIN_REENTRANCY: bool = false;
 
+    /// The class's name, if an interface has several classes; see [`RawRef::of_class`].
+    const CLASS: Option<&'static str> = None;
+
     /// The names of its reminders that have a handler.
     const REMINDERS: &'static [&'static str] = &[];
 
@@ -85,9 +98,26 @@ pub trait Grain: Lifecycle {
         None
     }
 
+    /// Whether only a constructor of the application makes it
+    /// ([`host_with`](crate::SiloBuilder::host_with)).
+    const CONSTRUCTOR: bool = false;
+
+    /// The services that a silo needs to host it.
+    fn services() -> Vec<ServiceNeed> {
+        Vec::new()
+    }
+
     /// Makes the instance: state fields bound to the system store, the context where asked for, the
     /// rest default.
-    fn create(ctx: &Ctx) -> Self;
+    ///
+    /// # Errors
+    /// A service is missing.
+    fn create(ctx: &Ctx) -> Result<Self, ActivationError>;
+
+    /// Binds the states of an instance that a constructor made.
+    fn bind(&mut self, ctx: &Ctx) {
+        let _ = ctx;
+    }
 
     /// Reads every state field from the system store.
     fn load(&mut self) -> impl Future<Output = Result<(), StateError>> + Send;

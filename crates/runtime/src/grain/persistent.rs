@@ -1,7 +1,7 @@
 //! State that outlives its activation.
 
 use std::fmt;
-use std::ops::Deref;
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use bytes::BytesMut;
@@ -53,10 +53,16 @@ where
 {
     /// The state `name` of the grain of `ctx`, not read yet. Called by `#[derive(Grain)]`.
     pub fn bound(ctx: &Ctx, name: &'static str) -> Self {
-        let binding = ctx
-            .state_slot(name)
-            .map(|slot| Box::new(Binding { slot, name, ctx: ctx.clone(), etag: None }));
-        Self { value: T::default(), binding }
+        let mut state = Self::default();
+        state.bind(ctx, name);
+        state
+    }
+
+    /// Makes this the state `name` of the grain of `ctx`, not read yet.
+    pub fn bind(&mut self, ctx: &Ctx, name: &'static str) {
+        let slot = ctx.state_slot(name);
+        self.binding =
+            slot.map(|slot| Box::new(Binding { slot, name, ctx: ctx.clone(), etag: None }));
     }
 
     /// Changes the value in memory. Nothing is stored until [`write`](Self::write).
@@ -90,7 +96,8 @@ where
                 binding.etag = None;
             }
             Some(stored) => {
-                self.value = codec::decode(&stored.payload).map_err(|e| binding.codec_error(&e))?;
+                let value = binding.ctx.client().bind(|| codec::decode(&stored.payload));
+                self.value = value.map_err(|e| binding.codec_error(&e))?;
                 binding.etag = Some(stored.etag);
             }
         }
@@ -197,6 +204,13 @@ impl<T> Deref for Persistent<T> {
 
     fn deref(&self) -> &T {
         &self.value
+    }
+}
+
+/// Changes the value in memory. Nothing is stored until [`write`](Persistent::write).
+impl<T> DerefMut for Persistent<T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.value
     }
 }
 

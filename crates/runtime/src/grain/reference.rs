@@ -1,7 +1,8 @@
 //! References: how a caller names a grain. Making one contacts nobody.
 
+use std::borrow::Cow;
 use std::fmt;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, LazyLock, Weak};
 use std::time::Duration;
 
 use emmer_core::limits::GRAIN_KEY_BYTES_MAX;
@@ -14,7 +15,7 @@ use crate::calls::path::Hint;
 use crate::client::ClientCore;
 use crate::clock::Clock;
 use crate::cluster::locations::Locations;
-use crate::grain::{Call, Interface, IntoKey, Method};
+use crate::grain::{Call, Interface, IntoKey, KeyType, Method};
 use crate::hosting::RunActivation;
 use crate::net::Connection;
 use crate::world::Spawner;
@@ -28,29 +29,38 @@ pub struct ClusterClient(pub(crate) Node);
 pub(crate) enum Node {
     Silo(Arc<Calls>),
     Client(Arc<ClientCore>),
+    /// Nobody's: the reference was decoded outside both. Its calls are refused before anything is
+    /// asked of the node.
+    Nowhere,
 }
+
+/// The clock of references that belong nowhere.
+static NO_CLOCK: LazyLock<Clock> = LazyLock::new(Clock::new);
 
 impl Node {
     pub(crate) fn clock(&self) -> &Clock {
         match self {
             Self::Silo(silo) => &silo.clock,
             Self::Client(client) => &client.clock,
+            Self::Nowhere => &NO_CLOCK,
         }
     }
 
     /// The runtime where its tasks, its connections and the turns of a silo belong.
-    pub(crate) fn spawner(&self) -> &Spawner {
+    pub(crate) fn spawner(&self) -> Option<&Spawner> {
         match self {
-            Self::Silo(silo) => &silo.spawner,
-            Self::Client(client) => &client.spawner,
+            Self::Silo(silo) => Some(&silo.spawner),
+            Self::Client(client) => Some(&client.spawner),
+            Self::Nowhere => None,
         }
     }
 
     /// Where grains were last found.
-    pub(crate) fn locations(&self) -> &Locations {
+    pub(crate) fn locations(&self) -> Option<&Locations> {
         match self {
-            Self::Silo(silo) => &silo.cluster.locations,
-            Self::Client(client) => &client.locations,
+            Self::Silo(silo) => Some(&silo.cluster.locations),
+            Self::Client(client) => Some(&client.locations),
+            Self::Nowhere => None,
         }
     }
 
@@ -58,6 +68,7 @@ impl Node {
         match self {
             Self::Silo(silo) => silo.response_timeout,
             Self::Client(client) => client.options.response_timeout,
+            Self::Nowhere => Duration::ZERO,
         }
     }
 
@@ -67,7 +78,7 @@ impl Node {
     pub(crate) fn workers_max(&self, id: &GrainId) -> Option<usize> {
         match self {
             Self::Silo(silo) => silo.host.workers_max(id),
-            Self::Client(_) => None,
+            Self::Client(_) | Self::Nowhere => None,
         }
     }
 
@@ -75,7 +86,7 @@ impl Node {
     pub(crate) fn view_version(&self) -> u64 {
         match self {
             Self::Silo(silo) => silo.cluster.view_version(),
-            Self::Client(_) => 0,
+            Self::Client(_) | Self::Nowhere => 0,
         }
     }
 }
@@ -95,15 +106,22 @@ impl ClusterClient {
     /// A text key of more than [`GRAIN_KEY_BYTES_MAX`] bytes makes every call `Rejected`.
     pub fn grain<I: Interface + ?Sized>(&self, key: impl IntoKey<I::Key>) -> I::Ref {
         let id = GrainId::new(GrainTypeId::of(I::GRAIN_TYPE), key.into_key());
-        RawRef::new(self.0.clone(), id, I::GRAIN_TYPE).into()
+        RawRef::new(self.0.clone(), id, Cow::Borrowed(I::GRAIN_TYPE)).into()
     }
 
     /// The silo this client lives in; none outside a silo.
     pub fn silo(&self) -> Option<SiloAddress> {
         match &self.0 {
             Node::Silo(silo) => Some(silo.address),
-            Node::Client(_) => None,
+            Node::Client(_) | Node::Nowhere => None,
         }
+    }
+
+    /// Decodes something whose references shall belong to this client: `decode` may be any code of
+    /// serde's. In a turn, and in what arrives by calls, references belong to the silo or client
+    /// without it.
+    pub fn bind<T>(&self, decode: impl FnOnce() -> T) -> T {
+        self.0.binds(decode)
     }
 }
 
@@ -111,7 +129,7 @@ impl fmt::Debug for ClusterClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
             Node::Silo(silo) => write!(f, "ClusterClient(silo {})", silo.address),
-            Node::Client(_) => f.write_str("ClusterClient(outside)"),
+            Node::Client(_) | Node::Nowhere => f.write_str("ClusterClient(outside)"),
         }
     }
 }
@@ -157,13 +175,53 @@ impl Lane {
 /// A reference without its interface: what the generated reference types wrap. A clone starts with
 /// what the original knows of the way and then learns for itself: whoever calls by a reference of
 /// their own shares no memory with others that call the same grain, until they meet at the grain.
-pub struct RawRef(pub(crate) Arc<Target>);
+///
+/// What it knows of the way changes, and is no part of what it is compared by. That stands behind a
+/// trait, so that a map of references is no map of keys that change, to clippy too.
+pub struct RawRef(Arc<dyn Hidden>);
+
+trait Hidden: Send + Sync {
+    fn target(&self) -> &Target;
+
+    fn aim(self: Arc<Self>) -> Aim;
+}
+
+impl Hidden for Target {
+    fn target(&self) -> &Target {
+        self
+    }
+
+    fn aim(self: Arc<Self>) -> Aim {
+        Aim(self)
+    }
+}
+
+/// The grain of a call: this very reference, and what it knows of the way.
+pub(crate) struct Aim(pub(crate) Arc<Target>);
+
+impl Aim {
+    /// That of a call of the runtime itself.
+    pub(crate) fn of(client: &ClusterClient, id: GrainId, type_name: &'static str) -> Self {
+        Self(Arc::new(Target::new(client.0.clone(), id, Cow::Borrowed(type_name))))
+    }
+
+    /// The same once more.
+    pub(crate) fn share(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl fmt::Debug for Aim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&*self.0, f)
+    }
+}
 
 /// Who is called.
 pub(crate) struct Target {
     pub(crate) node: Node,
     pub(crate) id: GrainId,
-    pub(crate) type_name: &'static str,
+    pub(crate) type_name: Cow<'static, str>,
     route: Mutex<Route>,
 }
 
@@ -174,7 +232,17 @@ pub(crate) enum Found {
     Nothing,
 }
 
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.type_name, self.id.key())
+    }
+}
+
 impl Target {
+    const fn new(node: Node, id: GrainId, type_name: Cow<'static, str>) -> Self {
+        Self { node, id, type_name, route: Mutex::new(Route::Unknown) }
+    }
+
     /// Where the last call went, if that place is still there.
     #[inline]
     pub(crate) fn route(&self, generation: u64) -> Found {
@@ -209,6 +277,7 @@ impl Target {
                 true
             }
             Node::Client(client) => client.learn(&self.id, at),
+            Node::Nowhere => false,
         };
         if elsewhere {
             self.set_route(Route::Unknown);
@@ -218,7 +287,9 @@ impl Target {
     /// Takes up what a try in vain says of where the grain is.
     pub(crate) fn take_hint(&self, hint: Hint) {
         self.set_route(Route::Unknown);
-        hint.tell(self.node.locations(), &self.id);
+        if let Some(locations) = self.node.locations() {
+            hint.tell(locations, &self.id);
+        }
     }
 
     /// Whether the key is short enough to travel.
@@ -233,13 +304,13 @@ impl Target {
 
 impl Clone for RawRef {
     fn clone(&self) -> Self {
-        let Target { node, id, type_name, route } = &*self.0;
+        let Target { node, id, type_name, route } = self.0.target();
         let route = match &*route.lock() {
             Route::Unknown => Route::Unknown,
             Route::Here(activation) => Route::Here(activation.clone()),
             Route::There(lane) => Route::There(Lane::new(lane.connection.clone(), lane.listed)),
         };
-        let (node, id) = (node.clone(), id.clone());
+        let (node, id, type_name) = (node.clone(), id.clone(), type_name.clone());
         Self(Arc::new(Target { node, id, type_name, route: Mutex::new(route) }))
     }
 }
@@ -247,50 +318,83 @@ impl Clone for RawRef {
 impl RawRef {
     /// A reference to any grain.
     pub(crate) fn of(client: &ClusterClient, id: GrainId, type_name: &'static str) -> Self {
-        Self::new(client.0.clone(), id, type_name)
+        Self::new(client.0.clone(), id, Cow::Borrowed(type_name))
     }
 
-    fn new(node: Node, id: GrainId, type_name: &'static str) -> Self {
-        Self(Arc::new(Target { node, id, type_name, route: Mutex::new(Route::Unknown) }))
+    pub(super) fn new(node: Node, id: GrainId, type_name: Cow<'static, str>) -> Self {
+        Self(Arc::new(Target::new(node, id, type_name)))
+    }
+
+    /// The name of the grain's type.
+    pub(super) fn type_name(&self) -> &str {
+        &self.0.target().type_name
     }
 
     /// The grain's identity.
     pub fn id(&self) -> &GrainId {
-        &self.0.id
+        &self.0.target().id
     }
 
     /// The grain's key.
     pub fn key(&self) -> &GrainKey {
-        self.0.id.key()
+        self.id().key()
+    }
+
+    /// The grain's key as its interface has it.
+    #[expect(clippy::expect_used, reason = "a reference is made of a key of this type alone")]
+    pub fn typed_key<K: KeyType>(&self) -> K::View<'_> {
+        K::view(self.key()).expect("the key of a reference is of its interface's type")
+    }
+
+    /// The grain of the same key and of the class `class`, one of several for the interface that is
+    /// called `interface` where grains are named.
+    #[must_use]
+    pub fn of_class(&self, interface: &'static str, class: &str) -> Self {
+        let name = class_name(interface, class);
+        let id = GrainId::new(GrainTypeId::of(&name), self.key().clone());
+        Self::new(self.0.target().node.clone(), id, Cow::Owned(name))
     }
 
     /// A call of method `M`, to be awaited or sent.
     pub fn call<M: Method>(&self, args: M) -> Call<M> {
-        Call::new(self.share(), args)
+        Call::new(self.0.clone().aim(), args)
     }
+}
 
-    /// This very reference once more.
-    pub(crate) fn share(&self) -> Self {
-        Self(self.0.clone())
-    }
+/// The grain type of a class that is one of several for an interface. No grain type that an
+/// interface names has a colon.
+pub(crate) fn class_name(interface: &str, class: &str) -> String {
+    format!("{interface}:{class}")
 }
 
 impl PartialEq for RawRef {
     fn eq(&self, other: &Self) -> bool {
-        self.0.id == other.0.id
+        self.id() == other.id()
     }
 }
 
 impl Eq for RawRef {}
 
+impl PartialOrd for RawRef {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for RawRef {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.id().cmp(other.id())
+    }
+}
+
 impl std::hash::Hash for RawRef {
     fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
-        self.0.id.hash(state);
+        self.id().hash(state);
     }
 }
 
 impl fmt::Debug for RawRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.0.type_name, self.0.id.key())
+        fmt::Display::fmt(self.0.target(), f)
     }
 }

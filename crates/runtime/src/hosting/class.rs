@@ -1,6 +1,6 @@
 //! A grain class as one silo hosts it: its methods by number, its name, its placement.
 
-use std::any::Any;
+use std::any::{Any, type_name};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use emmer_core::GrainId;
 use emmer_placement::Strategy;
 
 use super::{Activation, Host, MethodEntry, RunActivation};
-use crate::grain::Grain;
+use crate::grain::{ActivationError, Ctx, Grain, ServiceNeed, Services};
 use crate::metrics::{LifeMetrics, LifeStatistics, MethodMetrics, MethodStatistics};
 
 /// A class that does not know its grain by type.
@@ -33,6 +33,9 @@ pub(crate) trait AnyClass: Send + Sync {
         other: Arc<dyn AnyClass>,
     ) -> Result<Arc<dyn AnyClass>, MethodCollision>;
 
+    /// Something that the silo needs to make its grains and was not given.
+    fn lacks(&self, services: &Services) -> Option<Lack>;
+
     /// The newest version of its interfaces.
     fn version(&self) -> u32;
 
@@ -56,6 +59,8 @@ pub(crate) trait AnyClass: Send + Sync {
 /// The class `G` under the name of its grain type.
 pub(crate) struct Class<G: Grain> {
     pub(super) name: &'static str,
+    /// The application's constructor, if there is one.
+    constructor: Option<Constructor<G>>,
     version: u32,
     methods: Box<[MethodEntry<G>]>,
     /// Open addressing by method number: the number, and the place in `methods` or [`FREE`].
@@ -67,6 +72,19 @@ pub(crate) struct Class<G: Grain> {
 }
 
 const FREE: u16 = u16::MAX;
+
+/// A constructor of the application ([`host_with`](crate::SiloBuilder::host_with)).
+pub(crate) type Constructor<G> =
+    Arc<dyn Fn(&Ctx, &Services) -> Result<G, ActivationError> + Send + Sync>;
+
+/// A class cannot be made into grains.
+#[derive(Debug)]
+pub(crate) enum Lack {
+    /// This class has a constructor, and was hosted without.
+    Constructor(&'static str),
+    /// The class has a field for a service that the silo has not.
+    Service { class: &'static str, need: ServiceNeed },
+}
 
 /// Two methods of one class have the same number, or there are too many of them.
 #[derive(Debug, PartialEq, Eq)]
@@ -105,6 +123,7 @@ impl<G: Grain> Class<G> {
         let bits = (numbers * 2).next_power_of_two().trailing_zeros().clamp(1, 24);
         let mut class = Self {
             name,
+            constructor: None,
             version,
             places: vec![(0, FREE); 1 << bits].into_boxed_slice(),
             shift: u32::BITS - bits,
@@ -115,6 +134,23 @@ impl<G: Grain> Class<G> {
         };
         class.index();
         Ok(class)
+    }
+
+    /// The same class, made by a constructor.
+    pub(crate) fn made_by(mut self, constructor: Option<Constructor<G>>) -> Self {
+        self.constructor = constructor;
+        self
+    }
+
+    /// A new instance.
+    ///
+    /// # Errors
+    /// A service is missing, or the constructor refuses.
+    pub(super) fn make(&self, ctx: &Ctx, services: &Services) -> Result<G, ActivationError> {
+        let Some(constructor) = &self.constructor else { return G::create(ctx) };
+        let mut made = constructor(ctx, services)?;
+        made.bind(ctx);
+        Ok(made)
     }
 
     fn index(&mut self) {
@@ -179,7 +215,21 @@ impl<G: Grain> AnyClass for Class<G> {
         let Ok(other) = other.into_any().downcast::<Self>() else { return Ok(self) };
         let methods = self.methods.iter().chain(&other.methods).map(MethodEntry::same).collect();
         let version = self.version.max(other.version);
-        Ok(Arc::new(Self::new(self.name, version, methods, self.idle)?))
+        let constructor = self.constructor.clone().or_else(|| other.constructor.clone());
+        let merged = Self::new(self.name, version, methods, self.idle)?;
+        Ok(Arc::new(merged.made_by(constructor)))
+    }
+
+    fn lacks(&self, services: &Services) -> Option<Lack> {
+        if self.constructor.is_some() {
+            return None;
+        }
+        if G::CONSTRUCTOR {
+            return Some(Lack::Constructor(type_name::<G>()));
+        }
+        let needs = G::services();
+        let need = needs.into_iter().find(|need| !(need.is_there)(services))?;
+        Some(Lack::Service { class: type_name::<G>(), need })
     }
 
     fn create(

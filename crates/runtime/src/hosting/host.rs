@@ -17,7 +17,7 @@ use crate::calls::waits::Waits;
 use crate::clock::{Clock, CoarseInstant};
 use crate::cluster::directory::DirectoryService;
 use crate::cluster::{Fence, Shut};
-use crate::grain::{CallError, Failure, OwnClient};
+use crate::grain::{CallError, Failure, OwnClient, Services};
 use crate::metrics::{MethodStatistics, Metrics};
 use crate::net::Ticking;
 use crate::numbers::NumberMap;
@@ -40,6 +40,8 @@ pub(crate) struct Host {
     pub(crate) fence: Fence,
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) classes: Classes,
+    /// What the application gave to the grains.
+    pub(crate) services: Arc<Services>,
     /// Where grains have their state.
     pub(crate) states: StateTable,
     /// The reminders that this silo fires, and where its grains ask for theirs.

@@ -85,14 +85,16 @@ impl InstantTurn<'_, '_> {
         method: impl FnOnce(&mut L, M) -> Poll<M::Output>,
     ) -> InstantEnd {
         let Self { activation, context, input, sink } = self;
-        let args = match input.take::<M>() {
-            Ok(args) => args,
-            Err(detail) => {
-                admitted.done();
-                return InstantEnd(Err(detail));
-            }
-        };
+        let mut refused = None;
         let polled = TurnContext::scope_instant(activation, context, || {
+            let args = match input.take::<M>() {
+                Ok(args) => args,
+                Err(detail) => {
+                    admitted.done();
+                    refused = Some(detail);
+                    return Ok(Poll::Pending);
+                }
+            };
             // As for a turn of its own: a panic unwinds through the method's values and the lock,
             // and breaks the activation.
             contain(move || {
@@ -103,6 +105,9 @@ impl InstantTurn<'_, '_> {
                 output
             })
         });
+        if let Some(detail) = refused {
+            return InstantEnd(Err(detail));
+        }
         InstantEnd(Ok(match polled {
             Ok(Poll::Ready(output)) => {
                 let own = if M::is_error(&output) { Ended::OwnError } else { Ended::Done };

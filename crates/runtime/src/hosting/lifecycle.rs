@@ -23,7 +23,9 @@ use crate::calls::waits::{Asker, Listing, Wait};
 use crate::clock::{CoarseInstant, Due};
 use crate::cluster::Shut;
 use crate::cluster::directory::{Registered, Registrant};
-use crate::grain::{ClusterClient, Ctx, DeactivationReason, Grain, TurnContext};
+use crate::grain::{
+    ClusterClient, Ctx, DeactivationReason, Grain, Services, TurnContext, arriving,
+};
 use crate::log::warn_seldom;
 use crate::metrics::{Ended, Outer};
 use crate::reminders::Reminding;
@@ -106,7 +108,10 @@ impl<G: Grain> Activation<G> {
         }
         // Whoever drives a turn holds the silo.
         let ctx = self.ctx().ok_or(Closed::Gone)?;
-        let grain = contain(|| G::create(&ctx)).map_err(|words| self.panicked(&words))?;
+        let made = contain(|| self.class.make(&ctx, &self.host.services));
+        let made = made.map_err(|words| self.panicked(&words))?;
+        let grain =
+            made.map_err(|e| Closed::Failed(format!("{} was not made: {e}", self.title())))?;
         let mut held = Held { activation: self, grain: Some(grain) };
         if let Some(grain) = &mut held.grain {
             self.rouse(grain, &ctx).await?;
@@ -286,6 +291,14 @@ impl<G: Grain> AnyActivation for Activation<G> {
         self.number
     }
 
+    fn type_name(&self) -> &'static str {
+        self.class.name
+    }
+
+    fn services(&self) -> Arc<Services> {
+        self.host.services.clone()
+    }
+
     fn client(&self) -> Option<ClusterClient> {
         self.host.client.get()
     }
@@ -349,11 +362,16 @@ impl<G: Grain> RunActivation for Activation<G> {
         self.check_queue()?;
         let timed = self.class.metrics.begin(usize::from(place)).then(|| self.host.clock.stamp());
         let mut context = TurnContext::new(held, place, entry.exclusive, due, chain, timed);
-        if let Input::Wire(_) = input {
-            context.set_remote();
-        }
         let start = entry.start;
-        start(self, input, context).map_err(StartError::BadArguments)
+        let started = match input {
+            Input::Local(_) => start(self, input, context),
+            Input::Wire(_) => {
+                context.set_remote();
+                let grain: Arc<dyn RunActivation> = self.clone();
+                arriving(&grain, || start(self, input, context))
+            }
+        };
+        started.map_err(StartError::BadArguments)
     }
 
     fn step_aside(

@@ -47,7 +47,7 @@ pub(crate) use self::contain::{contain, let_go};
 pub(crate) use self::departures::Departures;
 pub(crate) use self::host::{Classes, Host};
 
-pub(crate) use self::class::{AnyClass, Class, MethodCollision};
+pub(crate) use self::class::{AnyClass, Class, Constructor, Lack, MethodCollision};
 pub(crate) use self::turn::{Begun, poll_begun, run_to_end, standing, until_begun};
 pub use self::turn::{
     BoxTurn, Input, LocalSlot, Progress, Sink, Turn, TurnEnd, TurnOutcome, boxed,
@@ -55,7 +55,9 @@ pub use self::turn::{
 use crate::calls::waits::{Asker, Listing, Wait};
 use crate::clock::{CoarseInstant, Due};
 use crate::cluster::Shut;
-use crate::grain::{CallError, ClusterClient, DeactivationReason, Failure, Grain, TurnContext};
+use crate::grain::{
+    CallError, ClusterClient, DeactivationReason, Failure, Grain, Services, TurnContext,
+};
 use crate::metrics::{Ended, Outer};
 use crate::reminders::Reminding;
 
@@ -372,8 +374,14 @@ pub trait AnyActivation: Send + Sync {
     /// Its number on this silo.
     fn number(&self) -> u64;
 
+    /// The name of its grain type.
+    fn type_name(&self) -> &'static str;
+
     /// The way to call other grains from it; none when its silo is gone.
     fn client(&self) -> Option<ClusterClient>;
+
+    /// The services of its silo.
+    fn services(&self) -> Arc<Services>;
 
     /// The place of its state `name`; none when the class is not known (never, for a hosted one).
     fn state_slot(&self, name: &str) -> Option<emmer_store::state::StateSlot>;

@@ -14,7 +14,7 @@ use super::catalog::Catalog;
 use super::{AnyActivation, BoxTurn, Input, RunActivation, Sink, StartError, TurnEnd};
 use crate::calls::waits::{Asker, Listing, Wait};
 use crate::clock::{CoarseInstant, Due};
-use crate::grain::{ClusterClient, DeactivationReason};
+use crate::grain::{ClusterClient, DeactivationReason, Services};
 use crate::metrics::{Ended, Outer};
 use crate::reminders::Reminding;
 
@@ -53,6 +53,14 @@ impl AnyActivation for Seat {
 
     fn number(&self) -> u64 {
         self.worker.number()
+    }
+
+    fn type_name(&self) -> &'static str {
+        self.worker.type_name()
+    }
+
+    fn services(&self) -> Arc<Services> {
+        self.worker.services()
     }
 
     fn client(&self) -> Option<ClusterClient> {

@@ -22,7 +22,7 @@ use tokio::sync::{Notify, Semaphore};
 use super::tick::{ReminderTick, Tick};
 use crate::clock::Clock;
 use crate::cluster::Peers;
-use crate::grain::{Call, Node, OwnClient, RawRef};
+use crate::grain::{Aim, Call, Node, OwnClient};
 use crate::log::warn_seldom;
 use crate::options::ReminderOptions;
 use crate::trace;
@@ -218,10 +218,10 @@ impl ReminderService {
         let Some(client) = self.around.client.get() else { return Ticked::Failed };
         let type_name = match &client.0 {
             Node::Silo(calls) => calls.host.classes.get(&reminder.grain.grain_type()),
-            Node::Client(_) => None,
+            Node::Client(_) | Node::Nowhere => None,
         };
         let type_name = type_name.map_or("a grain of another silo", |class| class.name());
-        let target = RawRef::of(&client, reminder.grain.clone(), type_name);
+        let target = Aim::of(&client, reminder.grain.clone(), type_name);
         let args = ReminderTick { tick: Tick::of(reminder, tick) };
         let Reminder { grain, grain_type, name, .. } = reminder;
         let grain = || format!("{grain_type}/{}", grain.key());

@@ -1,6 +1,7 @@
 //! From settings to a running silo.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
+use std::fmt;
 use std::marker::PhantomData;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use emmer_store::reminders::ReminderTable;
 use emmer_store::silos::SiloTable;
 use emmer_store::state::StateTable;
 use emmer_store::{StoreError, SystemStore};
+use parking_lot::Mutex;
 
 use super::directors::Directors;
 use super::records::Records;
@@ -22,25 +24,25 @@ use super::wiring::{Given, wire};
 use super::{Silo, SiloCore, identity};
 use crate::clock::{self, Clock};
 use crate::cluster::membership::{self, Input, MembershipHandle};
-use crate::grain::{Grain, Hosted, Interface};
-use crate::hosting::{AnyClass, Class, Classes, MethodCollision, contain};
+use crate::grain::{ActivationError, Ctx, Grain, Hosted, Interface, Services, class_name};
+use crate::hosting::{AnyClass, Class, Classes, Constructor, Lack, MethodCollision, contain};
 use crate::log::warn_seldom;
 use crate::metrics::store::{Measured, StoreMetrics};
 use crate::net::{Callers, Listener, Port};
 use crate::options::{OptionError, SiloOptions};
-use crate::stores::{StoreOpener, StoreSource};
+use crate::stores::{STORE_VARIABLE, StoreOpener, StoreSource};
 use crate::world::{self, TcpListener};
 
 /// Why a silo did not start. Nothing is left behind but, at most, a Joining row that others will
 /// clear.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
     /// The system store cannot be used.
     #[error(transparent)]
     Store(#[from] StoreError),
     /// No store was given.
-    #[error("a silo needs a system store: call .store(...)")]
+    #[error("no store is configured: call .store(...) or set {STORE_VARIABLE}")]
     NoStore,
     /// The store may go on with a request for longer than membership waits for it.
     #[error(
@@ -83,6 +85,22 @@ pub enum StartError {
     /// One grain type is hosted by two classes.
     #[error("the grain type {0:?} is hosted twice, by different classes")]
     HostedTwice(&'static str),
+    /// A class has a field with `#[service]`, and the silo has no service of its type.
+    #[error(
+        "the class {class} needs a service of type {service} for its field `{field}`: add it with \
+         .service(...)"
+    )]
+    NoService {
+        /// The class.
+        class: &'static str,
+        /// The field.
+        field: &'static str,
+        /// The type of the service.
+        service: &'static str,
+    },
+    /// A class says `#[grain(constructor)]` and is hosted without one.
+    #[error("the class {0} has a constructor: host it with .host_with(...)")]
+    NoConstructor(&'static str),
     /// A class is placed by a strategy that this silo has no director for.
     #[error(
         "the grain type {grain_type:?} is placed by {strategy:?}, which is no strategy of this \
@@ -102,6 +120,13 @@ pub enum StartError {
         /// Why not.
         reason: TerminateReason,
     },
+}
+
+/// The sentence, which a `main` or an `unwrap` shows.
+impl fmt::Debug for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 impl StartError {
@@ -132,6 +157,7 @@ pub struct SiloBuilder<S: StoreOpener> {
     options: SiloOptions,
     store: Option<StoreSource>,
     hosted: Vec<HostedType>,
+    services: Services,
     directors: Directors,
     on_terminate: Option<TerminateHook>,
     observers: Vec<Box<dyn Observer>>,
@@ -144,6 +170,7 @@ impl<S: StoreOpener> SiloBuilder<S> {
             options: SiloOptions::default(),
             store: None,
             hosted: Vec::new(),
+            services: Services::default(),
             directors: Directors::default(),
             on_terminate: None,
             observers: Vec::new(),
@@ -165,7 +192,8 @@ impl<S: StoreOpener> SiloBuilder<S> {
         self
     }
 
-    /// The system store: a URL or an opened store.
+    /// The system store: a URL or an opened store. Without it the environment's `EMMER_STORE` is
+    /// used.
     #[must_use]
     pub fn store(mut self, store: impl Into<StoreSource>) -> Self {
         self.store = Some(store.into());
@@ -202,12 +230,41 @@ impl<S: StoreOpener> SiloBuilder<S> {
         I: Interface + Hosted<G> + ?Sized,
         G: Grain,
     {
-        let make: MakeClass = Box::new(|idle| {
-            let class = Class::<G>::new(I::GRAIN_TYPE, I::VERSION, I::methods(), idle)?;
-            Ok(Arc::new(class) as Arc<dyn AnyClass>)
-        });
-        let class = std::any::TypeId::of::<G>();
-        self.hosted.push(HostedType { name: I::GRAIN_TYPE, class, make });
+        self.hosted.push(hosted_type::<I, G>(None));
+        self
+    }
+
+    /// Hosts the grains of interface `I` with class `G`, whose instances `make` makes: with what
+    /// the application has at hand, and with services. What it makes gets its states bound and read
+    /// before the first call; `Persistent::default()` is a state that is not bound yet.
+    ///
+    /// An error of `make` fails the activation and every call that waits for it.
+    #[must_use]
+    pub fn host_with<I, G>(
+        mut self,
+        make: impl Fn(&Ctx, &Services) -> Result<G, ActivationError> + Send + Sync + 'static,
+    ) -> Self
+    where
+        I: Interface + Hosted<G> + ?Sized,
+        G: Grain,
+    {
+        self.hosted.push(hosted_type::<I, G>(Some(Arc::new(make))));
+        self
+    }
+
+    /// Gives a service to all grains of this silo that have a field for it: `#[service]` on an
+    /// `Arc<T>`. It is found by its type; the last one of a type counts, so that a test can put its
+    /// own in the place of another.
+    #[must_use]
+    pub fn service<T: Send + Sync + 'static>(self, service: T) -> Self {
+        self.shared_service(Arc::new(service))
+    }
+
+    /// As [`service`](Self::service), for one that is shared already, or known by a trait
+    /// (`Arc<dyn Mailer>`).
+    #[must_use]
+    pub fn shared_service<T: ?Sized + Send + Sync + 'static>(mut self, service: Arc<T>) -> Self {
+        self.services.add(service);
         self
     }
 
@@ -251,12 +308,15 @@ impl<S: StoreOpener> SiloBuilder<S> {
     /// # Errors
     /// [`StartError`].
     pub async fn start(self) -> Result<Silo<S>, StartError> {
-        let Self { options, store, hosted, directors, on_terminate, observers, .. } = self;
+        let Self { options, store, hosted, services, .. } = self;
+        let Self { directors, on_terminate, observers, .. } = self;
         options.check()?;
         options.membership.validate()?;
         let classes = make_classes(hosted, options.collection_age)?;
+        check_services(&classes, &services)?;
         directors.check(&classes)?;
-        let opened = store.ok_or(StartError::NoStore)?.open::<S>().await?;
+        let opened = StoreSource::or_environment(store).ok_or(StartError::NoStore)?;
+        let opened = opened.open::<S>().await?;
         let described = opened.describe();
         let (clock, store_metrics) = (Clock::new(), Arc::new(StoreMetrics::default()));
         let store: Arc<dyn SystemStore> =
@@ -295,6 +355,7 @@ impl<S: StoreOpener> SiloBuilder<S> {
             options,
             clock,
             classes,
+            services: Arc::new(services),
             states,
             reminders,
             membership,
@@ -354,6 +415,49 @@ fn check_patience(store: &dyn SystemStore, table_timeout: Duration) -> Result<()
         None => Ok(()),
         Some(request) => {
             Err(StartError::StorePatience { store: store.describe(), request, table_timeout })
+        }
+    }
+}
+
+/// A class under the name of its grain type.
+fn hosted_type<I, G>(constructor: Option<Constructor<G>>) -> HostedType
+where
+    I: Interface + Hosted<G> + ?Sized,
+    G: Grain,
+{
+    let name = match G::CLASS {
+        None => I::GRAIN_TYPE,
+        Some(class) => interned(class_name(I::GRAIN_TYPE, class)),
+    };
+    let make: MakeClass = Box::new(move |idle| {
+        let class = Class::<G>::new(name, I::VERSION, I::methods(), idle)?;
+        Ok(Arc::new(class.made_by(constructor)) as Arc<dyn AnyClass>)
+    });
+    HostedType { name, class: std::any::TypeId::of::<G>(), make }
+}
+
+/// A name that lives as long as the process. There are as many as the program has classes.
+fn interned(name: String) -> &'static str {
+    static NAMES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
+    let mut names = NAMES.lock();
+    if let Some(known) = names.get(name.as_str()) {
+        return known;
+    }
+    let name: &'static str = name.leak();
+    names.insert(name);
+    name
+}
+
+fn check_services(classes: &Classes, services: &Services) -> Result<(), StartError> {
+    let lacks: Option<Lack> =
+        classes.values().filter_map(|class| class.lacks(services)).min_by_key(|lack| match lack {
+            Lack::Constructor(class) | Lack::Service { class, .. } => *class,
+        });
+    match lacks {
+        None => Ok(()),
+        Some(Lack::Constructor(class)) => Err(StartError::NoConstructor(class)),
+        Some(Lack::Service { class, need }) => {
+            Err(StartError::NoService { class, field: need.field, service: (need.type_name)() })
         }
     }
 }

@@ -26,7 +26,7 @@ use crate::cluster::load::{LoadService, LoadTimes};
 use crate::cluster::locations::Locations;
 use crate::cluster::membership::MembershipHandle;
 use crate::cluster::{Cluster, Fence, Peers, Placing};
-use crate::grain::OwnClient;
+use crate::grain::{OwnClient, Services};
 use crate::hosting::catalog::Catalog;
 use crate::hosting::{Classes, Departures, Host};
 use crate::metrics::Metrics;
@@ -43,6 +43,7 @@ pub(super) struct Given {
     pub(super) options: SiloOptions,
     pub(super) clock: Clock,
     pub(super) classes: Classes,
+    pub(super) services: Arc<Services>,
     pub(super) states: StateTable,
     pub(super) reminders: ReminderTable,
     pub(super) membership: MembershipHandle,
@@ -54,7 +55,7 @@ pub(super) struct Given {
 
 /// Puts a silo together. Nothing runs yet.
 pub(super) fn wire(given: Given) -> Arc<SiloCore> {
-    let Given { address, options, clock, classes, states, reminders, .. } = given;
+    let Given { address, options, clock, classes, services, states, reminders, .. } = given;
     let Given { membership, placement, name, store_metrics, records, .. } = given;
     let (spawner, stopped) = (Spawner::current(), CancellationToken::new());
     let pool = Arc::new(Pool::new(greeting(address, &options)));
@@ -114,6 +115,7 @@ pub(super) fn wire(given: Given) -> Arc<SiloCore> {
             fence: Fence::default(),
             catalog,
             classes,
+            services,
             states,
             reminders,
             wheel,

@@ -13,6 +13,9 @@ use crate::world;
 
 /// What this call meets in a virtual world; none where it goes its way.
 pub(crate) fn fate<M: Method>(node: &Node) -> Option<CallFate> {
+    if matches!(node, Node::Nowhere) {
+        return None;
+    }
     let fate = node.clock().host()?.calls().meets(M::Interface::GRAIN_TYPE, M::NAME);
     (fate != CallFate::default()).then_some(fate)
 }

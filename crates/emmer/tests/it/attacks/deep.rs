@@ -43,7 +43,7 @@ impl Step for StepGrain {
         told(next.walk(path).await).map(|n| n + 1)
     }
     async fn wide(&mut self, many: u64) -> Result<u64, String> {
-        let emmer::GrainKey::Text(key) = self.ctx.key().clone() else {
+        let GrainKey::Text(key) = self.ctx.key().clone() else {
             return Err("no text".to_owned());
         };
         let client = self.ctx.client();

@@ -93,7 +93,7 @@ struct InnerGrain {
 impl InnerGrain {
     fn name(&self) -> String {
         match self.ctx.key() {
-            emmer::GrainKey::Text(key) => key.to_string(),
+            GrainKey::Text(key) => key.to_string(),
             other => other.to_string(),
         }
     }

@@ -1,0 +1,8 @@
+use emmer::prelude::*;
+
+#[derive(Grain)]
+struct CounterGrain {
+    ctx: Ctx,
+}
+
+fn main() {}

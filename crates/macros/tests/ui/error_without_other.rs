@@ -1,0 +1,8 @@
+use emmer::GrainError;
+
+#[derive(GrainError)]
+enum ShopError {
+    SoldOut,
+}
+
+fn main() {}

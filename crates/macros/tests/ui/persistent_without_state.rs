@@ -1,0 +1,8 @@
+use emmer::prelude::*;
+
+#[derive(Grain)]
+struct CounterGrain {
+    total: Persistent<u64>,
+}
+
+fn main() {}

@@ -1,0 +1,10 @@
+use emmer::prelude::*;
+
+struct Pool(u8);
+
+#[derive(Grain)]
+struct CounterGrain {
+    pool: Pool,
+}
+
+fn main() {}

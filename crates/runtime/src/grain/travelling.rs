@@ -1,0 +1,99 @@
+//! References as data: a reference travels, and is stored, as the text `type/kind.key`, and belongs
+//! to the silo or client where it is decoded.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use emmer_core::limits::GRAIN_KEY_BYTES_MAX;
+use emmer_core::{GrainId, GrainKey, GrainTypeId};
+use emmer_store::keys::{parse_reference, reference};
+use serde::de::{Deserializer, Error, Visitor};
+use serde::ser::{Serialize, Serializer};
+
+use super::reference::{Node, class_name};
+use super::{Ctx, Interface, KeyType, RawRef};
+use crate::hosting::RunActivation;
+
+scoped_tls::scoped_thread_local! {
+    /// The silo or client for which something is decoded on this thread.
+    static DECODING: Node
+}
+
+scoped_tls::scoped_thread_local! {
+    /// The grain for which the arguments of a call are decoded that came from elsewhere.
+    static ARRIVING: Arc<dyn RunActivation>
+}
+
+/// Runs `decode` for a call of this grain that came from elsewhere.
+#[inline]
+pub(crate) fn arriving<T>(grain: &Arc<dyn RunActivation>, decode: impl FnOnce() -> T) -> T {
+    ARRIVING.set(grain, decode)
+}
+
+impl Node {
+    /// Runs `decode`, whose references belong to this node.
+    #[inline]
+    pub(crate) fn binds<T>(&self, decode: impl FnOnce() -> T) -> T {
+        DECODING.set(self, decode)
+    }
+
+    /// The node for which something is decoded now: the one that is said, or the silo of the turn.
+    fn of_decoding() -> Self {
+        if DECODING.is_set() {
+            return DECODING.with(Self::clone);
+        }
+        if ARRIVING.is_set() {
+            return ARRIVING.with(|grain| grain.client()).map_or(Self::Nowhere, |client| client.0);
+        }
+        Ctx::current().map_or(Self::Nowhere, |ctx| ctx.client().0.clone())
+    }
+}
+
+impl Serialize for RawRef {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&reference(self.type_name(), self.key()))
+    }
+}
+
+impl RawRef {
+    /// Reads a reference to a grain of the interface `I`.
+    ///
+    /// # Errors
+    /// The text is no reference, or one to a grain of another interface.
+    pub fn decode<'de, I, D>(deserializer: D) -> Result<Self, D::Error>
+    where
+        I: Interface + ?Sized,
+        D: Deserializer<'de>,
+    {
+        deserializer.deserialize_str(Text::<I>(PhantomData))
+    }
+}
+
+struct Text<I: ?Sized>(PhantomData<fn() -> Box<I>>);
+
+impl<I: Interface + ?Sized> Visitor<'_> for Text<I> {
+    type Value = RawRef;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a reference to a grain, as in \"{}/s.key\"", I::GRAIN_TYPE)
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<RawRef, E> {
+        let wrong = || E::invalid_value(serde::de::Unexpected::Str(text), &self);
+        let (type_name, key) = parse_reference(text).ok_or_else(wrong)?;
+        let class = type_name.strip_prefix(I::GRAIN_TYPE).ok_or_else(wrong)?;
+        let is_long = matches!(&key, GrainKey::Text(text) if text.len() > GRAIN_KEY_BYTES_MAX);
+        if is_long || <I::Key as KeyType>::view(&key).is_none() {
+            return Err(wrong());
+        }
+        let type_name = match class.strip_prefix(':') {
+            None if class.is_empty() => Cow::Borrowed(I::GRAIN_TYPE),
+            Some(class) if !class.is_empty() => Cow::Owned(class_name(I::GRAIN_TYPE, class)),
+            _ => return Err(wrong()),
+        };
+        let id = GrainId::new(GrainTypeId::of(&type_name), key);
+        Ok(RawRef::new(Node::of_decoding(), id, type_name))
+    }
+}
