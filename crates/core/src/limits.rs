@@ -59,6 +59,9 @@ pub struct Limits {
     pub gateway_connections_max: usize,
     /// The most rows a membership table may hold before a reader refuses it. Default 20,000.
     pub membership_rows_max: usize,
+    /// The most bytes of a grain's state as it is stored; a larger one is not written, and the call
+    /// that writes it gets an error. A store may take less. Default 4 MiB.
+    pub state_bytes_max: usize,
 }
 
 impl Default for Limits {
@@ -74,6 +77,7 @@ impl Default for Limits {
             forwards_max: 4,
             gateway_connections_max: 10_000,
             membership_rows_max: 20_000,
+            state_bytes_max: 4 << 20,
         }
     }
 }
@@ -109,6 +113,7 @@ impl Limits {
         gateway_connections_max: 1,
         // Rows of the dead stay for a while.
         membership_rows_max: MEMBERSHIP_ROWS_PER_COMMIT_MAX,
+        state_bytes_max: 1 << 10,
     };
 
     /// Checks that no limit is below its least value.
@@ -128,6 +133,7 @@ impl Limits {
             forwards_max,
             gateway_connections_max,
             membership_rows_max,
+            state_bytes_max,
         } = *self;
         let least = Self::LEAST;
         let all = [
@@ -149,6 +155,7 @@ impl Limits {
             ("forwards_max", forwards_max as usize, least.forwards_max as usize),
             ("gateway_connections_max", gateway_connections_max, least.gateway_connections_max),
             ("membership_rows_max", membership_rows_max, least.membership_rows_max),
+            ("state_bytes_max", state_bytes_max, least.state_bytes_max),
         ];
         match all.into_iter().find(|(_, value, least)| value < least) {
             Some((limit, value, least)) => Err(LimitTooSmall { limit, value, least }),

@@ -26,7 +26,8 @@ pub use emmer_membership as membership;
 pub use emmer_membership::TerminateReason;
 pub use emmer_runtime::grain::{
     ActivationError, Call, CallError, ClusterClient, Ctx, DeactivationReason, Hosted, Interface,
-    Interleaved, KeyType, Left, Lifecycle, NoError, Persistent, Services, StateError,
+    Interleaved, KeyType, Left, Lifecycle, Migrate, NoError, OldState, Persistent, Services,
+    StateError,
 };
 pub use emmer_runtime::{
     ClientOptions, ConnectError, EXIT_CODE_TABLE_WENT_BACK, EXIT_CODE_TERMINATED, GrainQueue,

@@ -106,7 +106,7 @@ pub fn test(args: TokenStream, item: TokenStream) -> TokenStream {
 ///
 /// On the fields:
 /// * `#[state("name")]` on a `Persistent<T>`: bound to the system store, read before the first
-///   call;
+///   call; `#[state("name", store = "archive", version = 2)]`: in a store of its own, of a version;
 /// * `#[service]` on an `Arc<T>` or an `Option<Arc<T>>`: what the silo was given by `.service(..)`;
 /// * `#[context]` on a `Ctx` or an `Option<Ctx>`: the grain's own context;
 /// * every other field is made by `Default`.

@@ -50,7 +50,7 @@ pub mod macro_support {
     pub use crate::grain::{
         ActivationError, Call, CallError, CallFuture, Ctx, Error, FieldDefault, Grain, Hosted,
         Interface, KeyKind, KeyType, Lifecycle, Method, NoError, NoResult, Persistent, RawRef,
-        Returned, ServiceNeed, StateError, TurnContext, own_error, service, shareable,
+        Returned, ServiceNeed, StateError, StateSpec, TurnContext, own_error, service, shareable,
     };
     pub use crate::hosting::{
         Activation, AnyActivation, BoxTurn, Closed, Exclusive, Input, Instant, InstantEnd,

@@ -39,6 +39,9 @@ pub static GRAIN_STATE: TableDecl = TableDecl {
 /// The states that every store takes at least, in bytes. Larger ones depend on the store.
 pub const STATE_BYTES: usize = 64 << 10;
 
+/// The bytes of a row beside its state, at most: a key of 1 KiB twice, and names.
+const ROW_BYTES: usize = 4 << 10;
+
 /// What became of [`StateSlot::write`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum WriteOutcome {
@@ -83,6 +86,7 @@ pub struct StoredState {
 pub struct StateTable {
     store: Arc<dyn SystemStore>,
     service: ClusterId,
+    bytes_max: usize,
 }
 
 impl fmt::Debug for StateTable {
@@ -94,7 +98,21 @@ impl fmt::Debug for StateTable {
 impl StateTable {
     /// The states of `service` in `store`. A service id is written like a cluster id.
     pub fn new(store: Arc<dyn SystemStore>, service: ClusterId) -> Self {
-        Self { store, service }
+        // A row has names and keys beside the state.
+        let bytes_max = store.limits().row_bytes.saturating_sub(ROW_BYTES);
+        Self { store, service, bytes_max }
+    }
+
+    /// The same with states of at most `bytes_max` bytes, if the store takes as many.
+    #[must_use]
+    pub fn with_bytes_max(mut self, bytes_max: usize) -> Self {
+        self.bytes_max = self.bytes_max.min(bytes_max);
+        self
+    }
+
+    /// The most bytes of a state.
+    pub const fn bytes_max(&self) -> usize {
+        self.bytes_max
     }
 
     /// Creates the table if it is missing.
@@ -125,6 +143,7 @@ impl StateTable {
     pub fn slot(&self, grain_type: &str, key: &GrainKey, state: &str) -> StateSlot {
         StateSlot(Arc::new(Slot {
             store: self.store.clone(),
+            bytes_max: self.bytes_max,
             partition: keys::partition(&self.service, grain_type, key),
             row_key: keys::row(state),
             service: self.service.as_str().into(),
@@ -152,6 +171,7 @@ impl StateTable {
 
 struct Slot {
     store: Arc<dyn SystemStore>,
+    bytes_max: usize,
     partition: String,
     row_key: String,
     service: Arc<str>,
@@ -171,6 +191,11 @@ impl fmt::Debug for StateSlot {
 }
 
 impl StateSlot {
+    /// The most bytes of the state.
+    pub fn bytes_max(&self) -> usize {
+        self.0.bytes_max
+    }
+
     /// Reads the state, none when it was never written or is cleared.
     ///
     /// # Errors

@@ -45,6 +45,8 @@ mod services;
 #[cfg(feature = "test")]
 mod shedding;
 mod starting;
+#[cfg(feature = "test")]
+mod states;
 mod strangers;
 mod texts;
 #[cfg(feature = "test")]

@@ -5,7 +5,7 @@ use quote::{quote, quote_spanned};
 use syn::spanned::Spanned;
 
 use super::attributes::Placement;
-use super::field::{ClassField, Make};
+use super::field::{ClassField, Make, State};
 use super::{Class, attributes};
 
 /// `impl Grain`, and an empty `impl Lifecycle` unless the user writes it.
@@ -40,6 +40,7 @@ pub(super) fn class(class: &Class) -> TokenStream {
     let create = create(class);
     let bind = class.attributes.constructor.then(|| bind(class));
     let services = services(class);
+    let stores = stores(class);
     let name = class.attributes.name.as_ref().map(|name| {
         quote! {
             const CLASS: ::core::option::Option<&'static str> = ::core::option::Option::Some(#name);
@@ -74,6 +75,8 @@ pub(super) fn class(class: &Class) -> TokenStream {
                 use ::emmer::__rt::NoReminders as _;
                 Self::__ticks()
             }
+
+            #stores
 
             #services
 
@@ -119,11 +122,20 @@ fn create(class: &Class) -> TokenStream {
     }
 }
 
+/// What the program says of a state.
+fn spec(state: &State, span: Span) -> TokenStream {
+    let State { name, store, version } = state;
+    let store = store.as_ref().map(|store| quote_spanned!(span=> .store(#store)));
+    let version = version.map(|version| quote_spanned!(span=> .version(#version)));
+    quote_spanned!(span=> const { &::emmer::__rt::StateSpec::new(#name) #store #version })
+}
+
 /// Binds the states of an instance that a constructor made.
 fn bind(class: &Class) -> TokenStream {
-    let binds = class.fields.iter().filter_map(|ClassField { ident, make, .. }| match make {
-        Make::State(name) => {
-            Some(quote!(::emmer::__rt::Persistent::bind(&mut self.#ident, ctx, #name);))
+    let binds = class.fields.iter().filter_map(|ClassField { ident, ty, make }| match make {
+        Make::State(state) => {
+            let spec = spec(state, ty.span().resolved_at(Span::call_site()));
+            Some(quote!(::emmer::__rt::Persistent::bind(&mut self.#ident, ctx, #spec);))
         }
         _ => None,
     });
@@ -133,6 +145,23 @@ fn bind(class: &Class) -> TokenStream {
             #(#binds)*
         }
     }
+}
+
+/// The names of the stores of its states.
+fn stores(class: &Class) -> Option<TokenStream> {
+    let stores: Vec<&String> = class
+        .fields
+        .iter()
+        .filter_map(|field| match &field.make {
+            Make::State(state) => state.store.as_ref(),
+            _ => None,
+        })
+        .collect();
+    (!stores.is_empty()).then(|| {
+        quote! {
+            const STATE_STORES: &'static [&'static str] = &[#(#stores),*];
+        }
+    })
 }
 
 /// The services that the silo must have. A constructor finds its own.
@@ -167,7 +196,10 @@ fn make(field: &ClassField) -> TokenStream {
     let ClassField { ident, ty, make } = field;
     let span = ty.span().resolved_at(Span::call_site());
     let value = match make {
-        Make::State(name) => quote_spanned!(span=> ::emmer::__rt::Persistent::bound(ctx, #name)),
+        Make::State(state) => {
+            let spec = spec(state, span);
+            quote_spanned!(span=> ::emmer::__rt::Persistent::bound(ctx, #spec))
+        }
         // Also into an `Option<Ctx>`, which a class can have that derives `Default` for its own
         // tests.
         Make::Context => {

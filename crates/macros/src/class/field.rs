@@ -1,6 +1,7 @@
 //! What stands on the fields: `#[state("name")]`, `#[service]` and `#[context]`.
 
-use syn::{Attribute, Field, FieldsNamed, Ident, LitStr, Type};
+use syn::parse::{Parse, ParseStream};
+use syn::{Attribute, Field, FieldsNamed, Ident, LitInt, LitStr, Meta, Token, Type};
 
 use super::attributes;
 use crate::errors::Errors;
@@ -9,14 +10,51 @@ use crate::names;
 /// How a field is made.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Make {
-    /// Bound to the system store under this name.
-    State(String),
+    /// Bound to a store.
+    State(State),
     /// What the silo was given.
     Service,
     /// A copy of the grain's context.
     Context,
     /// By `Default`.
     Default,
+}
+
+/// What `#[state("name", store = "archive", version = 2)]` says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct State {
+    pub(crate) name: String,
+    pub(crate) store: Option<String>,
+    pub(crate) version: Option<u32>,
+}
+
+impl Parse for State {
+    fn parse(input: ParseStream<'_>) -> syn::Result<Self> {
+        const HOW: &str = "under which name is the state stored? Write `#[state(\"total\")]`";
+        const MORE: &str = "behind its name a state has `store = \"archive\"` and `version = 2`";
+        let literal: LitStr = input.parse().map_err(|e| syn::Error::new(e.span(), HOW))?;
+        let name = names::stored_name(&literal, "a state's")?;
+        let mut state = Self { name, store: None, version: None };
+        while !input.is_empty() {
+            let more = |e: syn::Error| syn::Error::new(e.span(), MORE);
+            input.parse::<Token![,]>().map_err(more)?;
+            let key: Ident = input.parse().map_err(more)?;
+            input.parse::<Token![=]>().map_err(more)?;
+            if key == "store" && state.store.is_none() {
+                let literal: LitStr = input.parse().map_err(more)?;
+                state.store = Some(names::stored_name(&literal, "a store's")?);
+            } else if key == "version" && state.version.is_none() {
+                let literal: LitInt = input.parse().map_err(more)?;
+                let version = literal.base10_parse().ok().filter(|version| *version > 0);
+                let wrong = "a version is a whole number from 1: `version = 2`";
+                state.version =
+                    Some(version.ok_or_else(|| syn::Error::new(literal.span(), wrong))?);
+            } else {
+                return Err(syn::Error::new(key.span(), MORE));
+            }
+        }
+        Ok(state)
+    }
 }
 
 /// One field of a class.
@@ -107,17 +145,24 @@ fn of_attribute(attribute: &Attribute) -> syn::Result<Option<Make>> {
         };
     }
     if attribute.path().is_ident("state") {
-        let message = "under which name is the state stored? Write `#[state(\"total\")]`";
-        let literal: LitStr =
-            attribute.parse_args().map_err(|_| syn::Error::new_spanned(attribute, message))?;
-        return names::stored_name(&literal, "a state's").map(|name| Some(Make::State(name)));
+        return match &attribute.meta {
+            Meta::List(list) => list.parse_args().map(|state| Some(Make::State(state))),
+            _ => Err(syn::Error::new_spanned(
+                attribute,
+                "under which name is the state stored? Write `#[state(\"total\")]`",
+            )),
+        };
     }
     Ok(None)
 }
 
 fn check_new(found: &Make, attribute: &Attribute, earlier: &[ClassField], errors: &mut Errors) {
-    if let Make::State(name) = found
-        && let Some(other) = earlier.iter().find(|field| field.make == *found)
+    let place = |make: &Make| match make {
+        Make::State(state) => Some((state.store.clone(), state.name.clone())),
+        _ => None,
+    };
+    if let Make::State(State { name, .. }) = found
+        && let Some(other) = earlier.iter().find(|field| place(&field.make) == place(found))
     {
         let message = format!(
             "the field `{}` already stores the state {name:?}: two fields cannot share it",

@@ -26,9 +26,9 @@ fn fields_are_made_each_in_its_way() {
             log: Persistent<Vec<String>>,
         }
     });
-    let create = "Ok(Self{total:::emmer::__rt::Persistent::bound(ctx,\"total\"),ctx:::core::convert::From::from(<::emmer::__rt::Ctxas::core::clone::Clone>::clone(ctx)),\
+    let create = "Ok(Self{total:::emmer::__rt::Persistent::bound(ctx,const{&::emmer::__rt::StateSpec::new(\"total\")}),ctx:::core::convert::From::from(<::emmer::__rt::Ctxas::core::clone::Clone>::clone(ctx)),\
                   seen:<Vec<u8>as::emmer::__rt::FieldDefault>::make(),\
-                  log:::emmer::__rt::Persistent::bound(ctx,\"log\"),})";
+                  log:::emmer::__rt::Persistent::bound(ctx,const{&::emmer::__rt::StateSpec::new(\"log\")}),})";
     assert!(out.contains(create), "{out}");
     assert!(
         out.contains(

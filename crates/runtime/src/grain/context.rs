@@ -88,8 +88,14 @@ impl Ctx {
     }
 
     /// The place of this grain's state `name`; none when the grain is already gone.
-    pub(crate) fn state_slot(&self, name: &str) -> Option<StateSlot> {
-        self.activation.upgrade()?.state_slot(name)
+    pub(crate) fn state_slot(&self, store: Option<&str>, name: &str) -> Option<StateSlot> {
+        self.activation.upgrade()?.state_slot(store, name)
+    }
+
+    /// The grain's type and key, for people.
+    pub(crate) fn title(&self) -> String {
+        let type_name = self.activation.upgrade().map(|activation| activation.type_name());
+        format!("{}/{}", type_name.unwrap_or_default(), self.key())
     }
 
     /// The activation, while it is there.

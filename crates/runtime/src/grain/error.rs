@@ -179,6 +179,21 @@ pub enum StateError {
         /// What the codec says.
         detail: String,
     },
+    /// The state is larger than the silo or its store takes: nothing was written.
+    #[error(
+        "the state {name:?} of {grain} has {bytes} bytes, {max} are allowed (state_bytes_max, or \
+         what the store takes)"
+    )]
+    TooLarge {
+        /// The state's name.
+        name: String,
+        /// The grain, as `type/key`.
+        grain: String,
+        /// Its size, encoded.
+        bytes: usize,
+        /// The largest size.
+        max: usize,
+    },
     /// The field was made by `Default` outside a silo and has no store.
     #[error("the state is not bound to a store: it was made outside a silo")]
     Unbound,

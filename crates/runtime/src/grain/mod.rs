@@ -10,6 +10,7 @@ mod key;
 mod persistent;
 mod reference;
 mod service;
+mod stored;
 mod travelling;
 
 use std::future::Future;
@@ -25,12 +26,13 @@ pub(crate) use self::error::Failure;
 pub use self::error::{ActivationError, CallError, DeactivationReason, StateError};
 pub use self::interface::{Hosted, Interface, Method, NoError, NoResult, Returned};
 pub use self::key::{IntoKey, KeyKind, KeyType};
-pub use self::persistent::{FORMAT as STATE_FORMAT, Persistent};
+pub use self::persistent::Persistent;
 pub(crate) use self::reference::{Aim, Found, Lane, Node, OwnClient, Route, Target, class_name};
 pub use self::reference::{ClusterClient, RawRef};
 pub use self::service::{
     FieldDefault, ServiceField, ServiceNeed, Services, Shareable, service, shareable,
 };
+pub use self::stored::{FORMAT as STATE_FORMAT, Migrate, OldState, StateSpec};
 pub(crate) use self::travelling::arriving;
 pub use crate::calls::CallFuture;
 use crate::hosting::MethodEntry;
@@ -101,6 +103,9 @@ pub trait Grain: Lifecycle {
     /// Whether only a constructor of the application makes it
     /// ([`host_with`](crate::SiloBuilder::host_with)).
     const CONSTRUCTOR: bool = false;
+
+    /// The names of the stores where it has states.
+    const STATE_STORES: &'static [&'static str] = &[];
 
     /// The services that a silo needs to host it.
     fn services() -> Vec<ServiceNeed> {

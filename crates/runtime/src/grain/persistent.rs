@@ -12,11 +12,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::clock;
-use crate::grain::{Ctx, StateError};
+use crate::grain::{Ctx, StateError, StateSpec};
 use crate::trace;
-
-/// How states are encoded, as the store's `Format` column says it.
-pub const FORMAT: &str = "msgpack";
 
 /// A value that is read from the system store when its grain is activated, and written when the
 /// grain says so.
@@ -28,14 +25,14 @@ pub const FORMAT: &str = "msgpack";
 /// with what is stored. A write that is dropped before its end (by a `timeout` around it, by a
 /// `select!`) has not succeeded; one that is leaked (by `mem::forget`) goes unnoticed. Fields may
 /// be added to `T` with `#[serde(default)]`.
-pub struct Persistent<T> {
+pub struct Persistent<T: 'static> {
     value: T,
-    binding: Option<Box<Binding>>,
+    binding: Option<Box<Binding<T>>>,
 }
 
-struct Binding {
+struct Binding<T: 'static> {
     slot: StateSlot,
-    name: &'static str,
+    spec: &'static StateSpec<T>,
     ctx: Ctx,
     etag: Option<Etag>,
 }
@@ -49,20 +46,20 @@ impl<T: Default> Default for Persistent<T> {
 
 impl<T> Persistent<T>
 where
-    T: Default + Serialize + DeserializeOwned + Send,
+    T: Default + Serialize + DeserializeOwned + Send + 'static,
 {
-    /// The state `name` of the grain of `ctx`, not read yet. Called by `#[derive(Grain)]`.
-    pub fn bound(ctx: &Ctx, name: &'static str) -> Self {
+    /// A state of the grain of `ctx`, not read yet. Called by `#[derive(Grain)]`.
+    pub fn bound(ctx: &Ctx, spec: &'static StateSpec<T>) -> Self {
         let mut state = Self::default();
-        state.bind(ctx, name);
+        state.bind(ctx, spec);
         state
     }
 
-    /// Makes this the state `name` of the grain of `ctx`, not read yet.
-    pub fn bind(&mut self, ctx: &Ctx, name: &'static str) {
-        let slot = ctx.state_slot(name);
+    /// Makes this a state of the grain of `ctx`, not read yet.
+    pub fn bind(&mut self, ctx: &Ctx, spec: &'static StateSpec<T>) {
+        let slot = ctx.state_slot(spec.store, spec.name);
         self.binding =
-            slot.map(|slot| Box::new(Binding { slot, name, ctx: ctx.clone(), etag: None }));
+            slot.map(|slot| Box::new(Binding { slot, spec, ctx: ctx.clone(), etag: None }));
     }
 
     /// Changes the value in memory. Nothing is stored until [`write`](Self::write).
@@ -87,7 +84,7 @@ where
     /// [`StateError`]; then the value in memory is unchanged.
     pub async fn read(&mut self) -> Result<(), StateError> {
         let binding = self.binding.as_mut().ok_or(StateError::Unbound)?;
-        let span = trace::part(|| trace::state("read", binding.name));
+        let span = trace::part(|| trace::state("read", binding.spec.name));
         let found = trace::within(span, binding.slot.read()).await;
         let found = found.map_err(|e| binding.store_error(&e, false))?;
         match found {
@@ -96,8 +93,9 @@ where
                 binding.etag = None;
             }
             Some(stored) => {
-                let value = binding.ctx.client().bind(|| codec::decode(&stored.payload));
-                self.value = value.map_err(|e| binding.codec_error(&e))?;
+                let read = || binding.spec.read(&stored.format, &stored.payload);
+                let value = binding.ctx.client().bind(read);
+                self.value = value.map_err(|detail| binding.codec_error(detail))?;
                 binding.etag = Some(stored.etag);
             }
         }
@@ -112,11 +110,16 @@ where
         let binding = self.binding.as_mut().ok_or(StateError::Unbound)?;
         let mut payload = BytesMut::new();
         codec::encode_into(&mut payload, &self.value)
-            .map_err(|e| binding.unwritten(binding.codec_error(&e)))?;
+            .map_err(|e| binding.unwritten(binding.codec_error(e)))?;
+        let (bytes, max) = (payload.len(), binding.slot.bytes_max());
+        if bytes > max {
+            return Err(binding.unwritten(binding.too_large(bytes, max)));
+        }
         let payload: Arc<[u8]> = Arc::from(&payload[..]);
+        let format = binding.spec.format();
         let unanswered = Unanswered(binding);
-        let span = trace::part(|| trace::state("write", binding.name));
-        let write = binding.slot.write(binding.etag.as_ref(), FORMAT, payload, clock::wall());
+        let span = trace::part(|| trace::state("write", binding.spec.name));
+        let write = binding.slot.write(binding.etag.as_ref(), &format, payload, clock::wall());
         let outcome = trace::within(span, write).await;
         unanswered.answered();
         match outcome.map_err(|e| binding.unwritten(binding.store_error(&e, false)))? {
@@ -137,7 +140,7 @@ where
         let binding = self.binding.as_mut().ok_or(StateError::Unbound)?;
         if let Some(etag) = &binding.etag {
             let unanswered = Unanswered(binding);
-            let span = trace::part(|| trace::state("clear", binding.name));
+            let span = trace::part(|| trace::state("clear", binding.spec.name));
             let outcome = trace::within(span, binding.slot.clear(etag)).await;
             unanswered.answered();
             match outcome.map_err(|e| binding.unwritten(binding.store_error(&e, false)))? {
@@ -151,13 +154,22 @@ where
     }
 }
 
-impl Binding {
+impl<T> Binding<T> {
     fn store_error(&self, error: &emmer_store::StoreError, maybe_written: bool) -> StateError {
-        StateError::Store { name: self.name.to_owned(), detail: error.to_string(), maybe_written }
+        StateError::Store {
+            name: self.spec.name.to_owned(),
+            detail: error.to_string(),
+            maybe_written,
+        }
     }
 
-    fn codec_error(&self, error: &codec::CodecError) -> StateError {
-        StateError::Codec { name: self.name.to_owned(), detail: error.to_string() }
+    fn codec_error(&self, detail: impl fmt::Display) -> StateError {
+        StateError::Codec { name: self.spec.name.to_owned(), detail: detail.to_string() }
+    }
+
+    fn too_large(&self, bytes: usize, max: usize) -> StateError {
+        let name = self.spec.name.to_owned();
+        StateError::TooLarge { name, grain: self.ctx.title(), bytes, max }
     }
 
     /// Nothing was written: what is in memory is stored nowhere.
@@ -168,7 +180,7 @@ impl Binding {
 
     /// Somebody else wrote: what this activation remembers is not true any more.
     fn stale(&self) -> StateError {
-        self.unwritten(StateError::EtagMismatch { name: self.name.to_owned() })
+        self.unwritten(StateError::EtagMismatch { name: self.spec.name.to_owned() })
     }
 
     /// The etag of what may have been written is not known, so the next write could not be
@@ -179,20 +191,20 @@ impl Binding {
 }
 
 /// A write under way. Dropped with its future, nobody will ever hear whether it happened.
-struct Unanswered<'a>(&'a Binding);
+struct Unanswered<'a, T: 'static>(&'a Binding<T>);
 
-impl Unanswered<'_> {
+impl<T> Unanswered<'_, T> {
     /// The store has answered.
     fn answered(self) {
         std::mem::forget(self);
     }
 }
 
-impl Drop for Unanswered<'_> {
+impl<T> Drop for Unanswered<'_, T> {
     fn drop(&mut self) {
         let detail = "the write was given up before the store answered".to_owned();
         self.0.unwritten(StateError::Store {
-            name: self.0.name.to_owned(),
+            name: self.0.spec.name.to_owned(),
             detail,
             maybe_written: true,
         });

@@ -7,7 +7,7 @@ use std::time::Duration;
 use emmer_core::GrainId;
 use emmer_placement::Strategy;
 
-use super::{Activation, Host, MethodEntry, RunActivation};
+use super::{Activation, Host, MethodEntry, RunActivation, States};
 use crate::grain::{ActivationError, Ctx, Grain, ServiceNeed, Services};
 use crate::metrics::{LifeMetrics, LifeStatistics, MethodMetrics, MethodStatistics};
 
@@ -34,7 +34,7 @@ pub(crate) trait AnyClass: Send + Sync {
     ) -> Result<Arc<dyn AnyClass>, MethodCollision>;
 
     /// Something that the silo needs to make its grains and was not given.
-    fn lacks(&self, services: &Services) -> Option<Lack>;
+    fn lacks(&self, services: &Services, states: &States) -> Option<Lack>;
 
     /// The newest version of its interfaces.
     fn version(&self) -> u32;
@@ -82,6 +82,8 @@ pub(crate) type Constructor<G> =
 pub(crate) enum Lack {
     /// This class has a constructor, and was hosted without.
     Constructor(&'static str),
+    /// The class has states in a store that the silo has not.
+    Store { class: &'static str, store: &'static str },
     /// The class has a field for a service that the silo has not.
     Service { class: &'static str, need: ServiceNeed },
 }
@@ -220,16 +222,20 @@ impl<G: Grain> AnyClass for Class<G> {
         Ok(Arc::new(merged.made_by(constructor)))
     }
 
-    fn lacks(&self, services: &Services) -> Option<Lack> {
+    fn lacks(&self, services: &Services, states: &States) -> Option<Lack> {
+        let class = type_name::<G>();
+        if let Some(store) = G::STATE_STORES.iter().find(|name| states.of(Some(name)).is_none()) {
+            return Some(Lack::Store { class, store });
+        }
         if self.constructor.is_some() {
             return None;
         }
         if G::CONSTRUCTOR {
-            return Some(Lack::Constructor(type_name::<G>()));
+            return Some(Lack::Constructor(class));
         }
         let needs = G::services();
         let need = needs.into_iter().find(|need| !(need.is_there)(services))?;
-        Some(Lack::Service { class: type_name::<G>(), need })
+        Some(Lack::Service { class, need })
     }
 
     fn create(

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use emmer_core::limits::Limits;
 use emmer_core::{GrainId, GrainTypeId, SiloAddress};
-use emmer_store::state::StateTable;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use super::catalog::{Catalog, NotMade};
 use super::departures::Departures;
+use super::states::States;
 use super::workers::Queued;
 use super::{AnyClass, RunActivation, StartError};
 use crate::calls::waits::Waits;
@@ -43,7 +43,7 @@ pub(crate) struct Host {
     /// What the application gave to the grains.
     pub(crate) services: Arc<Services>,
     /// Where grains have their state.
-    pub(crate) states: StateTable,
+    pub(crate) states: States,
     /// The reminders that this silo fires, and where its grains ask for theirs.
     pub(crate) reminders: Arc<ReminderService>,
     /// Everything of this silo that waits for a moment.

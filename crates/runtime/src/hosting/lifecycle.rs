@@ -303,8 +303,8 @@ impl<G: Grain> AnyActivation for Activation<G> {
         self.host.client.get()
     }
 
-    fn state_slot(&self, name: &str) -> Option<emmer_store::state::StateSlot> {
-        Some(self.host.states.slot(self.class.name, self.id.key(), name))
+    fn state_slot(&self, store: Option<&str>, name: &str) -> Option<emmer_store::state::StateSlot> {
+        Some(self.host.states.of(store)?.slot(self.class.name, self.id.key(), name))
     }
 
     fn into_any(self: Arc<Self>) -> Arc<dyn std::any::Any + Send + Sync> {

@@ -22,6 +22,7 @@ mod interleaved;
 mod lifecycle;
 mod queues;
 mod seat;
+mod states;
 mod turn;
 mod workers;
 
@@ -46,6 +47,7 @@ pub(crate) use self::collection::Collection;
 pub(crate) use self::contain::{contain, let_go};
 pub(crate) use self::departures::Departures;
 pub(crate) use self::host::{Classes, Host};
+pub(crate) use self::states::States;
 
 pub(crate) use self::class::{AnyClass, Class, Constructor, Lack, MethodCollision};
 pub(crate) use self::turn::{Begun, poll_begun, run_to_end, standing, until_begun};
@@ -383,8 +385,9 @@ pub trait AnyActivation: Send + Sync {
     /// The services of its silo.
     fn services(&self) -> Arc<Services>;
 
-    /// The place of its state `name`; none when the class is not known (never, for a hosted one).
-    fn state_slot(&self, name: &str) -> Option<emmer_store::state::StateSlot>;
+    /// The place of its state `name`; none when there is no such store (never, for a silo that has
+    /// started).
+    fn state_slot(&self, store: Option<&str>, name: &str) -> Option<emmer_store::state::StateSlot>;
 
     /// The activation as itself.
     fn into_any(self: Arc<Self>) -> Arc<dyn std::any::Any + Send + Sync>;

@@ -67,8 +67,8 @@ impl AnyActivation for Seat {
         self.worker.client()
     }
 
-    fn state_slot(&self, name: &str) -> Option<StateSlot> {
-        self.worker.state_slot(name)
+    fn state_slot(&self, store: Option<&str>, name: &str) -> Option<StateSlot> {
+        self.worker.state_slot(store, name)
     }
 
     fn into_any(self: Arc<Self>) -> Arc<dyn std::any::Any + Send + Sync> {

@@ -1,156 +1,38 @@
 //! From settings to a running silo.
 
-use std::collections::{BTreeSet, HashMap};
-use std::fmt;
+use std::collections::BTreeMap;
 use std::marker::PhantomData;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
-use emmer_core::{ClusterId, GrainTypeId, SiloAddress, SiloStatus};
+use emmer_core::{ClusterId, SiloAddress, SiloStatus};
 use emmer_membership::{Membership, TerminateReason};
 use emmer_placement::{Director, Strategy};
+use emmer_store::SystemStore;
 use emmer_store::reminders::ReminderTable;
 use emmer_store::silos::SiloTable;
 use emmer_store::state::StateTable;
-use emmer_store::{StoreError, SystemStore};
-use parking_lot::Mutex;
 
+use super::classes::{HostedType, check_lacks, hosted_type, make_classes};
 use super::directors::Directors;
 use super::records::Records;
 use super::watch::{Observer, SiloWatch};
 use super::wiring::{Given, wire};
-use super::{Silo, SiloCore, identity};
+use super::{Silo, SiloCore, StartError, identity};
 use crate::clock::{self, Clock};
 use crate::cluster::membership::{self, Input, MembershipHandle};
-use crate::grain::{ActivationError, Ctx, Grain, Hosted, Interface, Services, class_name};
-use crate::hosting::{AnyClass, Class, Classes, Constructor, Lack, MethodCollision, contain};
+use crate::grain::{ActivationError, Ctx, Grain, Hosted, Interface, Services};
+use crate::hosting::{States, contain};
 use crate::log::warn_seldom;
 use crate::metrics::store::{Measured, StoreMetrics};
 use crate::net::{Callers, Listener, Port};
-use crate::options::{OptionError, SiloOptions};
-use crate::stores::{STORE_VARIABLE, StoreOpener, StoreSource};
+use crate::options::SiloOptions;
+use crate::stores::{StoreOpener, StoreSource};
 use crate::world::{self, TcpListener};
 
-/// Why a silo did not start. Nothing is left behind but, at most, a Joining row that others will
-/// clear.
-#[derive(thiserror::Error)]
-#[non_exhaustive]
-pub enum StartError {
-    /// The system store cannot be used.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// No store was given.
-    #[error("no store is configured: call .store(...) or set {STORE_VARIABLE}")]
-    NoStore,
-    /// The store may go on with a request for longer than membership waits for it.
-    #[error(
-        "{store} gives a request up after {request:?} (timeout_ms), later than membership does \
-         after {table_timeout:?} (table_timeout): shorten the first or lengthen the second"
-    )]
-    StorePatience {
-        /// The store.
-        store: String,
-        /// How long it may go on with a request.
-        request: Duration,
-        /// The membership option `table_timeout`.
-        table_timeout: Duration,
-    },
-    /// The address cannot be listened on.
-    #[error("cannot listen on {address} for {purpose}: {source}")]
-    Listen {
-        /// The address.
-        address: SocketAddr,
-        /// `silos` or `clients`.
-        purpose: &'static str,
-        /// What the operating system says.
-        source: std::io::Error,
-    },
-    /// Other silos could not connect to a wildcard address.
-    #[error("{0} is a wildcard: say with `advertise` which address other silos shall connect to")]
-    Wildcard(SocketAddr),
-    /// An option cannot be worked with.
-    #[error(transparent)]
-    Option(#[from] OptionError),
-    /// A membership option is out of its range.
-    #[error("membership: {0}")]
-    Membership(#[from] emmer_membership::ConfigError),
-    /// Two grain types cannot be told apart.
-    #[error("the grain types {0:?} and {1:?} have the same number: rename one")]
-    TypeCollision(&'static str, &'static str),
-    /// Two methods of a class cannot be told apart.
-    #[error("the methods {0} and {1} have the same number: rename one")]
-    MethodCollision(&'static str, &'static str),
-    /// One grain type is hosted by two classes.
-    #[error("the grain type {0:?} is hosted twice, by different classes")]
-    HostedTwice(&'static str),
-    /// A class has a field with `#[service]`, and the silo has no service of its type.
-    #[error(
-        "the class {class} needs a service of type {service} for its field `{field}`: add it with \
-         .service(...)"
-    )]
-    NoService {
-        /// The class.
-        class: &'static str,
-        /// The field.
-        field: &'static str,
-        /// The type of the service.
-        service: &'static str,
-    },
-    /// A class says `#[grain(constructor)]` and is hosted without one.
-    #[error("the class {0} has a constructor: host it with .host_with(...)")]
-    NoConstructor(&'static str),
-    /// A class is placed by a strategy that this silo has no director for.
-    #[error(
-        "the grain type {grain_type:?} is placed by {strategy:?}, which is no strategy of this \
-         silo: add its director with .director({strategy:?}, ...)"
-    )]
-    NoDirector {
-        /// The grain type.
-        grain_type: &'static str,
-        /// The name of the strategy.
-        strategy: String,
-    },
-    /// The cluster did not take the silo in.
-    #[error("the silo {silo} did not become Active: {reason}")]
-    Join {
-        /// Who tried.
-        silo: SiloAddress,
-        /// Why not.
-        reason: TerminateReason,
-    },
-}
-
-/// The sentence, which a `main` or an `unwrap` shows.
-impl fmt::Debug for StartError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
-
-impl StartError {
-    /// Returns the exit code of a process that is nothing but a silo, as `docs/operations.md` lists
-    /// it: 3 for the store, 4 for an address, 5 for a join that did not succeed, 2 for what the
-    /// program says.
-    pub const fn exit_code(&self) -> u8 {
-        match self {
-            Self::Store(_) => 3,
-            Self::Listen { .. } => 4,
-            Self::Join { .. } => 5,
-            _ => 2,
-        }
-    }
-}
-
-type MakeClass = Box<dyn FnOnce(Duration) -> Result<Arc<dyn AnyClass>, MethodCollision> + Send>;
 type TerminateHook = Box<dyn FnOnce(TerminateReason) + Send>;
-
-struct HostedType {
-    name: &'static str,
-    class: std::any::TypeId,
-    make: MakeClass,
-}
 
 /// Describes a silo until it is started.
 pub struct SiloBuilder<S: StoreOpener> {
@@ -158,6 +40,7 @@ pub struct SiloBuilder<S: StoreOpener> {
     store: Option<StoreSource>,
     hosted: Vec<HostedType>,
     services: Services,
+    state_stores: BTreeMap<String, StoreSource>,
     directors: Directors,
     on_terminate: Option<TerminateHook>,
     observers: Vec<Box<dyn Observer>>,
@@ -171,6 +54,7 @@ impl<S: StoreOpener> SiloBuilder<S> {
             store: None,
             hosted: Vec::new(),
             services: Services::default(),
+            state_stores: BTreeMap::new(),
             directors: Directors::default(),
             on_terminate: None,
             observers: Vec::new(),
@@ -252,6 +136,14 @@ impl<S: StoreOpener> SiloBuilder<S> {
         self
     }
 
+    /// A store for states apart from the system store: those with `#[state("name", store = "..")]`,
+    /// and as `"default"` those that name none. The last one of a name counts.
+    #[must_use]
+    pub fn state_store(mut self, name: impl Into<String>, store: impl Into<StoreSource>) -> Self {
+        self.state_stores.insert(name.into(), store.into());
+        self
+    }
+
     /// Gives a service to all grains of this silo that have a field for it: `#[service]` on an
     /// `Arc<T>`. It is found by its type; the last one of a type counts, so that a test can put its
     /// own in the place of another.
@@ -308,12 +200,11 @@ impl<S: StoreOpener> SiloBuilder<S> {
     /// # Errors
     /// [`StartError`].
     pub async fn start(self) -> Result<Silo<S>, StartError> {
-        let Self { options, store, hosted, services, .. } = self;
+        let Self { options, store, hosted, services, state_stores, .. } = self;
         let Self { directors, on_terminate, observers, .. } = self;
         options.check()?;
         options.membership.validate()?;
         let classes = make_classes(hosted, options.collection_age)?;
-        check_services(&classes, &services)?;
         directors.check(&classes)?;
         let opened = StoreSource::or_environment(store).ok_or(StartError::NoStore)?;
         let opened = opened.open::<S>().await?;
@@ -334,11 +225,25 @@ impl<S: StoreOpener> SiloBuilder<S> {
         let table = SiloTable::new(store.clone(), options.cluster_id.clone())
             .with_rows_max(options.limits.membership_rows_max);
         let (service, cluster) = (options.service().clone(), options.cluster_id.clone());
-        let states = StateTable::new(store.clone(), service.clone());
+        let bytes_max = options.limits.state_bytes_max;
+        let table_of = |store: Arc<dyn SystemStore>| {
+            StateTable::new(store, service.clone()).with_bytes_max(bytes_max)
+        };
+        let mut named = BTreeMap::new();
+        for (name, source) in state_stores {
+            let opened = source.open::<S>().await?;
+            let store = Measured::new(opened, store_metrics.clone(), clock.clone());
+            let states = table_of(Arc::new(store));
+            states.ensure().await?;
+            named.insert(name, states);
+        }
+        let system = table_of(store.clone());
+        system.ensure().await?;
+        let states = States::new(system, named);
+        check_lacks(&classes, &services, &states)?;
         let records = Records::new(&store, &cluster);
         let reminders = ReminderTable::new(store, service, cluster);
         table.ensure().await?;
-        states.ensure().await?;
         reminders.ensure().await?;
         records.ensure(&options.records).await?;
 
@@ -417,73 +322,6 @@ fn check_patience(store: &dyn SystemStore, table_timeout: Duration) -> Result<()
             Err(StartError::StorePatience { store: store.describe(), request, table_timeout })
         }
     }
-}
-
-/// A class under the name of its grain type.
-fn hosted_type<I, G>(constructor: Option<Constructor<G>>) -> HostedType
-where
-    I: Interface + Hosted<G> + ?Sized,
-    G: Grain,
-{
-    let name = match G::CLASS {
-        None => I::GRAIN_TYPE,
-        Some(class) => interned(class_name(I::GRAIN_TYPE, class)),
-    };
-    let make: MakeClass = Box::new(move |idle| {
-        let class = Class::<G>::new(name, I::VERSION, I::methods(), idle)?;
-        Ok(Arc::new(class.made_by(constructor)) as Arc<dyn AnyClass>)
-    });
-    HostedType { name, class: std::any::TypeId::of::<G>(), make }
-}
-
-/// A name that lives as long as the process. There are as many as the program has classes.
-fn interned(name: String) -> &'static str {
-    static NAMES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
-    let mut names = NAMES.lock();
-    if let Some(known) = names.get(name.as_str()) {
-        return known;
-    }
-    let name: &'static str = name.leak();
-    names.insert(name);
-    name
-}
-
-fn check_services(classes: &Classes, services: &Services) -> Result<(), StartError> {
-    let lacks: Option<Lack> =
-        classes.values().filter_map(|class| class.lacks(services)).min_by_key(|lack| match lack {
-            Lack::Constructor(class) | Lack::Service { class, .. } => *class,
-        });
-    match lacks {
-        None => Ok(()),
-        Some(Lack::Constructor(class)) => Err(StartError::NoConstructor(class)),
-        Some(Lack::Service { class, need }) => {
-            Err(StartError::NoService { class, field: need.field, service: (need.type_name)() })
-        }
-    }
-}
-
-fn make_classes(hosted: Vec<HostedType>, idle: Duration) -> Result<Classes, StartError> {
-    let mut classes: HashMap<GrainTypeId, (std::any::TypeId, Arc<dyn AnyClass>)> = HashMap::new();
-    for HostedType { name, class, make } in hosted {
-        let made = make(idle).map_err(|c| StartError::MethodCollision(c.first, c.second))?;
-        match classes.get(&GrainTypeId::of(name)) {
-            Some((_, other)) if other.name() != name => {
-                return Err(StartError::TypeCollision(other.name(), name));
-            }
-            Some((first, _)) if *first != class => return Err(StartError::HostedTwice(name)),
-            Some((_, other)) => {
-                let both = other
-                    .clone()
-                    .merged(made)
-                    .map_err(|c| StartError::MethodCollision(c.first, c.second))?;
-                classes.insert(GrainTypeId::of(name), (class, both));
-            }
-            None => {
-                classes.insert(GrainTypeId::of(name), (class, made));
-            }
-        }
-    }
-    Ok(classes.into_iter().map(|(id, (_, class))| (id, class)).collect())
 }
 
 async fn listen(address: SocketAddr, purpose: &'static str) -> Result<TcpListener, StartError> {

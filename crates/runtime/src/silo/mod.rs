@@ -2,6 +2,7 @@
 
 mod arriving;
 mod builder;
+mod classes;
 mod clients;
 mod core;
 mod directors;
@@ -12,6 +13,7 @@ mod meter;
 mod metrics;
 mod records;
 mod running;
+mod start_error;
 mod watch;
 mod wiring;
 
@@ -22,9 +24,10 @@ use std::sync::Arc;
 use emmer_core::SiloAddress;
 use emmer_membership::{TerminateReason, View};
 
-pub use self::builder::{SiloBuilder, StartError};
+pub use self::builder::SiloBuilder;
 use self::core::SiloCore;
 pub use self::running::Terminated;
+pub use self::start_error::StartError;
 pub use self::watch::{Observer, Readiness, SiloWatch};
 use crate::cluster::membership::MembershipStatistics;
 use crate::grain::ClusterClient;

@@ -8,7 +8,6 @@ use emmer_core::SiloAddress;
 use emmer_placement::PlacementTable;
 use emmer_placement::hosted::{HostedType, Manifest};
 use emmer_store::reminders::ReminderTable;
-use emmer_store::state::StateTable;
 use emmer_wire::PeerKind;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
@@ -28,7 +27,7 @@ use crate::cluster::membership::MembershipHandle;
 use crate::cluster::{Cluster, Fence, Peers, Placing};
 use crate::grain::{OwnClient, Services};
 use crate::hosting::catalog::Catalog;
-use crate::hosting::{Classes, Departures, Host};
+use crate::hosting::{Classes, Departures, Host, States};
 use crate::metrics::Metrics;
 use crate::metrics::store::StoreMetrics;
 use crate::net::{Budget, Greeting, Pool};
@@ -44,7 +43,7 @@ pub(super) struct Given {
     pub(super) clock: Clock,
     pub(super) classes: Classes,
     pub(super) services: Arc<Services>,
-    pub(super) states: StateTable,
+    pub(super) states: States,
     pub(super) reminders: ReminderTable,
     pub(super) membership: MembershipHandle,
     pub(super) placement: PlacementTable,

@@ -1,0 +1,133 @@
+//! Why a silo did not start.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use emmer_core::SiloAddress;
+use emmer_membership::TerminateReason;
+use emmer_store::StoreError;
+
+use crate::options::OptionError;
+use crate::stores::STORE_VARIABLE;
+
+/// Why a silo did not start. Nothing is left behind but, at most, a Joining row that others will
+/// clear.
+#[derive(thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The system store cannot be used.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// No store was given.
+    #[error("no store is configured: call .store(...) or set {STORE_VARIABLE}")]
+    NoStore,
+    /// The store may go on with a request for longer than membership waits for it.
+    #[error(
+        "{store} gives a request up after {request:?} (timeout_ms), later than membership does \
+         after {table_timeout:?} (table_timeout): shorten the first or lengthen the second"
+    )]
+    StorePatience {
+        /// The store.
+        store: String,
+        /// How long it may go on with a request.
+        request: Duration,
+        /// The membership option `table_timeout`.
+        table_timeout: Duration,
+    },
+    /// The address cannot be listened on.
+    #[error("cannot listen on {address} for {purpose}: {source}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// `silos` or `clients`.
+        purpose: &'static str,
+        /// What the operating system says.
+        source: std::io::Error,
+    },
+    /// Other silos could not connect to a wildcard address.
+    #[error("{0} is a wildcard: say with `advertise` which address other silos shall connect to")]
+    Wildcard(SocketAddr),
+    /// An option cannot be worked with.
+    #[error(transparent)]
+    Option(#[from] OptionError),
+    /// A membership option is out of its range.
+    #[error("membership: {0}")]
+    Membership(#[from] emmer_membership::ConfigError),
+    /// Two grain types cannot be told apart.
+    #[error("the grain types {0:?} and {1:?} have the same number: rename one")]
+    TypeCollision(&'static str, &'static str),
+    /// Two methods of a class cannot be told apart.
+    #[error("the methods {0} and {1} have the same number: rename one")]
+    MethodCollision(&'static str, &'static str),
+    /// One grain type is hosted by two classes.
+    #[error("the grain type {0:?} is hosted twice, by different classes")]
+    HostedTwice(&'static str),
+    /// A class has a field with `#[service]`, and the silo has no service of its type.
+    #[error(
+        "the class {class} needs a service of type {service} for its field `{field}`: add it with \
+         .service(...)"
+    )]
+    NoService {
+        /// The class.
+        class: &'static str,
+        /// The field.
+        field: &'static str,
+        /// The type of the service.
+        service: &'static str,
+    },
+    /// A class has a state with `store = ".."`, and the silo has no store of that name.
+    #[error(
+        "the class {class} has a state in the store {store:?}: add it with \
+         .state_store({store:?}, ...)"
+    )]
+    NoStateStore {
+        /// The class.
+        class: &'static str,
+        /// The name of the store.
+        store: &'static str,
+    },
+    /// A class says `#[grain(constructor)]` and is hosted without one.
+    #[error("the class {0} has a constructor: host it with .host_with(...)")]
+    NoConstructor(&'static str),
+    /// A class is placed by a strategy that this silo has no director for.
+    #[error(
+        "the grain type {grain_type:?} is placed by {strategy:?}, which is no strategy of this \
+         silo: add its director with .director({strategy:?}, ...)"
+    )]
+    NoDirector {
+        /// The grain type.
+        grain_type: &'static str,
+        /// The name of the strategy.
+        strategy: String,
+    },
+    /// The cluster did not take the silo in.
+    #[error("the silo {silo} did not become Active: {reason}")]
+    Join {
+        /// Who tried.
+        silo: SiloAddress,
+        /// Why not.
+        reason: TerminateReason,
+    },
+}
+
+/// The sentence, which a `main` or an `unwrap` shows.
+impl fmt::Debug for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl StartError {
+    /// Returns the exit code of a process that is nothing but a silo, as `docs/operations.md` lists
+    /// it: 3 for the store, 4 for an address, 5 for a join that did not succeed, 2 for what the
+    /// program says.
+    pub const fn exit_code(&self) -> u8 {
+        match self {
+            Self::Store(_) => 3,
+            Self::Listen { .. } => 4,
+            Self::Join { .. } => 5,
+            _ => 2,
+        }
+    }
+}
