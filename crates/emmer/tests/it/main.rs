@@ -48,6 +48,8 @@ mod starting;
 #[cfg(feature = "test")]
 mod states;
 mod strangers;
+#[cfg(feature = "test")]
+mod tasks;
 mod texts;
 #[cfg(feature = "test")]
 mod timers;

@@ -5,6 +5,7 @@ use std::fmt;
 use std::mem::ManuallyDrop;
 use std::num::NonZeroU64;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use emmer_core::{GrainId, GrainKey, SiloAddress};
 use emmer_store::state::StateSlot;
@@ -74,6 +75,14 @@ impl Ctx {
     pub fn deactivate_on_idle(&self) {
         if let Some(activation) = self.activation.upgrade() {
             activation.deactivate(DeactivationReason::Requested);
+        }
+    }
+
+    /// Keeps this activation for so long from now on, also if no call comes; a later call of this
+    /// sets the time anew. It says nothing against deactivations for other reasons.
+    pub fn keep_for(&self, duration: Duration) {
+        if let Some(activation) = self.activation.upgrade() {
+            activation.keep_for(duration);
         }
     }
 

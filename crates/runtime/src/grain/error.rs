@@ -242,3 +242,16 @@ pub enum DeactivationReason {
     /// A method panicked, or a write found the state changed by somebody else.
     Broken(String),
 }
+
+impl fmt::Display for DeactivationReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Idle => f.write_str("no call for its idle time"),
+            Self::Requested => f.write_str("the grain asked for it"),
+            Self::ShuttingDown => f.write_str("the silo stops"),
+            Self::Duplicate => f.write_str("another activation is registered"),
+            Self::OtherVersion(silo) => write!(f, "a call needs the version that {silo} has"),
+            Self::Broken(why) => f.write_str(why),
+        }
+    }
+}

@@ -46,7 +46,7 @@ pub(super) fn words_of(panic: Box<dyn Any + Send>) -> String {
 
 pin_project! {
     /// A future of a grain's own code: it ends with what a panic said, and is dropped without one.
-    pub(super) struct Contained<F> {
+    pub(crate) struct Contained<F> {
         #[pin]
         code: Option<F>,
     }
@@ -64,7 +64,7 @@ pin_project! {
 }
 
 /// Keeps `code` from breaking what polls it.
-pub(super) const fn contained<F: Future>(code: F) -> Contained<F> {
+pub(crate) const fn contained<F: Future>(code: F) -> Contained<F> {
     Contained { code: Some(code) }
 }
 

@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use super::catalog::{Catalog, NotMade};
+use super::collection::Kept;
 use super::departures::Departures;
 use super::states::States;
 use super::workers::Queued;
@@ -50,6 +51,8 @@ pub(crate) struct Host {
     pub(crate) wheel: Arc<Wheel>,
     /// The timers of its activations.
     pub(crate) timers: Arc<Timers>,
+    /// The activations that asked to be kept.
+    pub(crate) kept: Kept,
     /// Where activations are registered.
     pub(crate) directory: Arc<DirectoryService>,
     pub(crate) metrics: Metrics,

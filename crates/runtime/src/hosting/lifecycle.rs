@@ -99,6 +99,7 @@ impl<G: Grain> Activation<G> {
         **lock = Life::Gone(Box::new(closed.clone()));
         self.host.catalog.remove(&self.id, self.number);
         self.host.timers.end(self.number);
+        self.host.kept.end(self.number);
         Err(closed)
     }
 
@@ -177,6 +178,7 @@ impl<G: Grain> Activation<G> {
                 return;
             }
             Life::Active(mut grain) => {
+                tracing::debug!(grain = %self.title(), %reason, "a grain is deactivated");
                 self.say_goodbye(&mut grain, reason.clone()).await;
                 self.let_go(grain);
                 self.class.lives.deactivated();
@@ -196,6 +198,7 @@ impl<G: Grain> Activation<G> {
         *lock = Life::Gone(Box::new(closed));
         self.host.catalog.remove(&self.id, self.number);
         self.host.timers.end(self.number);
+        self.host.kept.end(self.number);
     }
 
     /// Runs the deactivate hook, within its time. It is the grain's own code: the fence holds for
@@ -293,6 +296,10 @@ impl<G: Grain> AnyActivation for Activation<G> {
 
     fn type_name(&self) -> &'static str {
         self.class.name
+    }
+
+    fn keep_for(&self, duration: Duration) {
+        self.host.kept.keep(self.number, self.host.clock.now().after(duration));
     }
 
     fn services(&self) -> Arc<Services> {
@@ -472,7 +479,7 @@ impl<G: Grain> RunActivation for Activation<G> {
         // A turn that runs right now holds the lock: whoever is idle by the clock but busy is not
         // idle.
         let idle = self.idle_for(now) >= self.class.idle && self.gate.try_exclusive().is_some();
-        if idle && !self.host.timers.keep(self.number) {
+        if idle && !self.host.timers.keep(self.number) && !self.host.kept.keeps(self.number, now) {
             self.deactivate(DeactivationReason::Idle);
         }
     }

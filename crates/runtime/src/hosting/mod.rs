@@ -43,8 +43,8 @@ pub use self::interleaved::{Interleaved, Left};
 
 pub use self::instant::{Instant, InstantEnd, InstantTurn, poll_now};
 
-pub(crate) use self::collection::Collection;
-pub(crate) use self::contain::{contain, let_go};
+pub(crate) use self::collection::{Collection, Kept};
+pub(crate) use self::contain::{contain, contained, let_go};
 pub(crate) use self::departures::Departures;
 pub(crate) use self::host::{Classes, Host};
 pub(crate) use self::states::States;
@@ -394,6 +394,9 @@ pub trait AnyActivation: Send + Sync {
 
     /// Returns what its reminders need.
     fn reminding(&self) -> Reminding;
+
+    /// Keeps it for so long from now on, although it is idle.
+    fn keep_for(&self, duration: Duration);
 
     /// Begins its deactivation, once. Turns that were admitted run first, and those that wait,
     /// unless the grain is broken or a duplicate: those are then resolved again.

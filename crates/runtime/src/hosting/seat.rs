@@ -59,6 +59,10 @@ impl AnyActivation for Seat {
         self.worker.type_name()
     }
 
+    fn keep_for(&self, duration: Duration) {
+        self.worker.keep_for(duration);
+    }
+
     fn services(&self) -> Arc<Services> {
         self.worker.services()
     }

@@ -1,6 +1,7 @@
 //! From settings to a running silo.
 
 use std::collections::BTreeMap;
+use std::future::Future;
 use std::marker::PhantomData;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,12 +19,15 @@ use emmer_store::state::StateTable;
 use super::classes::{HostedType, check_lacks, hosted_type, make_classes};
 use super::directors::Directors;
 use super::records::Records;
+use super::tasks::{self, LeaveTask, StartTask};
 use super::watch::{Observer, SiloWatch};
 use super::wiring::{Given, wire};
-use super::{Silo, SiloCore, StartError, identity};
+use super::{Silo, SiloCore, StartError, identity, lifecycle};
 use crate::clock::{self, Clock};
 use crate::cluster::membership::{self, Input, MembershipHandle};
-use crate::grain::{ActivationError, Ctx, Grain, Hosted, Interface, Services};
+use crate::grain::{
+    ActivationError, ClusterClient, Ctx, Error, Grain, Hosted, Interface, Services,
+};
 use crate::hosting::{States, contain};
 use crate::log::warn_seldom;
 use crate::metrics::store::{Measured, StoreMetrics};
@@ -43,6 +47,8 @@ pub struct SiloBuilder<S: StoreOpener> {
     state_stores: BTreeMap<String, StoreSource>,
     directors: Directors,
     on_terminate: Option<TerminateHook>,
+    on_start: Vec<StartTask>,
+    before_leave: Vec<LeaveTask>,
     observers: Vec<Box<dyn Observer>>,
     stores: PhantomData<fn() -> S>,
 }
@@ -57,6 +63,8 @@ impl<S: StoreOpener> SiloBuilder<S> {
             state_stores: BTreeMap::new(),
             directors: Directors::default(),
             on_terminate: None,
+            on_start: Vec::new(),
+            before_leave: Vec::new(),
             observers: Vec::new(),
             stores: PhantomData,
         }
@@ -187,6 +195,29 @@ impl<S: StoreOpener> SiloBuilder<S> {
         self
     }
 
+    /// A task that runs once the silo is Active, before [`start`](Self::start) returns: it may call
+    /// grains. If it fails the silo leaves again, and does not start
+    /// ([`StartError::Startup`]). Several run in the order in which they were given.
+    #[must_use]
+    pub fn on_start<F>(mut self, task: impl FnOnce(ClusterClient) -> F + Send + 'static) -> Self
+    where
+        F: Future<Output = Result<(), Error>> + Send + 'static,
+    {
+        self.on_start.push(StartTask::new(task));
+        self
+    }
+
+    /// A task that runs when the silo is asked to [`stop`](Silo::stop), before it leaves: grains are
+    /// still called and hosted. It shares the silo's `shutdown_timeout`.
+    #[must_use]
+    pub fn before_leave<F>(mut self, task: impl FnOnce(ClusterClient) -> F + Send + 'static) -> Self
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        self.before_leave.push(LeaveTask::new(task));
+        self
+    }
+
     /// Watches the silo from before it joins: a way for its metrics out of the process, an endpoint
     /// for its health. As often as there are observers.
     #[must_use]
@@ -201,7 +232,7 @@ impl<S: StoreOpener> SiloBuilder<S> {
     /// [`StartError`].
     pub async fn start(self) -> Result<Silo<S>, StartError> {
         let Self { options, store, hosted, services, state_stores, .. } = self;
-        let Self { directors, on_terminate, observers, .. } = self;
+        let Self { directors, on_terminate, on_start, before_leave, observers, .. } = self;
         options.check()?;
         options.membership.validate()?;
         let classes = make_classes(hosted, options.collection_age)?;
@@ -268,6 +299,7 @@ impl<S: StoreOpener> SiloBuilder<S> {
             name,
             store_metrics,
             records,
+            before_leave,
         });
 
         tell_start(&core, gateway, &described);
@@ -294,6 +326,10 @@ impl<S: StoreOpener> SiloBuilder<S> {
             async move { run_membership(running, machine, table, inputs, on_terminate).await },
         );
         join(&core).await?;
+        if let Err(error) = tasks::started(&core, on_start).await {
+            lifecycle::stop(&core).await;
+            return Err(error);
+        }
         Ok(Silo { core, gateway, stores: PhantomData })
     }
 }

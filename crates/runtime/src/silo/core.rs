@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::clients::ToldByClients;
 use super::records::Records;
+use super::tasks::LeaveTask;
 use crate::calls::Calls;
 use crate::clock::COARSE_TICK;
 use crate::cluster::Cluster;
@@ -52,6 +53,8 @@ pub(crate) struct SiloCore {
     pub(super) fence_shut: Mutex<FenceTimes>,
     /// It was asked to stop.
     pub(super) leaving: AtomicBool,
+    /// The tasks of the application before it leaves.
+    pub(super) before_leave: Mutex<Vec<LeaveTask>>,
 }
 
 /// The times that the fence was shut, and for how long.

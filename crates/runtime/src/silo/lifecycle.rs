@@ -9,7 +9,7 @@ use emmer_membership::TerminateReason;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 
-use super::SiloCore;
+use super::{SiloCore, tasks};
 use crate::cluster::membership::Input;
 use crate::grain::DeactivationReason;
 use crate::hosting::catalog::Catalog;
@@ -41,7 +41,7 @@ pub(super) async fn stop(silo: &Arc<SiloCore>) {
         let drained = async {
             tokio::select! {
                 biased;
-                () = drain_all(silo) => {}
+                () = leave_all(silo) => {}
                 () = tell_progress(silo) => {}
             }
         };
@@ -83,6 +83,12 @@ async fn tell_progress(silo: &SiloCore) {
             "leaving: waits for turns and calls to end"
         );
     }
+}
+
+/// The application's own tasks, then the drain.
+async fn leave_all(silo: &Arc<SiloCore>) {
+    tasks::leaving(silo).await;
+    drain_all(silo).await;
 }
 
 async fn drain_all(silo: &Arc<SiloCore>) {

@@ -14,6 +14,7 @@ mod metrics;
 mod records;
 mod running;
 mod start_error;
+mod tasks;
 mod watch;
 mod wiring;
 

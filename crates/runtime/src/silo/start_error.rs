@@ -101,6 +101,9 @@ pub enum StartError {
         /// The name of the strategy.
         strategy: String,
     },
+    /// A task of the application that runs once the silo is Active has failed. The silo has left.
+    #[error("a startup task failed")]
+    Startup(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The cluster did not take the silo in.
     #[error("the silo {silo} did not become Active: {reason}")]
     Join {
@@ -114,7 +117,11 @@ pub enum StartError {
 /// The sentence, which a `main` or an `unwrap` shows.
 impl fmt::Debug for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
+        fmt::Display::fmt(self, f)?;
+        match self {
+            Self::Startup(cause) => write!(f, ": {cause}"),
+            _ => Ok(()),
+        }
     }
 }
 

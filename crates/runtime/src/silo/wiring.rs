@@ -16,6 +16,7 @@ use super::SiloCore;
 use super::clients::ToldByClients;
 use super::meter::Meter;
 use super::records::Records;
+use super::tasks::LeaveTask;
 use crate::calls::Calls;
 use crate::calls::shedding::Shedding;
 use crate::calls::waits::Waits;
@@ -27,7 +28,7 @@ use crate::cluster::membership::MembershipHandle;
 use crate::cluster::{Cluster, Fence, Peers, Placing};
 use crate::grain::{OwnClient, Services};
 use crate::hosting::catalog::Catalog;
-use crate::hosting::{Classes, Departures, Host, States};
+use crate::hosting::{Classes, Departures, Host, Kept, States};
 use crate::metrics::Metrics;
 use crate::metrics::store::StoreMetrics;
 use crate::net::{Budget, Greeting, Pool};
@@ -50,12 +51,13 @@ pub(super) struct Given {
     pub(super) name: Arc<str>,
     pub(super) store_metrics: Arc<StoreMetrics>,
     pub(super) records: Records,
+    pub(super) before_leave: Vec<LeaveTask>,
 }
 
 /// Puts a silo together. Nothing runs yet.
 pub(super) fn wire(given: Given) -> Arc<SiloCore> {
     let Given { address, options, clock, classes, services, states, reminders, .. } = given;
-    let Given { membership, placement, name, store_metrics, records, .. } = given;
+    let Given { membership, placement, name, store_metrics, records, before_leave, .. } = given;
     let (spawner, stopped) = (Spawner::current(), CancellationToken::new());
     let pool = Arc::new(Pool::new(greeting(address, &options)));
     let peers = Peers::new(pool.clone(), stopped.clone());
@@ -119,6 +121,7 @@ pub(super) fn wire(given: Given) -> Arc<SiloCore> {
             reminders,
             wheel,
             timers: Arc::default(),
+            kept: Kept::default(),
             directory,
             metrics: Metrics::default(),
             departures: Departures::default(),
@@ -166,6 +169,7 @@ pub(super) fn wire(given: Given) -> Arc<SiloCore> {
         told: ToldByClients::default(),
         fence_shut: Mutex::default(),
         leaving: AtomicBool::new(false),
+        before_leave: Mutex::new(before_leave),
     });
     core.pool.handled_by(&core);
     core
