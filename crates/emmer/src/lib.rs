@@ -25,9 +25,9 @@ pub use emmer_macros::{GrainKey, grain, grain_interface};
 pub use emmer_membership as membership;
 pub use emmer_membership::TerminateReason;
 pub use emmer_runtime::grain::{
-    ActivationError, Call, CallError, ClusterClient, Ctx, DeactivationReason, Hosted, Interface,
-    Interleaved, KeyType, Left, Lifecycle, Migrate, NoError, OldState, Persistent, Services,
-    StateError,
+    ActivationError, Call, CallError, ClusterClient, ContextKey, Ctx, DeactivationReason, Hosted,
+    Interface, Interleaved, KeyType, Left, Lifecycle, Migrate, NoError, OldState, Persistent,
+    Services, SetContextError, StateError,
 };
 pub use emmer_runtime::{
     ClientOptions, ConnectError, EXIT_CODE_TABLE_WENT_BACK, EXIT_CODE_TERMINATED, GrainQueue,

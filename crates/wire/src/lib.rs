@@ -21,6 +21,7 @@
 //! | [`error`] | what can be wrong with bytes |
 
 pub mod codec;
+mod context;
 pub mod control;
 pub mod error;
 pub mod frame;
@@ -33,6 +34,9 @@ mod staged;
 mod trace;
 
 pub use codec::{Codec, CodecError, MessagePack};
+pub use context::{
+    CONTEXT_BYTES_MAX, CONTEXT_ENTRIES_MAX, CONTEXT_KEY_BYTES_MAX, ContextError, RequestContext,
+};
 pub use control::{
     CANCELS_MAX, Goodbye, GoodbyeCode, channel, decode_cancel, decode_credit,
     decode_system_channel, encode_cancel, encode_credit, encode_goodbye, encode_system,

@@ -7,6 +7,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use emmer_core::GrainId;
 use emmer_core::limits::CALL_CHAIN_MAX;
 
+use crate::context::{RequestContext, put_context, read_context};
 use crate::error::{HeaderError, check_key};
 use crate::frame::{FRAME_PREFIX_BYTES, FrameKind, append};
 use crate::ident::{grain, key_kind, put_key, read_key};
@@ -28,6 +29,9 @@ const LINK_FREE: u8 = 0x40;
 
 /// Set among the flags when a trace context stands before the body.
 const TRACED: u8 = 1 << 3;
+
+/// Set among the flags when a request context stands before the body, behind the trace context.
+const CONTEXT: u8 = 1 << 4;
 
 /// What kind of call it is, as bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -98,14 +102,17 @@ impl ChainLink {
     }
 }
 
-/// The turns that wait for a call, outermost first: what deadlock detection looks at. Cheap to
-/// clone, and free when empty.
+/// The turns that wait for a call, outermost first: what deadlock detection looks at. The request
+/// context of the application goes with them. Cheap to clone, and free when empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CallChain(Option<Arc<[ChainLink]>>);
+pub struct CallChain {
+    links: Option<Arc<[ChainLink]>>,
+    context: RequestContext,
+}
 
 impl CallChain {
     /// The chain of a call that no grain made.
-    pub const EMPTY: Self = Self(None);
+    pub const EMPTY: Self = Self { links: None, context: RequestContext::EMPTY };
 
     /// The chain of exactly these links.
     ///
@@ -114,7 +121,9 @@ impl CallChain {
     pub fn new(links: &[ChainLink]) -> Result<Self, ChainTooLong> {
         match links.len() {
             0 => Ok(Self::EMPTY),
-            1..=CALL_CHAIN_MAX => Ok(Self(Some(links.into()))),
+            1..=CALL_CHAIN_MAX => {
+                Ok(Self { links: Some(links.into()), context: RequestContext::EMPTY })
+            }
             _ => Err(ChainTooLong),
         }
     }
@@ -128,7 +137,19 @@ impl CallChain {
             return Err(ChainTooLong);
         }
         let links: Vec<_> = self.iter().cloned().chain(std::iter::once(link)).collect();
-        Ok(Self(Some(links.into())))
+        Ok(Self { links: Some(links.into()), context: self.context.clone() })
+    }
+
+    /// What the application sends along.
+    pub const fn context(&self) -> &RequestContext {
+        &self.context
+    }
+
+    /// The same turns, with something else sent along.
+    #[must_use]
+    pub fn with_context(mut self, context: RequestContext) -> Self {
+        self.context = context;
+        self
     }
 }
 
@@ -136,7 +157,7 @@ impl Deref for CallChain {
     type Target = [ChainLink];
 
     fn deref(&self) -> &[ChainLink] {
-        self.0.as_deref().unwrap_or_default()
+        self.links.as_deref().unwrap_or_default()
     }
 }
 
@@ -186,7 +207,7 @@ pub struct RequestHead<'a> {
     /// As in [`RequestHeader`].
     pub expect_view: u64,
     /// As in [`RequestHeader`].
-    pub chain: &'a [ChainLink],
+    pub chain: &'a CallChain,
     /// As in [`RequestHeader`].
     pub trace: Option<TraceContext>,
 }
@@ -275,9 +296,10 @@ fn put_header(out: &mut Staged<'_>, header: &RequestHead<'_>) {
     fixed[20..24].copy_from_slice(&header.method.to_le_bytes());
     fixed[24..28].copy_from_slice(&header.deadline_ms.to_le_bytes());
     let traced = if header.trace.is_some() { TRACED } else { 0 };
+    let context = if header.chain.context().is_empty() { 0 } else { CONTEXT };
     // A chain has at most CALL_CHAIN_MAX links by construction.
     fixed[28..32].copy_from_slice(&[
-        header.flags.bits() | traced,
+        header.flags.bits() | traced | context,
         header.forwards,
         header.chain.len() as u8,
         key_kind(key),
@@ -294,6 +316,9 @@ fn put_header(out: &mut Staged<'_>, header: &RequestHead<'_>) {
     }
     if let Some(trace) = &header.trace {
         put_trace(out, trace);
+    }
+    if context != 0 {
+        put_context(out, header.chain.context());
     }
 }
 
@@ -328,7 +353,7 @@ fn read_header(mut input: Reader<'_>) -> Result<(RequestHeader, usize), HeaderEr
     let method = fixed.u32(FIELD)?;
     let deadline_ms = fixed.u32(FIELD)?;
     let [bits, forwards, chain_links, target_kind] = fixed.array(FIELD)?;
-    let flags = RequestFlags::from_bits(bits & !TRACED)
+    let flags = RequestFlags::from_bits(bits & !(TRACED | CONTEXT))
         .ok_or_else(|| HeaderError::Value { field: "a request's flags", value: u64::from(bits) })?;
     if (correlation == 0) != flags.contains(RequestFlags::ONE_WAY) {
         return Err(HeaderError::Value { field: "a request's correlation", value: correlation });
@@ -336,6 +361,10 @@ fn read_header(mut input: Reader<'_>) -> Result<(RequestHeader, usize), HeaderEr
     let target = grain(grain_type, read_key(target_kind, &mut input)?);
     let chain = read_chain(chain_links, &mut input)?;
     let trace = if bits & TRACED == 0 { None } else { Some(read_trace(&mut input)?) };
+    let chain = match bits & CONTEXT {
+        0 => chain,
+        _ => chain.with_context(read_context(&mut input)?),
+    };
     let header = RequestHeader {
         correlation,
         target,
@@ -374,5 +403,5 @@ fn read_chain(count: u8, input: &mut Reader<'_>) -> Result<CallChain, HeaderErro
         let key = read_key(kind & !(LINK_EXCLUSIVE | LINK_FREE), input)?;
         links.push(ChainLink { grain: grain(grain_type, key), exclusive, free, turn });
     }
-    Ok(CallChain(Some(links.into())))
+    Ok(CallChain { links: Some(links.into()), context: RequestContext::EMPTY })
 }

@@ -10,6 +10,8 @@ mod chains;
 mod cluster;
 mod common;
 #[cfg(feature = "test")]
+mod context;
+#[cfg(feature = "test")]
 mod error_flow;
 #[cfg(feature = "test")]
 mod faulty_calls;

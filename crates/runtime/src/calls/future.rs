@@ -254,7 +254,7 @@ fn run_here<M: Method>(
     let Some(_depth) = invoke::InlineDepth::enter() else {
         return Next::slow(travel(call, caller, None));
     };
-    let Call { target, args, timeout, cancel } = call;
+    let Call { target, args, timeout, cancel, .. } = call;
     let mut slot = LocalSlot { args: Some(args), output: None };
     if let Some(ran) = caller.run_instant::<M>(&activation, &mut slot) {
         return Next::Ready(ran.and_then(|()| slot.output.ok_or_else(no_output::<M>)));
@@ -262,13 +262,17 @@ fn run_here<M: Method>(
     if !target.0.node.spawner().is_some_and(Spawner::is_here)
         && let Some(args) = slot.args.take()
     {
-        return Next::slow(travel(Call { target, args, timeout, cancel }, caller, None));
+        return Next::slow(travel(
+            Call { target, args, timeout, cancel, extra: None },
+            caller,
+            None,
+        ));
     }
     let mut turn = match caller.start::<M>(activation, &mut slot) {
         Ok(turn) => turn,
         Err(StartError::NoSuchMethod) => {
             let Some(args) = slot.args.take() else { return Next::Ready(Err(no_output::<M>())) };
-            let call = Call { target, args, timeout, cancel };
+            let call = Call { target, args, timeout, cancel, extra: None };
             return Next::slow(travel(call, caller, Some(Met::Closed(None))));
         }
         Err(why) => return Next::Ready(Err(why.into_failure())),

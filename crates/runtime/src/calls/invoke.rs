@@ -19,7 +19,7 @@ use crate::calls::travel::travel;
 use crate::calls::waits::{Asked, Asker};
 use crate::clock::{Clock, CoarseInstant, Due};
 use crate::cluster::Shut;
-use crate::grain::{Aim, Call, CallError, Failure, Method, Node, Target};
+use crate::grain::{Aim, Call, CallError, Extra, Failure, Method, Node, Target};
 use crate::hosting::{
     Begun, BoxTurn, Input, LocalSlot, RunActivation, Sink, StartError, TurnEnd, let_go, poll_begun,
     run_to_end, standing, until_begun,
@@ -91,10 +91,13 @@ impl Caller {
     #[inline]
     pub(crate) fn check<M: Method>(
         call: &Call<M>,
-        chain: CallChain,
+        mut chain: CallChain,
         inherited: Option<Due>,
     ) -> Result<Self, Failure> {
         let target = &*call.target.0;
+        if let Some(extra) = &call.extra {
+            chain = take_along(chain, extra)?;
+        }
         if matches!(target.node, Node::Nowhere) {
             return Err(unbound(&call.target));
         }
@@ -179,6 +182,14 @@ impl Caller {
     }
 }
 
+/// The chain of a call that takes something along of its own.
+#[cold]
+fn take_along(chain: CallChain, extra: &Extra) -> Result<CallChain, Failure> {
+    let merged = extra.as_ref().map_err(Clone::clone).and_then(|own| chain.context().merged(own));
+    let merged = merged.map_err(|error| CallError::Rejected(error.to_string()))?;
+    Ok(chain.with_context(merged))
+}
+
 /// The failure of a call by a reference that belongs to no silo and no client.
 #[cold]
 pub(crate) fn unbound(reference: &Aim) -> Failure {
@@ -241,7 +252,7 @@ impl<M: Method> LocalTurn<M> {
     /// The call again, after its activation was closed.
     pub(crate) fn into_call(self) -> Option<(Call<M>, Caller)> {
         let Self { target, slot, timeout, cancel, caller, .. } = self;
-        Some((Call { target, args: slot.args?, timeout, cancel }, caller))
+        Some((Call { target, args: slot.args?, timeout, cancel, extra: None }, caller))
     }
 }
 
@@ -381,8 +392,12 @@ pub(crate) async fn finish_local<M: Method>(local: LocalTurn<M>, begun: bool) ->
         LocalEnd::Output(output) => Ok(output),
         LocalEnd::Failed(failure) => Err(failure),
         LocalEnd::Closed(args, elsewhere) => {
-            travel(Call { target, args, timeout, cancel }, caller, Some(Met::Closed(elsewhere)))
-                .await
+            travel(
+                Call { target, args, timeout, cancel, extra: None },
+                caller,
+                Some(Met::Closed(elsewhere)),
+            )
+            .await
         }
     }
 }

@@ -51,7 +51,9 @@ pub(crate) fn set_off<M: Method>(call: Call<M>) -> Result<(), CallError<NoError>
 
 fn set_off_now<M: Method>(call: Call<M>) -> Result<(), CallError<NoError>> {
     // A one-way call belongs to no chain: nobody waits for it.
-    let caller = Caller::check(&call, CallChain::EMPTY, None)?;
+    let context = TurnContext::request_context().unwrap_or_default();
+    let chain = CallChain::EMPTY.with_context(context);
+    let caller = Caller::check(&call, chain, None)?;
     let reference = call.target.share();
     let target = &*reference.0;
     match &target.node {
@@ -116,7 +118,7 @@ fn run_here<M: Method>(
     if silo.host.is_fenced() {
         return in_lane(silo, call, caller, None);
     }
-    let Call { target, args, timeout, cancel } = call;
+    let Call { target, args, timeout, cancel, .. } = call;
     let mut slot = LocalSlot { args: Some(args), output: None };
     if let Some(ran) = caller.run_instant::<M>(&activation, &mut slot) {
         if let Err(failure) = ran {
@@ -128,11 +130,11 @@ fn run_here<M: Method>(
     if !silo.spawner.is_here()
         && let Some(args) = slot.args.take()
     {
-        return in_lane(silo, Call { target, args, timeout, cancel }, caller, None);
+        return in_lane(silo, Call { target, args, timeout, cancel, extra: None }, caller, None);
     }
     let mut turn = match (caller.start::<M>(activation, &mut slot), slot.args.take()) {
         (Err(StartError::NoSuchMethod), Some(args)) => {
-            let call = Call { target, args, timeout, cancel };
+            let call = Call { target, args, timeout, cancel, extra: None };
             return in_lane(silo, call, caller, Some(Met::Closed(None)));
         }
         (turn, args) => {

@@ -1,12 +1,13 @@
 //! A call that was not made yet: what a method of a reference returns.
 
-use std::fmt;
+use std::fmt::{self, Display};
 use std::future::IntoFuture;
 use std::time::Duration;
 
+use emmer_wire::RequestContext;
 use tokio_util::sync::CancellationToken;
 
-use super::{Aim, CallError, Method, NoError};
+use super::{Aim, CallError, ContextKey, Extra, Method, NoError};
 use crate::calls::CallFuture;
 use crate::calls::one_way;
 
@@ -23,11 +24,13 @@ pub struct Call<M: Method> {
     pub(crate) args: M,
     pub(crate) timeout: Option<Duration>,
     pub(crate) cancel: Option<CancellationToken>,
+    /// What it takes along, if it has something of its own.
+    pub(crate) extra: Option<Box<Extra>>,
 }
 
 impl<M: Method> Call<M> {
     pub(crate) const fn new(target: Aim, args: M) -> Self {
-        Self { target, args, timeout: None, cancel: None }
+        Self { target, args, timeout: None, cancel: None, extra: None }
     }
 
     /// Fails the call with [`CallError::Timeout`] after `timeout`. Without it the call inherits
@@ -42,6 +45,17 @@ impl<M: Method> Call<M> {
     /// to its end all the same: a grain is never left half way.
     pub fn cancel_on(mut self, token: CancellationToken) -> Self {
         self.cancel = Some(token);
+        self
+    }
+
+    /// Sends a value along with this call, and with what follows from it ([`ContextKey`]). A call
+    /// that takes along more than it may is `Rejected`.
+    pub fn with<T: Display>(mut self, key: &ContextKey<T>, value: impl Into<T>) -> Self {
+        let value = value.into().to_string();
+        let extra = self.extra.get_or_insert_with(|| Box::new(Ok(RequestContext::EMPTY)));
+        if let Ok(context) = &**extra {
+            **extra = context.with(key.name(), &value);
+        }
         self
     }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use emmer_core::{GrainId, GrainKey, SiloAddress};
 use emmer_store::state::StateSlot;
-use emmer_wire::{CallChain, ChainLink, ChainTooLong};
+use emmer_wire::{CallChain, ChainLink, ChainTooLong, RequestContext};
 use tracing::Span;
 
 use crate::calls::waits::{Asker, Listing, next_turn};
@@ -344,12 +344,28 @@ impl TurnContext {
         })
     }
 
+    /// What the application sends along with the calls of the current turn; none outside a turn.
+    pub(crate) fn request_context() -> Option<RequestContext> {
+        Self::with(|turn| turn.map(|turn| turn.chain.context().clone()))
+    }
+
+    /// Sends something else along with the calls that the current turn makes from now on. Returns
+    /// false outside a turn.
+    pub(crate) fn set_request_context(context: RequestContext) -> bool {
+        Self::with(|turn| {
+            let Some(turn) = turn else { return false };
+            turn.chain = std::mem::take(&mut turn.chain).with_context(context);
+            true
+        })
+    }
+
     /// Nobody waits for this turn any more: the calls that it makes from now on have its link
     /// alone.
     #[cold]
     fn cut_loose(&mut self) {
         let own = self.chain.last().cloned();
-        self.chain = own.and_then(|own| CallChain::EMPTY.push(own).ok()).unwrap_or_default();
+        let alone = own.and_then(|own| CallChain::EMPTY.push(own).ok()).unwrap_or_default();
+        self.chain = alone.with_context(self.chain.context().clone());
         self.marks &= !ORPHAN;
     }
 

@@ -9,6 +9,7 @@ mod interface;
 mod key;
 mod persistent;
 mod reference;
+mod request_context;
 mod service;
 mod stored;
 mod travelling;
@@ -29,6 +30,8 @@ pub use self::key::{IntoKey, KeyKind, KeyType};
 pub use self::persistent::Persistent;
 pub(crate) use self::reference::{Aim, Found, Lane, Node, OwnClient, Route, Target, class_name};
 pub use self::reference::{ClusterClient, RawRef};
+pub(crate) use self::request_context::Extra;
+pub use self::request_context::{ContextKey, SetContextError};
 pub use self::service::{
     FieldDefault, ServiceField, ServiceNeed, Services, Shareable, service, shareable,
 };

@@ -207,8 +207,8 @@ impl<S: StoreOpener> SiloBuilder<S> {
         self
     }
 
-    /// A task that runs when the silo is asked to [`stop`](Silo::stop), before it leaves: grains are
-    /// still called and hosted. It shares the silo's `shutdown_timeout`.
+    /// A task that runs when the silo is asked to [`stop`](Silo::stop), before it leaves: grains
+    /// are still called and hosted. It shares the silo's `shutdown_timeout`.
     #[must_use]
     pub fn before_leave<F>(mut self, task: impl FnOnce(ClusterClient) -> F + Send + 'static) -> Self
     where

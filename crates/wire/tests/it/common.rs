@@ -228,10 +228,14 @@ fn requests() -> Vec<(&'static str, Message)> {
         trace: Some(trace.unwrap()),
         ..request.clone()
     };
+    let context = RequestContext::EMPTY.with("tenant", "acme").unwrap().with("a", "").unwrap();
+    let with_context =
+        RequestHeader { chain: CallChain::EMPTY.with_context(context), ..one_way.clone() };
     vec![
         ("request-traced", Message::Request(traced, Bytes::from_static(BODY))),
         ("request", Message::Request(request, Bytes::from_static(BODY))),
         ("request-one-way", Message::Request(one_way, Bytes::new())),
+        ("request-context", Message::Request(with_context, Bytes::new())),
         ("request-read-only", Message::Request(read_only, Bytes::from_static(BODY))),
     ]
 }

@@ -143,6 +143,44 @@ fn a_trace_context_is_whole_and_has_ids() {
 }
 
 #[test]
+fn a_request_context_is_whole_ordered_and_bounded() {
+    let context = RequestContext::EMPTY.with("a", "1").unwrap().with("b", "2").unwrap();
+    let plain = request_with("k", 1);
+    let with = |context| RequestHeader {
+        chain: plain.chain.clone().with_context(context),
+        ..plain.clone()
+    };
+    let bytes = encoded(&with(context));
+    let read = decode_request(Bytes::from(bytes.clone())).unwrap().0;
+    assert_eq!(read.chain.context().iter().collect::<Vec<_>>(), [("a", "1"), ("b", "2")]);
+    assert_eq!(read.chain.len(), 1);
+    let at = bytes.len() - 11;
+    assert_eq!(bytes[at..], [2, 1, b'a', 1, 0, b'1', 1, b'b', 1, 0, b'2']);
+    let mut short = bytes.clone();
+    short.pop();
+    assert!(matches!(refused(short), HeaderError::Truncated(_)));
+    // No entry, two with one key, a key without a letter, a text that is none.
+    for (place, byte) in [(at, 0), (at + 7, b'a'), (at + 5, 0xff), (at + 2, 0xff)] {
+        let mut odd = bytes.clone();
+        odd[place] = byte;
+        assert!(matches!(refused(odd), HeaderError::Value { .. }), "{place}");
+    }
+    let mut nameless = bytes[..at].to_vec();
+    nameless.extend([1, 0, 1, 0, b'x']);
+    assert!(matches!(refused(nameless), HeaderError::Value { .. }));
+    let mut many = bytes[..at].to_vec();
+    many.push(33);
+    for n in 0..33_u8 {
+        many.extend([1, b'A' + n, 0, 0]);
+    }
+    assert!(matches!(refused(many), HeaderError::Value { .. }));
+    let mut large = bytes[..at].to_vec();
+    large.extend([1, 1, b'a', 0, 16]);
+    large.extend([b'x'; 4_096]);
+    assert!(matches!(refused(large), HeaderError::Value { .. }));
+}
+
+#[test]
 fn a_cancel_frame_is_filled_and_then_another_one_begun() {
     let (mut out, mut bytes) = (BytesMut::new(), 0);
     for call in 1..=u64::try_from(CANCELS_MAX).unwrap() + 1 {
@@ -170,7 +208,7 @@ fn chains_grow_at_the_end() {
 #[test]
 fn requests_with_meaningless_fields_are_refused() {
     // 28 the flags, 31 the kind of key.
-    for (at, value) in [(28, 0x10), (28, 0x80), (28, 0x01), (31, 0), (31, 5), (31, 0x84)] {
+    for (at, value) in [(28, 0x20), (28, 0x80), (28, 0x01), (31, 0), (31, 5), (31, 0x84)] {
         let mut request = encoded(&request_with("k", 0));
         request[at] = value;
         let error = refused(request);

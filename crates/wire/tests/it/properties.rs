@@ -40,7 +40,7 @@ fn any_request() -> impl Strategy<Value = RequestHeader> {
         any::<u64>(),
         any_grain(),
         any::<[u32; 2]>(),
-        (any::<u8>(), any_trace()),
+        (any::<u8>(), any_trace(), any_context()),
         0u8..8,
         any::<u64>(),
         vec(link, 0..6),
@@ -50,14 +50,14 @@ fn any_request() -> impl Strategy<Value = RequestHeader> {
                 correlation,
                 target,
                 [method, deadline_ms],
-                (forwards, trace),
+                (forwards, trace, context),
                 bits,
                 expect_view,
                 links,
             )| {
                 let flags = RequestFlags::from_bits(bits).unwrap();
                 let one_way = flags.contains(RequestFlags::ONE_WAY);
-                let chain = CallChain::new(&links).unwrap();
+                let chain = CallChain::new(&links).unwrap().with_context(context);
                 let correlation = if one_way { 0 } else { correlation.max(1) };
                 RequestHeader {
                     correlation,
@@ -72,6 +72,13 @@ fn any_request() -> impl Strategy<Value = RequestHeader> {
                 }
             },
         )
+}
+
+fn any_context() -> impl Strategy<Value = RequestContext> {
+    vec(("[a-zé]{1,6}", ".{0,12}"), 0..4).prop_map(|entries| {
+        let empty = RequestContext::EMPTY;
+        entries.iter().fold(empty, |context, (key, value)| context.with(key, value).unwrap())
+    })
 }
 
 fn any_trace() -> impl Strategy<Value = Option<TraceContext>> {
