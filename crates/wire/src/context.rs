@@ -45,6 +45,7 @@ impl RequestContext {
     }
 
     /// Returns true if there are no entries.
+    #[inline]
     pub const fn is_empty(&self) -> bool {
         self.0.is_none()
     }

@@ -1,11 +1,13 @@
 //! The header of a call.
 
+use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
 use bytes::{Buf, Bytes, BytesMut};
 use emmer_core::GrainId;
 use emmer_core::limits::CALL_CHAIN_MAX;
+use smallvec::SmallVec;
 
 use crate::context::{RequestContext, put_context, read_context};
 use crate::error::{HeaderError, check_key};
@@ -103,61 +105,81 @@ impl ChainLink {
 }
 
 /// The turns that wait for a call, outermost first: what deadlock detection looks at. The request
-/// context of the application goes with them. Cheap to clone, and free when empty.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CallChain {
-    links: Option<Arc<[ChainLink]>>,
+/// context of the application goes with them. Cheap to clone, and free when both are empty.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct CallChain(Option<Arc<Along>>);
+
+/// Behind one pointer, because each local call moves it several times and most have neither.
+#[derive(Clone, Default, PartialEq, Eq)]
+struct Along {
+    links: SmallVec<[ChainLink; 2]>,
     context: RequestContext,
 }
 
 impl CallChain {
     /// The chain of a call that no grain made.
-    pub const EMPTY: Self = Self { links: None, context: RequestContext::EMPTY };
+    pub const EMPTY: Self = Self(None);
 
     /// The chain of exactly these links.
     ///
     /// # Errors
-    /// [`ChainTooLong`] beyond [`CALL_CHAIN_MAX`] links.
+    /// [`ChainTooLong`] if there are more than [`CALL_CHAIN_MAX`].
     pub fn new(links: &[ChainLink]) -> Result<Self, ChainTooLong> {
-        match links.len() {
-            0 => Ok(Self::EMPTY),
-            1..=CALL_CHAIN_MAX => {
-                Ok(Self { links: Some(links.into()), context: RequestContext::EMPTY })
-            }
-            _ => Err(ChainTooLong),
-        }
-    }
-
-    /// This chain and one more link at its end: what a turn hands to the calls that it makes.
-    ///
-    /// # Errors
-    /// [`ChainTooLong`] when the chain already has [`CALL_CHAIN_MAX`] links.
-    pub fn push(&self, link: ChainLink) -> Result<Self, ChainTooLong> {
-        if self.len() >= CALL_CHAIN_MAX {
+        if links.len() > CALL_CHAIN_MAX {
             return Err(ChainTooLong);
         }
-        let links: Vec<_> = self.iter().cloned().chain(std::iter::once(link)).collect();
-        Ok(Self { links: Some(links.into()), context: self.context.clone() })
+        Ok(Self::of(links.iter().cloned().collect(), RequestContext::EMPTY))
+    }
+
+    fn of(links: SmallVec<[ChainLink; 2]>, context: RequestContext) -> Self {
+        let empty = links.is_empty() && context.is_empty();
+        Self((!empty).then(|| Arc::new(Along { links, context })))
+    }
+
+    /// The chain of a call that the last turn of this one makes.
+    ///
+    /// # Errors
+    /// [`ChainTooLong`] if there are [`CALL_CHAIN_MAX`] links already.
+    pub fn push(&self, link: ChainLink) -> Result<Self, ChainTooLong> {
+        if self.len() == CALL_CHAIN_MAX {
+            return Err(ChainTooLong);
+        }
+        let links = self.iter().cloned().chain(std::iter::once(link)).collect();
+        Ok(Self::of(links, self.context().clone()))
     }
 
     /// What the application sends along.
-    pub const fn context(&self) -> &RequestContext {
-        &self.context
+    #[inline]
+    pub fn context(&self) -> &RequestContext {
+        const NONE: &RequestContext = &RequestContext::EMPTY;
+        self.0.as_deref().map_or(NONE, |along| &along.context)
     }
 
     /// The same turns, with something else sent along.
     #[must_use]
-    pub fn with_context(mut self, context: RequestContext) -> Self {
-        self.context = context;
-        self
+    pub fn with_context(self, context: RequestContext) -> Self {
+        match self.0 {
+            None => Self::of(SmallVec::new(), context),
+            Some(along) => Self::of(Arc::unwrap_or_clone(along).links, context),
+        }
+    }
+}
+
+impl fmt::Debug for CallChain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CallChain")
+            .field("links", &&**self)
+            .field("context", self.context())
+            .finish()
     }
 }
 
 impl Deref for CallChain {
     type Target = [ChainLink];
 
+    #[inline]
     fn deref(&self) -> &[ChainLink] {
-        self.links.as_deref().unwrap_or_default()
+        self.0.as_deref().map_or(&[], |along| &along.links)
     }
 }
 
@@ -296,29 +318,36 @@ fn put_header(out: &mut Staged<'_>, header: &RequestHead<'_>) {
     fixed[20..24].copy_from_slice(&header.method.to_le_bytes());
     fixed[24..28].copy_from_slice(&header.deadline_ms.to_le_bytes());
     let traced = if header.trace.is_some() { TRACED } else { 0 };
-    let context = if header.chain.context().is_empty() { 0 } else { CONTEXT };
+    let along = header.chain.0.as_deref();
+    let context = along.is_some_and(|along| !along.context.is_empty());
     // A chain has at most CALL_CHAIN_MAX links by construction.
     fixed[28..32].copy_from_slice(&[
-        header.flags.bits() | traced | context,
+        header.flags.bits() | traced | if context { CONTEXT } else { 0 },
         header.forwards,
-        header.chain.len() as u8,
+        along.map_or(0, |along| along.links.len() as u8),
         key_kind(key),
     ]);
     out.put_slice(&fixed);
     put_key(out, key);
-    for link in header.chain.iter() {
+    if let Some(along) = along {
+        put_links(out, &along.links);
+    }
+    if let Some(trace) = &header.trace {
+        put_trace(out, trace);
+    }
+    if context {
+        put_context(out, header.chain.context());
+    }
+}
+
+fn put_links(out: &mut Staged<'_>, links: &[ChainLink]) {
+    for link in links {
         let exclusive = if link.exclusive { LINK_EXCLUSIVE } else { 0 };
         let free = if link.free { LINK_FREE } else { 0 };
         out.put_u8(key_kind(link.grain.key()) | exclusive | free);
         out.put_u32_le(link.grain.grain_type().as_u32());
         out.put_u64_le(link.turn);
         put_key(out, link.grain.key());
-    }
-    if let Some(trace) = &header.trace {
-        put_trace(out, trace);
-    }
-    if context != 0 {
-        put_context(out, header.chain.context());
     }
 }
 
@@ -391,7 +420,7 @@ fn read_chain(count: u8, input: &mut Reader<'_>) -> Result<CallChain, HeaderErro
     if n * LINK_BYTES_MIN > input.remaining() {
         return Err(HeaderError::Truncated(FIELD));
     }
-    let mut links = Vec::with_capacity(n);
+    let mut links = SmallVec::with_capacity(n);
     for _ in 0..n {
         let kind = input.u8(FIELD)?;
         let grain_type = input.u32(FIELD)?;
@@ -403,5 +432,5 @@ fn read_chain(count: u8, input: &mut Reader<'_>) -> Result<CallChain, HeaderErro
         let key = read_key(kind & !(LINK_EXCLUSIVE | LINK_FREE), input)?;
         links.push(ChainLink { grain: grain(grain_type, key), exclusive, free, turn });
     }
-    Ok(CallChain { links: Some(links.into()), context: RequestContext::EMPTY })
+    Ok(CallChain::of(links, RequestContext::EMPTY))
 }
