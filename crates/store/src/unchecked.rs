@@ -19,7 +19,7 @@ use crate::validate::{self, Violation};
 /// The answer to a request that was checked.
 pub type Answered<T, E = Fault> = std::result::Result<T, E>;
 
-/// A store that is given requests which keep the rules of [`validate`](crate::validate), and that
+/// A store that is given requests which keep the rules of [`validate`], and that
 /// answers with failures which name neither store nor operation. It is a [`SystemStore`], whose
 /// words for each request are meant here too.
 pub trait Unchecked: Send + Sync + 'static {

@@ -44,9 +44,11 @@ impl StoreUrl {
         &self.scheme
     }
 
-    /// Everything behind `://` up to the `?`, secrets included.
+    /// Everything behind `://` up to the `?` of the parameters, secrets included.
     pub fn place(&self) -> &str {
-        self.rest.split_once('?').map_or(&self.rest, |(place, _)| place)
+        let (_, rest) = self.split_credentials();
+        let query = rest.find('?').map_or(0, |at| rest.len() - at);
+        self.rest.get(..self.rest.len() - query).unwrap_or_default()
     }
 
     /// The parameters behind the `?`, in order, as they were written (no percent-decoding).
