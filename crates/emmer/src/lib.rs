@@ -30,11 +30,11 @@ pub use emmer_runtime::grain::{
     Services, SetContextError, StateError,
 };
 pub use emmer_runtime::{
-    ClientOptions, ConnectError, EXIT_CODE_TABLE_WENT_BACK, EXIT_CODE_TERMINATED, GrainQueue,
-    Latency, MembershipStatistics, MethodStatistics, Missed, Observer, OptionError, Readiness,
-    RecordOptions, Remind, ReminderError, ReminderInfo, ReminderOptions, SheddingOptions,
-    SiloOptions, SiloStatistics, SiloWatch, StartError, StartTimer, StoreSource, Terminated, Tick,
-    Timer,
+    ClientOptions, ConnectError, EXIT_CODE_TABLE_WENT_BACK, EXIT_CODE_TERMINATED, Filter,
+    FilterCall, GrainQueue, Latency, MembershipStatistics, MethodStatistics, Missed, Next,
+    Observer, OptionError, Outcome, Readiness, RecordOptions, Remind, ReminderError, ReminderInfo,
+    ReminderOptions, SheddingOptions, SiloOptions, SiloStatistics, SiloWatch, StartError,
+    StartTimer, StoreSource, Terminated, Tick, Timer,
 };
 /// Every metric of a silo, and its values ([`Silo::metrics`]).
 pub mod metrics {

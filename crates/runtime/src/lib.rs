@@ -10,6 +10,7 @@ mod calls;
 mod client;
 mod clock;
 mod cluster;
+mod filters;
 pub mod grain;
 mod hosting;
 mod log;
@@ -28,6 +29,7 @@ mod world;
 pub use client::{Client, ClientBuilder, ConnectError};
 pub use cluster::membership::MembershipStatistics;
 pub use emmer_core::reminder::Missed;
+pub use filters::{Filter, FilterCall, Next, Outcome};
 pub use grain::Error;
 pub use metrics::{GrainQueue, Latency, MethodStatistics, SiloStatistics};
 pub use options::{

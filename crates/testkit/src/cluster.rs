@@ -6,8 +6,8 @@ use std::sync::Arc;
 use emmer_core::{SiloAddress, SiloStatus};
 use emmer_membership::TerminateReason;
 use emmer_runtime::{
-    Client, ClientOptions, GrainQueue, RecordOptions, Silo, SiloBuilder, SiloStatistics, SiloWatch,
-    StoreOpener, StoreSource, Terminated,
+    Client, ClientBuilder, ClientOptions, GrainQueue, RecordOptions, Silo, SiloBuilder,
+    SiloStatistics, SiloWatch, StoreOpener, StoreSource, Terminated,
 };
 use emmer_store::SystemStore;
 use emmer_virtual::{Host, HostClock, Net};
@@ -253,10 +253,21 @@ impl<S: StoreOpener> Cluster<S> {
     ///
     /// # Panics
     /// It does not connect.
-    #[expect(clippy::panic, reason = "that is how a test fails")]
     pub async fn client_with(&self, configure: impl FnOnce(&mut ClientOptions)) -> Client<S> {
+        self.client_of(|client| client.configure(configure)).await
+    }
+
+    /// As [`client`](Self::client), described by a function, as silos are.
+    ///
+    /// # Panics
+    /// It does not connect.
+    #[expect(clippy::panic, reason = "that is how a test fails")]
+    pub async fn client_of(
+        &self,
+        describe: impl FnOnce(ClientBuilder<S>) -> ClientBuilder<S>,
+    ) -> Client<S> {
         let host = self.world.host();
-        let builder = Client::builder().store(self.source()).configure(configure);
+        let builder = describe(Client::builder().store(self.source()));
         let client = host.run(builder.connect()).await;
         match client {
             Some(Ok(client)) => client,

@@ -22,6 +22,7 @@ const ROOMS: &[Room] = &[
     Room { name: "world", may_use: &["clock", "calls", "grain"] },
     Room { name: "trace", may_use: &["world"] },
     Room { name: "metrics", may_use: &["clock"] },
+    Room { name: "filters", may_use: &["grain", "hosting"] },
     Room { name: "net", may_use: &["clock", "numbers", "world", "calls::waits"] },
     Room { name: "cluster", may_use: &["clock", "metrics", "net", "numbers", "world"] },
     Room {
@@ -29,6 +30,7 @@ const ROOMS: &[Room] = &[
         may_use: &[
             "clock",
             "cluster",
+            "filters",
             "grain",
             "metrics",
             "net",
@@ -55,6 +57,7 @@ const ROOMS: &[Room] = &[
             "client",
             "clock",
             "cluster",
+            "filters",
             "hosting",
             "metrics",
             "net",
@@ -65,13 +68,15 @@ const ROOMS: &[Room] = &[
     Room {
         name: "calls",
         may_use: &[
-            "client", "clock", "cluster", "grain", "hosting", "metrics", "net", "numbers",
-            "options", "world",
+            "client", "clock", "cluster", "filters", "grain", "hosting", "metrics", "net",
+            "numbers", "options", "world",
         ],
     },
     Room {
         name: "client",
-        may_use: &["clock", "cluster", "grain", "metrics", "net", "options", "stores", "world"],
+        may_use: &[
+            "clock", "cluster", "filters", "grain", "metrics", "net", "options", "stores", "world",
+        ],
     },
     Room {
         name: "silo",
@@ -80,6 +85,7 @@ const ROOMS: &[Room] = &[
             "client",
             "clock",
             "cluster",
+            "filters",
             "grain",
             "hosting",
             "metrics",

@@ -6,6 +6,8 @@
 
 mod admission;
 mod attacks;
+#[cfg(feature = "test")]
+mod cancelled;
 mod chains;
 mod cluster;
 mod common;
@@ -16,6 +18,8 @@ mod error_flow;
 #[cfg(feature = "test")]
 mod faulty_calls;
 mod fence;
+#[cfg(feature = "test")]
+mod filters;
 mod instant;
 mod leaving;
 #[cfg(feature = "test")]

@@ -351,9 +351,13 @@ fn entry(interface: &Interface, method: &InterfaceMethod) -> TokenStream {
                             return ::emmer::__rt::TurnOutcome::Closed(args, closed);
                         }
                     };
-                    let output = <__Class as #trait_ident>::#ident(#borrow #(, args.#names)*).await;
+                    let outcome = activation
+                        .run_method::<#args_type, _>(
+                            <__Class as #trait_ident>::#ident(#borrow #(, args.#names)*)
+                        )
+                        .await;
                     admitted.done();
-                    ::emmer::__rt::TurnOutcome::Done(output)
+                    outcome
                 }))
             },
         }
@@ -384,8 +388,11 @@ fn free_entry(interface: &Interface, method: &InterfaceMethod) -> TokenStream {
                             return ::emmer::__rt::TurnOutcome::Closed(args, closed);
                         }
                     };
-                    let output = <__Class as #trait_ident>::#ident(interleaved #(, args.#names)*).await;
-                    ::emmer::__rt::TurnOutcome::Done(output)
+                    activation
+                        .run_method::<#args_type, _>(
+                            <__Class as #trait_ident>::#ident(interleaved #(, args.#names)*)
+                        )
+                        .await
                 }))
             },
         }

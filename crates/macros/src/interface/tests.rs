@@ -92,8 +92,11 @@ fn turns_are_exclusive_for_mut_self_only() {
     let out = expansion(counter());
     assert_eq!(out.matches("activation.admit_exclusive()").count(), 2);
     assert_eq!(out.matches("activation.admit_shared()").count(), 1);
-    assert!(out.contains("<__ClassasCounter>::add(&mut*admitted,args.n,args.note).await"), "{out}");
-    assert!(out.contains("<__ClassasCounter>::total(&*admitted).await"), "{out}");
+    assert!(
+        out.contains("<__ClassasCounter>::add(&mut*admitted,args.n,args.note)).await"),
+        "{out}"
+    );
+    assert!(out.contains("<__ClassasCounter>::total(&*admitted)).await"), "{out}");
 }
 
 #[test]

@@ -11,6 +11,7 @@ use tokio::task::coop;
 use tracing::Span;
 
 use crate::calls::Place;
+use crate::calls::filtered;
 use crate::calls::invoke::{self, Caller, Finished, LocalTurn};
 use crate::calls::path::Met;
 use crate::calls::remote::{self, no_output};
@@ -25,16 +26,23 @@ use crate::world::Spawner;
 #[must_use = "futures do nothing unless polled"]
 pub struct CallFuture<M: Method> {
     state: State<M>,
+    /// Whether its filters have passed it on.
+    is_passed: bool,
 }
 
 impl<M: Method> CallFuture<M> {
     pub(crate) const fn new(call: Call<M>) -> Self {
-        Self { state: State::New(Some(call)) }
+        Self { state: State::New(Some(call)), is_passed: false }
     }
 
-    /// The call without a span of its own: it begins no trace.
+    /// The call, after its filters.
+    pub(crate) const fn passed(call: Call<M>) -> Self {
+        Self { state: State::New(Some(call)), is_passed: true }
+    }
+
+    /// The call without filters and without a span of its own: it begins no trace.
     pub(crate) const fn without_span(call: Call<M>) -> Self {
-        Self { state: State::Ready(Some(call)) }
+        Self { state: State::Ready(Some(call)), is_passed: true }
     }
 }
 
@@ -70,19 +78,23 @@ impl<M: Method> Future for CallFuture<M> {
 
 impl<M: Method> CallFuture<M> {
     #[inline]
-    fn poll_finished(&mut self, cx: &mut Context<'_>) -> Poll<Finished<M>> {
+    pub(super) fn poll_finished(&mut self, cx: &mut Context<'_>) -> Poll<Finished<M>> {
         let mut next = match &mut self.state {
             State::New(call) => {
                 if is_counted() {
                     ready!(coop::poll_proceed(cx)).made_progress();
                 }
                 let Some(call) = call.take() else { return polled_after_its_end() };
-                let span = trace::of_call(TurnContext::is_in_turn, || {
-                    trace::call("client", M::Interface::NAME, M::NAME, &call.target)
-                });
-                match span {
-                    None => first_poll(call, cx),
-                    Some(span) => in_span(call, span),
+                if call.target.0.is_filtered && !self.is_passed {
+                    through_filters(call)
+                } else {
+                    let span = trace::of_call(TurnContext::is_in_turn, || {
+                        trace::call("client", M::Interface::NAME, M::NAME, &call.target)
+                    });
+                    match span {
+                        None => first_poll(call, cx),
+                        Some(span) => in_span(call, span),
+                    }
                 }
             }
             State::Ready(call) => match call.take() {
@@ -174,6 +186,12 @@ impl<M: Method> Next<M> {
     fn slow(future: impl Future<Output = Finished<M>> + Send + 'static) -> Self {
         Self::State(State::Slow(Box::pin(future)))
     }
+}
+
+/// The call with its filters around it.
+#[cold]
+fn through_filters<M: Method>(call: Call<M>) -> Next<M> {
+    Next::slow(filtered::awaited(call))
 }
 
 /// The call within its span.

@@ -202,7 +202,7 @@ pub(crate) fn unbound(reference: &Aim) -> Failure {
 /// The failure that a turn's end stands for.
 pub(crate) fn failure_of(end: TurnEnd) -> Failure {
     match end {
-        TurnEnd::ActivationFailed(why) => CallError::Rejected(why),
+        TurnEnd::ActivationFailed(why) | TurnEnd::Refused(why) => CallError::Rejected(why),
         TurnEnd::Panicked(text) => CallError::Panicked(text),
         TurnEnd::Unencodable(detail) => CallError::Codec { maybe_executed: true, detail },
         TurnEnd::Deadlock(circle) => CallError::Deadlock(circle),
@@ -344,11 +344,9 @@ async fn run_apart<M: Method>(
     let (done, wait) = oneshot::channel();
     let driven = silo.clone();
     // Dropped with the caller's wait, whatever ends it.
-    let _asked = turn.has_caller().then(|| {
-        let asker = Arc::<Asker>::default();
-        turn.as_mut().asked_by(asker.clone());
-        Asked(asker)
-    });
+    let asker = Arc::<Asker>::default();
+    turn.as_mut().asked_by(asker.clone());
+    let _asked = Asked(asker);
     silo.spawner.spawn(async move {
         if let Ok(end) = run_to_end(turn, &driven.host.fence, &mut Sink::Local(&mut slot)).await {
             // Nobody waits for it any more.

@@ -2,6 +2,7 @@
 //! them, who waits.
 
 pub(crate) mod arriving;
+mod filtered;
 mod finding;
 mod future;
 pub(crate) mod invoke;
@@ -28,6 +29,7 @@ use self::shedding::Shedding;
 use self::waits::Waits;
 use crate::clock::Clock;
 use crate::cluster::Cluster;
+use crate::filters::Filters;
 use crate::hosting::Host;
 use crate::world::Spawner;
 
@@ -42,6 +44,8 @@ pub(crate) struct Calls {
     pub(crate) cluster: Arc<Cluster>,
     /// Calls that nobody waits for, whose grains are looked for.
     pub(crate) lanes: Arc<Lanes>,
+    /// The filters around calls that are made here.
+    pub(crate) outgoing: Filters,
     /// Who waits for whom.
     pub(crate) waits: Arc<Waits>,
     /// One-way calls of this process that are under way.

@@ -9,6 +9,7 @@ use emmer_store::BoxFuture;
 use emmer_wire::{CallChain, codec};
 
 use crate::calls::Calls;
+use crate::calls::filtered;
 use crate::calls::invoke::{
     Caller, InlineDepth, LocalTurn, failure_of, finish_local, send_failure, unbound,
 };
@@ -28,6 +29,14 @@ const ONE_WAY_MAX: usize = 100_000;
 /// Hands a one-way call over. A turn on an idle grain of this silo runs here and now; only one that
 /// waits or suspends gets a task.
 pub(crate) fn send<M: Method>(call: Call<M>) -> Result<(), CallError<NoError>> {
+    match call.target.0.node.filters().cloned() {
+        None => pass(call),
+        Some(filters) => filtered::sent(call, filters),
+    }
+}
+
+/// As [`send`], without filters.
+pub(super) fn pass<M: Method>(call: Call<M>) -> Result<(), CallError<NoError>> {
     #[cfg(feature = "virtual")]
     if let Some(fate) = crate::world::calls::fate::<M>(&call.target.0.node) {
         return crate::world::calls::send_fated(call, fate);

@@ -21,6 +21,7 @@ use super::records::Figures;
 use super::{ConnectError, GatewayMessage};
 use crate::clock::{COARSE_TICK, Clock};
 use crate::cluster::locations::Locations;
+use crate::filters::Filters;
 use crate::grain::{CallError, Failure};
 use crate::log::warn_seldom;
 use crate::metrics::SiloStatistics;
@@ -65,6 +66,8 @@ pub(crate) struct ClientCore {
     pub(crate) clock: Clock,
     pub(crate) options: ClientOptions,
     pub(crate) spawner: Spawner,
+    /// The filters around its calls.
+    pub(crate) filters: Filters,
     pub(super) table: SiloTable,
     pub(super) greeting: Greeting,
     /// Sorted by silo, so that a grain's calls keep to one gateway while the list stays the same:
@@ -84,7 +87,7 @@ pub(crate) struct ClientCore {
 }
 
 impl ClientCore {
-    pub(super) fn new(options: ClientOptions, table: SiloTable) -> Self {
+    pub(super) fn new(options: ClientOptions, filters: Filters, table: SiloTable) -> Self {
         let greeting = Greeting {
             cluster: options.cluster_id.clone(),
             me: PeerKind::Client(world::random_bits()),
@@ -101,6 +104,7 @@ impl ClientCore {
             spawner: Spawner::current(),
             locations: Locations::new(options.limits.location_cache_max),
             options,
+            filters,
             table,
             greeting,
             gateways: RwLock::default(),

@@ -16,6 +16,7 @@ use emmer_store::silos::SiloTable;
 
 pub(crate) use self::gateways::ClientCore;
 pub(crate) use self::message::{ClientFigures, GatewayMessage};
+use crate::filters::{Filter, Filters};
 use crate::grain::{ClusterClient, Interface, IntoKey};
 use crate::metrics::SiloStatistics;
 use crate::options::{ClientOptions, OptionError};
@@ -59,6 +60,7 @@ impl fmt::Debug for ConnectError {
 pub struct ClientBuilder<S: StoreOpener> {
     options: ClientOptions,
     store: Option<StoreSource>,
+    filters: Filters,
     stores: PhantomData<fn() -> S>,
 }
 
@@ -92,6 +94,13 @@ impl<S: StoreOpener> ClientBuilder<S> {
         self
     }
 
+    /// A [`Filter`] around each call of this client. The first one is outermost.
+    #[must_use]
+    pub fn filter(mut self, filter: impl Filter) -> Self {
+        self.filters.add(filter);
+        self
+    }
+
     /// Reads the list of gateways and connects to at least one of them.
     ///
     /// # Errors
@@ -102,7 +111,7 @@ impl<S: StoreOpener> ClientBuilder<S> {
         let store = store.open::<S>().await?;
         let table = SiloTable::new(store, self.options.cluster_id.clone());
         table.ensure().await?;
-        let core = Arc::new(ClientCore::new(self.options, table));
+        let core = Arc::new(ClientCore::new(self.options, self.filters, table));
         core.refresh().await?;
         world::spawn(core.clone().keep_connected());
         world::spawn(core.clone().tick());
@@ -123,7 +132,12 @@ pub struct Client<S: StoreOpener = NoStores> {
 impl<S: StoreOpener> Client<S> {
     /// Begins to describe a client.
     pub fn builder() -> ClientBuilder<S> {
-        ClientBuilder { options: ClientOptions::default(), store: None, stores: PhantomData }
+        ClientBuilder {
+            options: ClientOptions::default(),
+            store: None,
+            filters: Filters::default(),
+            stores: PhantomData,
+        }
     }
 
     /// A reference to the grain `key` behind interface `I`, as in

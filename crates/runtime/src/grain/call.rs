@@ -70,7 +70,12 @@ impl<M: Method> Call<M> {
 }
 
 impl<M: Method> Call<M> {
-    /// Makes the call, which begins no trace.
+    /// Makes the call past the filters of outgoing calls.
+    pub(crate) const fn past_filters(self) -> CallFuture<M> {
+        CallFuture::passed(self)
+    }
+
+    /// Makes the call past the filters of outgoing calls; it begins no trace.
     pub(crate) fn without_span(self) -> CallFuture<M> {
         CallFuture::without_span(self)
     }

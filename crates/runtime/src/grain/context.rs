@@ -2,14 +2,17 @@
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
+use std::future::poll_fn;
 use std::mem::ManuallyDrop;
 use std::num::NonZeroU64;
 use std::sync::{Arc, Weak};
+use std::task::Poll;
 use std::time::Duration;
 
 use emmer_core::{GrainId, GrainKey, SiloAddress};
 use emmer_store::state::StateSlot;
 use emmer_wire::{CallChain, ChainLink, ChainTooLong, RequestContext};
+use tokio_util::sync::CancellationToken;
 use tracing::Span;
 
 use crate::calls::waits::{Asker, Listing, next_turn};
@@ -84,6 +87,30 @@ impl Ctx {
         if let Some(activation) = self.activation.upgrade() {
             activation.keep_for(duration);
         }
+    }
+
+    /// Ready when nobody waits any more for the call whose turn awaits this: its caller has dropped
+    /// it, its token has fired, its deadline has passed, or its connection is lost. Never ready in
+    /// the turn of a one-way call, a timer or a hook.
+    pub async fn cancelled(&self) {
+        self.cancellation().await.cancelled().await;
+    }
+
+    /// A token that fires when [`cancelled`](Self::cancelled) is ready: for calls that this turn
+    /// makes ([`Call::cancel_on`](super::Call::cancel_on)), and for other code that takes one.
+    pub async fn cancellation(&self) -> CancellationToken {
+        let mut is_second = false;
+        let asker = poll_fn(|cx| {
+            let asker = TurnContext::asker();
+            if asker.is_some() || is_second {
+                return Poll::Ready(asker);
+            }
+            // Whoever waits is known once the turn has suspended.
+            is_second = true;
+            cx.waker().wake_by_ref();
+            Poll::Pending
+        });
+        asker.await.map_or_else(CancellationToken::new, |asker| asker.token())
     }
 
     /// The service of type `T` that the silo was given; none if there is none.
@@ -342,6 +369,16 @@ impl TurnContext {
             }
             Ok((turn.chain.clone(), Some(turn.due)))
         })
+    }
+
+    /// The grain whose turn this thread polls.
+    pub(crate) fn own_grain() -> Option<GrainId> {
+        Self::with(|turn| turn?.activation(|activation| activation.id().clone()))
+    }
+
+    /// The grain whose turn waits for the current one, before that has made a call.
+    pub(crate) fn calling_grain() -> Option<GrainId> {
+        Self::with(|turn| Some(turn?.chain.last()?.grain.clone()))
     }
 
     /// What the application sends along with the calls of the current turn; none outside a turn.

@@ -15,6 +15,7 @@ use crate::calls::path::Hint;
 use crate::client::ClientCore;
 use crate::clock::Clock;
 use crate::cluster::locations::Locations;
+use crate::filters::Filters;
 use crate::grain::{Call, Interface, IntoKey, KeyType, Method};
 use crate::hosting::RunActivation;
 use crate::net::Connection;
@@ -53,6 +54,17 @@ impl Node {
             Self::Client(client) => Some(&client.spawner),
             Self::Nowhere => None,
         }
+    }
+
+    /// The filters around the calls that are made there; none where there are none.
+    #[inline]
+    pub(crate) fn filters(&self) -> Option<&Filters> {
+        let filters = match self {
+            Self::Silo(silo) => &silo.outgoing,
+            Self::Client(client) => &client.filters,
+            Self::Nowhere => return None,
+        };
+        (!filters.is_empty()).then_some(filters)
     }
 
     /// Where grains were last found.
@@ -222,6 +234,8 @@ pub(crate) struct Target {
     pub(crate) node: Node,
     pub(crate) id: GrainId,
     pub(crate) type_name: Cow<'static, str>,
+    /// Whether the node has filters around its calls.
+    pub(crate) is_filtered: bool,
     route: Mutex<Route>,
 }
 
@@ -239,8 +253,9 @@ impl fmt::Display for Target {
 }
 
 impl Target {
-    const fn new(node: Node, id: GrainId, type_name: Cow<'static, str>) -> Self {
-        Self { node, id, type_name, route: Mutex::new(Route::Unknown) }
+    fn new(node: Node, id: GrainId, type_name: Cow<'static, str>) -> Self {
+        let is_filtered = node.filters().is_some();
+        Self { node, id, type_name, is_filtered, route: Mutex::new(Route::Unknown) }
     }
 
     /// Where the last call went, if that place is still there.
@@ -304,14 +319,15 @@ impl Target {
 
 impl Clone for RawRef {
     fn clone(&self) -> Self {
-        let Target { node, id, type_name, route } = self.0.target();
+        let Target { node, id, type_name, is_filtered, route } = self.0.target();
         let route = match &*route.lock() {
             Route::Unknown => Route::Unknown,
             Route::Here(activation) => Route::Here(activation.clone()),
             Route::There(lane) => Route::There(Lane::new(lane.connection.clone(), lane.listed)),
         };
         let (node, id, type_name) = (node.clone(), id.clone(), type_name.clone());
-        Self(Arc::new(Target { node, id, type_name, route: Mutex::new(route) }))
+        let (is_filtered, route) = (*is_filtered, Mutex::new(route));
+        Self(Arc::new(Target { node, id, type_name, is_filtered, route }))
     }
 }
 

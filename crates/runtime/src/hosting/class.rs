@@ -7,7 +7,8 @@ use std::time::Duration;
 use emmer_core::GrainId;
 use emmer_placement::Strategy;
 
-use super::{Activation, Host, MethodEntry, RunActivation, States};
+use super::{Activation, Host, Instant, MethodEntry, RunActivation, States};
+use crate::filters::Filters;
 use crate::grain::{ActivationError, Ctx, Grain, ServiceNeed, Services};
 use crate::metrics::{LifeMetrics, LifeStatistics, MethodMetrics, MethodStatistics};
 
@@ -61,6 +62,8 @@ pub(crate) struct Class<G: Grain> {
     pub(super) name: &'static str,
     /// The application's constructor, if there is one.
     constructor: Option<Constructor<G>>,
+    /// The filters around each of its methods.
+    pub(super) filters: Filters,
     version: u32,
     methods: Box<[MethodEntry<G>]>,
     /// Open addressing by method number: the number, and the place in `methods` or [`FREE`].
@@ -126,6 +129,7 @@ impl<G: Grain> Class<G> {
         let mut class = Self {
             name,
             constructor: None,
+            filters: Filters::default(),
             version,
             places: vec![(0, FREE); 1 << bits].into_boxed_slice(),
             shift: u32::BITS - bits,
@@ -141,6 +145,16 @@ impl<G: Grain> Class<G> {
     /// The same class, made by a constructor.
     pub(crate) fn made_by(mut self, constructor: Option<Constructor<G>>) -> Self {
         self.constructor = constructor;
+        self
+    }
+
+    /// The same class, with filters around its methods.
+    pub(crate) fn filtered_by(mut self, filters: Filters) -> Self {
+        if !filters.is_empty() {
+            // A filter may wait.
+            self.methods.iter_mut().for_each(|method| method.instant = Instant::No);
+        }
+        self.filters = filters;
         self
     }
 
@@ -219,7 +233,7 @@ impl<G: Grain> AnyClass for Class<G> {
         let version = self.version.max(other.version);
         let constructor = self.constructor.clone().or_else(|| other.constructor.clone());
         let merged = Self::new(self.name, version, methods, self.idle)?;
-        Ok(Arc::new(merged.made_by(constructor)))
+        Ok(Arc::new(merged.made_by(constructor).filtered_by(self.filters.clone())))
     }
 
     fn lacks(&self, services: &Services, states: &States) -> Option<Lack> {

@@ -15,6 +15,7 @@ mod class;
 mod collection;
 mod contain;
 mod departures;
+mod filtered;
 mod gate;
 mod host;
 mod instant;

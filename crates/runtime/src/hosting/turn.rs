@@ -100,6 +100,8 @@ pub enum TurnEnd {
     Unencodable(String),
     /// The turn waited in a circle of waiting calls, which the text names. Not executed.
     Deadlock(String),
+    /// A filter refused the call, in these words. Not executed.
+    Refused(String),
 }
 
 /// Where a turn stands after a poll that was pending.
@@ -117,6 +119,8 @@ pub enum TurnOutcome<M: Method> {
     Done(M::Output),
     /// The arguments, because the activation was not there any more.
     Closed(M, Closed),
+    /// A filter refused the call, in these words.
+    Refused(String),
 }
 
 /// A turn whose method is not known by type.
@@ -249,6 +253,7 @@ where
             Poll::Ready(Ok(TurnOutcome::Closed(args, closed))) => {
                 closed_end::<M>(args, closed, sink)
             }
+            Poll::Ready(Ok(TurnOutcome::Refused(why))) => (TurnEnd::Refused(why), Ended::Failed),
             Poll::Ready(Err(text)) => {
                 if let Some(context) = this.context {
                     context.break_activation(&text);
@@ -332,7 +337,8 @@ fn end_span(span: &Span, ended: Ended, end: &TurnEnd) {
         TurnEnd::ActivationFailed(why)
         | TurnEnd::Panicked(why)
         | TurnEnd::Unencodable(why)
-        | TurnEnd::Deadlock(why) => trace::failed(span, why),
+        | TurnEnd::Deadlock(why)
+        | TurnEnd::Refused(why) => trace::failed(span, why),
     }
 }
 

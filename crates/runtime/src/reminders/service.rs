@@ -1,7 +1,7 @@
 //! The shell of the reminder machine: it reads and writes the table, calls grains, passes messages
 //! on, and decides nothing.
 
-use std::future::{Future, IntoFuture};
+use std::future::Future;
 use std::sync::Arc;
 
 use emmer_core::reminder::Reminder;
@@ -229,7 +229,7 @@ impl ReminderService {
         let call = Call::new(target, args);
         let ticked = match span {
             None => call.without_span().await,
-            Some(span) => trace::within(span, call.into_future()).await,
+            Some(span) => trace::within(span, call.past_filters()).await,
         };
         match ticked {
             Ok(()) => Ticked::Delivered,

@@ -18,6 +18,7 @@ use emmer_store::state::StateTable;
 
 use super::classes::{HostedType, check_lacks, hosted_type, make_classes};
 use super::directors::Directors;
+use super::filters::SiloFilters;
 use super::records::Records;
 use super::tasks::{self, LeaveTask, StartTask};
 use super::watch::{Observer, SiloWatch};
@@ -44,6 +45,7 @@ pub struct SiloBuilder<S: StoreOpener> {
     store: Option<StoreSource>,
     hosted: Vec<HostedType>,
     services: Services,
+    pub(super) filters: SiloFilters,
     state_stores: BTreeMap<String, StoreSource>,
     directors: Directors,
     on_terminate: Option<TerminateHook>,
@@ -60,6 +62,7 @@ impl<S: StoreOpener> SiloBuilder<S> {
             store: None,
             hosted: Vec::new(),
             services: Services::default(),
+            filters: SiloFilters::default(),
             state_stores: BTreeMap::new(),
             directors: Directors::default(),
             on_terminate: None,
@@ -232,10 +235,10 @@ impl<S: StoreOpener> SiloBuilder<S> {
     /// [`StartError`].
     pub async fn start(self) -> Result<Silo<S>, StartError> {
         let Self { options, store, hosted, services, state_stores, .. } = self;
-        let Self { directors, on_terminate, on_start, before_leave, observers, .. } = self;
+        let Self { filters, directors, on_terminate, on_start, before_leave, observers, .. } = self;
         options.check()?;
         options.membership.validate()?;
-        let classes = make_classes(hosted, options.collection_age)?;
+        let classes = make_classes(hosted, options.collection_age, &filters)?;
         directors.check(&classes)?;
         let opened = StoreSource::or_environment(store).ok_or(StartError::NoStore)?;
         let opened = opened.open::<S>().await?;
@@ -292,6 +295,7 @@ impl<S: StoreOpener> SiloBuilder<S> {
             clock,
             classes,
             services: Arc::new(services),
+            outgoing: filters.outgoing,
             states,
             reminders,
             membership,

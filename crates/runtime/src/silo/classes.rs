@@ -8,10 +8,13 @@ use emmer_core::GrainTypeId;
 use parking_lot::Mutex;
 
 use super::StartError;
+use super::filters::SiloFilters;
+use crate::filters::Filters;
 use crate::grain::{Grain, Hosted, Interface, Services, class_name};
 use crate::hosting::{AnyClass, Class, Classes, Constructor, Lack, MethodCollision, States};
 
-type MakeClass = Box<dyn FnOnce(Duration) -> Result<Arc<dyn AnyClass>, MethodCollision> + Send>;
+type MakeClass =
+    Box<dyn FnOnce(Duration, Filters) -> Result<Arc<dyn AnyClass>, MethodCollision> + Send>;
 
 /// A class that a silo is to host.
 pub(super) struct HostedType {
@@ -30,9 +33,10 @@ where
         None => I::GRAIN_TYPE,
         Some(class) => interned(class_name(I::GRAIN_TYPE, class)),
     };
-    let make: MakeClass = Box::new(move |idle| {
+    let make: MakeClass = Box::new(move |idle, filters| {
         let class = Class::<G>::new(name, I::VERSION, I::methods(), idle)?;
-        Ok(Arc::new(class.made_by(constructor)) as Arc<dyn AnyClass>)
+        let class = class.made_by(constructor).filtered_by(filters);
+        Ok(Arc::new(class) as Arc<dyn AnyClass>)
     });
     HostedType { name, class: std::any::TypeId::of::<G>(), make }
 }
@@ -70,10 +74,15 @@ pub(super) fn check_lacks(
     }
 }
 
-pub(super) fn make_classes(hosted: Vec<HostedType>, idle: Duration) -> Result<Classes, StartError> {
+pub(super) fn make_classes(
+    hosted: Vec<HostedType>,
+    idle: Duration,
+    filters: &SiloFilters,
+) -> Result<Classes, StartError> {
     let mut classes: HashMap<GrainTypeId, (std::any::TypeId, Arc<dyn AnyClass>)> = HashMap::new();
     for HostedType { name, class, make } in hosted {
-        let made = make(idle).map_err(|c| StartError::MethodCollision(c.first, c.second))?;
+        let made = make(idle, filters.of(class))
+            .map_err(|c| StartError::MethodCollision(c.first, c.second))?;
         match classes.get(&GrainTypeId::of(name)) {
             Some((_, other)) if other.name() != name => {
                 return Err(StartError::TypeCollision(other.name(), name));

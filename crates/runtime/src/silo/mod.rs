@@ -6,6 +6,7 @@ mod classes;
 mod clients;
 mod core;
 mod directors;
+mod filters;
 mod gateway;
 mod identity;
 mod lifecycle;

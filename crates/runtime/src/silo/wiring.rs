@@ -26,6 +26,7 @@ use crate::cluster::load::{LoadService, LoadTimes};
 use crate::cluster::locations::Locations;
 use crate::cluster::membership::MembershipHandle;
 use crate::cluster::{Cluster, Fence, Peers, Placing};
+use crate::filters::Filters;
 use crate::grain::{OwnClient, Services};
 use crate::hosting::catalog::Catalog;
 use crate::hosting::{Classes, Departures, Host, Kept, States};
@@ -44,6 +45,7 @@ pub(super) struct Given {
     pub(super) clock: Clock,
     pub(super) classes: Classes,
     pub(super) services: Arc<Services>,
+    pub(super) outgoing: Filters,
     pub(super) states: States,
     pub(super) reminders: ReminderTable,
     pub(super) membership: MembershipHandle,
@@ -57,7 +59,9 @@ pub(super) struct Given {
 /// Puts a silo together. Nothing runs yet.
 pub(super) fn wire(given: Given) -> Arc<SiloCore> {
     let Given { address, options, clock, classes, services, states, reminders, .. } = given;
-    let Given { membership, placement, name, store_metrics, records, before_leave, .. } = given;
+    let Given {
+        outgoing, membership, placement, name, store_metrics, records, before_leave, ..
+    } = given;
     let (spawner, stopped) = (Spawner::current(), CancellationToken::new());
     let pool = Arc::new(Pool::new(greeting(address, &options)));
     let peers = Peers::new(pool.clone(), stopped.clone());
@@ -143,6 +147,7 @@ pub(super) fn wire(given: Given) -> Arc<SiloCore> {
             host: Arc::new(host),
             cluster: cluster.clone(),
             lanes: Arc::default(),
+            outgoing,
             waits,
             one_ways: Arc::new(AtomicUsize::new(0)),
             serving: AtomicUsize::new(0),

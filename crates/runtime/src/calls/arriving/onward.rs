@@ -36,7 +36,7 @@ impl Calls {
     /// Drives a turn to its end and answers.
     async fn run_there(&self, arrived: &Arrived, mut turn: BoxTurn) -> Result<(), Tried> {
         let correlation = arrived.header.correlation;
-        if turn.has_caller() {
+        if turn.has_caller() || correlation != 0 {
             turn.as_mut().asked_by(arrived.asker.clone());
         }
         let mut body = BytesMut::new();

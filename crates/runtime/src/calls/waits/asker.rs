@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 
 use parking_lot::Mutex;
+use tokio_util::sync::CancellationToken;
 
 /// Who made a call, as those who run it see it.
 #[derive(Debug, Default)]
@@ -13,6 +14,8 @@ pub struct Asker {
     gone: AtomicBool,
     /// Who wants to know when that changes.
     waker: Mutex<Option<Waker>>,
+    /// What the method was given to know it by.
+    token: Mutex<Option<CancellationToken>>,
 }
 
 impl Asker {
@@ -29,6 +32,20 @@ impl Asker {
         if let Some(waker) = waker {
             waker.wake();
         }
+        let token = self.token.lock().take();
+        if let Some(token) = token {
+            token.cancel();
+        }
+    }
+
+    /// Fires when the call is given up, or over.
+    pub(crate) fn token(&self) -> CancellationToken {
+        let token = self.token.lock().get_or_insert_default().clone();
+        // It may have been given up just before that, and then nobody saw the token.
+        if !self.waits() {
+            token.cancel();
+        }
+        token
     }
 
     /// Ready when the call was given up; one task may wait for it.

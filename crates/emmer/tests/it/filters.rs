@@ -1,0 +1,237 @@
+//! Filters: what they see of calls, what they may do to them, and what they cannot break.
+
+use std::future::pending;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use emmer::prelude::*;
+use emmer::test::World;
+use emmer::{ContextKey, Filter, FilterCall, Next, Outcome};
+
+static TENANT: ContextKey<String> = ContextKey::new("tenant");
+/// What a filter shall do to a call.
+static DO: ContextKey<String> = ContextKey::new("do");
+
+#[grain_interface(key = u64)]
+trait Shelf {
+    async fn put(&mut self, left: u64) -> Result<u64, String>;
+    async fn count(&self) -> u64;
+    async fn tenant(&self) -> Option<String>;
+    async fn burn(&mut self);
+    /// Waits with half of its work done.
+    async fn slow(&mut self);
+    async fn lend(this: Interleaved<Self>) -> Option<u64>;
+}
+
+#[derive(Grain)]
+struct ShelfGrain {
+    count: u64,
+    #[context]
+    ctx: Ctx,
+}
+
+#[grain]
+impl Shelf for ShelfGrain {
+    async fn put(&mut self, left: u64) -> Result<u64, String> {
+        self.count += 1;
+        match left {
+            0 => Err("the shelf is full".to_owned()),
+            1 => Ok(self.count),
+            _ => {
+                let next = self.ctx.me::<dyn Shelf>().key() + 1;
+                let next = self.ctx.client().grain::<dyn Shelf>(next);
+                next.put(left - 1).await.map_err(|e| e.to_string())
+            }
+        }
+    }
+
+    async fn count(&self) -> u64 {
+        self.count
+    }
+
+    async fn tenant(&self) -> Option<String> {
+        TENANT.get()
+    }
+
+    async fn burn(&mut self) {
+        self.count += 1;
+        panic!("fire");
+    }
+
+    async fn slow(&mut self) {
+        self.count += 1;
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        self.count += 1;
+    }
+
+    async fn lend(this: Interleaved<Self>) -> Option<u64> {
+        this.read(|shelf| shelf.count).await.ok()
+    }
+}
+
+type Seen = Arc<Mutex<Vec<String>>>;
+
+/// Writes down what it sees, under its name.
+struct Notes(&'static str, Seen);
+
+impl Filter for Notes {
+    async fn call(&self, call: FilterCall, next: Next<'_>) -> Outcome {
+        let (method, key) = (call.method(), call.key().clone());
+        let caller =
+            call.caller().map_or_else(|| "-".to_owned(), |caller| caller.key().to_string());
+        assert_eq!(call.interface(), "Shelf");
+        let outcome = next.run(call).await;
+        self.1.lock().unwrap().push(format!("{} {caller}>{key} {method}: {outcome}", self.0));
+        outcome
+    }
+}
+
+/// Does what the call's context asks for.
+struct Unruly;
+
+impl Filter for Unruly {
+    async fn call(&self, mut call: FilterCall, next: Next<'_>) -> Outcome {
+        match call.get(&DO).unwrap_or_default().as_str() {
+            "refuse" => call.refuse("not today"),
+            "panic" => panic!("a bad filter"),
+            "panic after" => {
+                let _ = next.run(call).await;
+                panic!("a bad filter")
+            }
+            "never" => pending().await,
+            "wait" => {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                next.run(call).await
+            }
+            "impatient" => {
+                tokio::select! {
+                    biased;
+                    outcome = next.run(call) => outcome,
+                    () = tokio::time::sleep(Duration::from_secs(1)) => {
+                        Outcome::given_up("too slow")
+                    }
+                }
+            }
+            "name" => {
+                call.set(&TENANT, "acme").unwrap();
+                next.run(call).await
+            }
+            "stuff" => {
+                let error = call.set(&TENANT, "x".repeat(5_000)).unwrap_err();
+                call.refuse(error.to_string())
+            }
+            _ => next.run(call).await,
+        }
+    }
+}
+
+fn notes() -> Seen {
+    Arc::default()
+}
+
+fn taken(seen: &Seen) -> Vec<String> {
+    std::mem::take(&mut seen.lock().unwrap())
+}
+
+#[emmer::test]
+async fn they_see_each_call_in_their_order_and_none_of_its_values(world: World) {
+    let (seen, at) = (notes(), notes());
+    let (inner, client_side) = (seen.clone(), at.clone());
+    let cluster = world
+        .cluster(1, move |silo| {
+            silo.host::<dyn Shelf, ShelfGrain>()
+                .filter_class::<ShelfGrain>(Notes("class", inner.clone()))
+                .filter_incoming(Notes("silo", inner.clone()))
+                .filter_outgoing(Notes("out", inner.clone()))
+        })
+        .await;
+    let client = cluster.client_of(|client| client.filter(Notes("client", client_side))).await;
+    let shelf = client.grain::<dyn Shelf>(1);
+    assert_eq!(shelf.put(2).await.unwrap(), 1);
+    let expected = [
+        "class 1>2 put: ok",
+        "silo 1>2 put: ok",
+        "out 1>2 put: ok",
+        "class ->1 put: ok",
+        "silo ->1 put: ok",
+    ];
+    assert_eq!(taken(&seen), expected);
+    assert_eq!(taken(&at), ["client ->1 put: ok"]);
+    // An error of the method's own; its words are a value.
+    assert_eq!(shelf.put(0).await.unwrap_err().to_string(), "the shelf is full");
+    assert_eq!(taken(&at), ["client ->1 put: the method returned its own error"]);
+    assert_eq!(shelf.lend().await.unwrap(), Some(2));
+    taken(&seen);
+    // A panic, of which the filters see the words, breaks the grain as ever.
+    assert!(matches!(shelf.burn().await, Err(CallError::Panicked(_))));
+    assert_eq!(taken(&seen)[0], "class ->1 burn: failed: the grain panicked: fire");
+    assert_eq!(shelf.count().await.unwrap(), 0);
+}
+
+#[emmer::test(seeds = 3)]
+async fn they_refuse_and_add_to_what_goes_along(world: World) {
+    let cluster =
+        world.cluster(3, |silo| silo.host::<dyn Shelf, ShelfGrain>().filter_incoming(Unruly)).await;
+    let outside = cluster.client_of(|client| client.filter(Unruly)).await;
+    let inside = cluster.client().await;
+    for client in [inside, outside] {
+        for key in 0..5 {
+            let shelf = client.grain::<dyn Shelf>(key);
+            let error = shelf.put(1).with(&DO, "refuse").await.unwrap_err();
+            assert!(matches!(&error, CallError::Rejected(_)) && !error.maybe_executed());
+            assert!(error.to_string().ends_with("Shelf.put: not today"), "{error}");
+            let error = shelf.put(1).with(&DO, "panic").await.unwrap_err();
+            assert!(error.to_string().ends_with("a filter panicked: a bad filter"), "{error}");
+            let error = shelf.put(1).with(&DO, "stuff").await.unwrap_err();
+            assert!(error.to_string().contains("no room for \"tenant\""), "{error}");
+            assert_eq!(shelf.count().await.unwrap(), 0, "nothing was executed");
+            let tenant = shelf.tenant().with(&DO, "name").await.unwrap();
+            assert_eq!(tenant.as_deref(), Some("acme"));
+            assert_eq!(shelf.tenant().await.unwrap(), None);
+        }
+    }
+}
+
+#[emmer::test]
+async fn what_is_done_is_done_whatever_they_do(world: World) {
+    let cluster =
+        world.cluster(1, |silo| silo.host::<dyn Shelf, ShelfGrain>().filter_incoming(Unruly)).await;
+    let outside = cluster.client_of(|client| client.filter(Unruly)).await;
+    let inside = cluster.client().await;
+    for (key, client) in [(1, &inside), (2, &outside)] {
+        let shelf = client.grain::<dyn Shelf>(key);
+        assert_eq!(shelf.put(1).with(&DO, "panic after").await.unwrap(), 1);
+        assert_eq!(shelf.put(1).with(&DO, "wait").await.unwrap(), 2);
+        // Half a method is no method: its grain breaks.
+        let error = shelf.slow().with(&DO, "impatient").await.unwrap_err();
+        assert!(error.to_string().contains("too slow"), "{error}");
+        assert!(error.maybe_executed(), "{error}");
+        assert_eq!(shelf.count().timeout(secs(100)).await.unwrap(), 0);
+    }
+    // A filter that never ends: the call's own deadline holds.
+    let shelf = outside.grain::<dyn Shelf>(3);
+    let error = shelf.put(1).with(&DO, "never").timeout(secs(5)).await.unwrap_err();
+    assert!(matches!(error, CallError::Timeout { maybe_executed: false, .. }), "{error}");
+    let shelf = inside.grain::<dyn Shelf>(4);
+    let error = shelf.put(1).with(&DO, "never").timeout(secs(5)).await.unwrap_err();
+    assert!(matches!(error, CallError::Timeout { .. }), "{error}");
+    assert_eq!(inside.grain::<dyn Shelf>(5).count().await.unwrap(), 0);
+}
+
+#[emmer::test]
+async fn one_way_calls_have_them_too(world: World) {
+    let cluster = world.cluster(1, |silo| silo.host::<dyn Shelf, ShelfGrain>()).await;
+    let client = cluster.client_of(|client| client.filter(Unruly)).await;
+    let shelf = client.grain::<dyn Shelf>(1);
+    let error = shelf.put(1).with(&DO, "refuse").send().unwrap_err();
+    assert!(error.to_string().ends_with("Shelf.put: not today"), "{error}");
+    let error = shelf.put(1).with(&DO, "panic").send().unwrap_err();
+    assert!(error.to_string().contains("a filter panicked"), "{error}");
+    shelf.put(1).with(&DO, "name").send().unwrap();
+    shelf.put(1).with(&DO, "wait").send().unwrap();
+    shelf.put(1).with(&DO, "never").send().unwrap();
+    world.advance(Duration::from_millis(500)).await;
+    assert_eq!(shelf.count().await.unwrap(), 1);
+    world.advance(Duration::from_secs(60)).await;
+    assert_eq!(shelf.count().await.unwrap(), 2);
+}

@@ -1,0 +1,116 @@
+//! Calls with the caller's outgoing filters around them.
+
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Waker};
+
+use emmer_wire::RequestContext;
+use tokio::sync::Semaphore;
+
+use crate::calls::future::CallFuture;
+use crate::calls::invoke::{Caller, Finished};
+use crate::calls::one_way::pass;
+use crate::filters::{Around, FilterCall, Filters, Outcome, around};
+use crate::grain::{Call, CallError, Interface, Method, NoError, TurnContext};
+use crate::trace;
+
+/// One-way calls of this process whose filters wait; one more is `Overloaded`.
+const WAITING_MAX: usize = 100_000;
+
+static WAITING: Semaphore = Semaphore::const_new(WAITING_MAX);
+
+/// An awaited call. Its deadline holds for its filters, too.
+pub(super) async fn awaited<M: Method>(mut call: Call<M>) -> Finished<M> {
+    let filters = call.target.0.node.filters().cloned().unwrap_or_default();
+    let (chain, inherited) =
+        TurnContext::caller().map_err(|too_long| CallError::Rejected(too_long.to_string()))?;
+    let due = Caller::check::<M>(&call, chain, inherited)?.due;
+    let clock = call.target.0.node.clock();
+    let deadline = clock.tokio_at_coarse(due.settle(clock.now()));
+    let extra = call.extra.as_ref().and_then(|extra| extra.as_ref().as_ref().ok());
+    let told = FilterCall::outgoing::<M>(&call.target.0.id, extra);
+    let passed = AtomicBool::new(false);
+    let work = |context: Option<RequestContext>| {
+        passed.store(true, Ordering::Relaxed);
+        if let Some(context) = context {
+            call.extra = Some(Box::new(Ok(context)));
+        }
+        let mut call = CallFuture::passed(call);
+        async move { poll_fn(|cx| call.poll_finished(cx)).await }
+    };
+    let outcome_of = |finished: &Finished<M>| match finished {
+        Ok(output) => Outcome::of::<M>(output),
+        Err(failure) => Outcome::failed(failure),
+    };
+    match tokio::time::timeout_at(deadline, around(&filters, told, work, outcome_of)).await {
+        Ok(Around::Done(finished)) => finished,
+        Ok(Around::Refused(why)) => Err(CallError::Rejected(why)),
+        Ok(Around::GivenUp(why)) => Err(CallError::Timeout {
+            maybe_executed: true,
+            detail: format!("a filter gave the call up: {why}"),
+        }),
+        Err(_elapsed) => Err(CallError::Timeout {
+            maybe_executed: passed.load(Ordering::Relaxed),
+            detail: "a filter of the caller's did not end".to_owned(),
+        }),
+    }
+}
+
+/// A one-way call. Its filters run here and now; only those that wait get a task.
+pub(super) fn sent<M: Method>(
+    mut call: Call<M>,
+    filters: Filters,
+) -> Result<(), CallError<NoError>> {
+    let node = &call.target.0.node;
+    let Some(spawner) = node.spawner().cloned() else { return pass(call) };
+    let timeout = call.timeout.unwrap_or_else(|| node.response_timeout());
+    // It may set off outside the turn that makes it.
+    let turns = TurnContext::request_context().unwrap_or_default();
+    let all = match call.extra.take().map(|extra| *extra) {
+        None => Ok(turns),
+        Some(own) => own.and_then(|own| turns.merged(&own)),
+    };
+    let all = all.map_err(|error| refused::<M>(&error.to_string()))?;
+    let told = FilterCall::outgoing::<M>(&call.target.0.id, Some(&all));
+    call.extra = (!all.is_empty()).then(|| Box::new(Ok(all)));
+    let mut filtered: Pin<Box<dyn Future<Output = _> + Send>> = Box::pin(async move {
+        let work = |context: Option<RequestContext>| {
+            if let Some(context) = context {
+                call.extra = Some(Box::new(Ok(context)));
+            }
+            async move { pass(call) }
+        };
+        let outcome_of = |sent: &Result<(), CallError<NoError>>| match sent {
+            Ok(()) => Outcome::done(),
+            Err(failure) => Outcome::failed(failure),
+        };
+        match around(&filters, told, work, outcome_of).await {
+            Around::Done(sent) => sent,
+            Around::Refused(why) => Err(refused::<M>(&why)),
+            Around::GivenUp(_) => Err(CallError::Cancelled { maybe_executed: true }),
+        }
+    });
+    if let Poll::Ready(sent) = filtered.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        return sent;
+    }
+    let Ok(permit) = WAITING.try_acquire() else {
+        let why = "the filters of too many one-way calls wait".to_owned();
+        return Err(CallError::Overloaded(why));
+    };
+    spawner.spawn(trace::along(async move {
+        match tokio::time::timeout(timeout, filtered).await {
+            Ok(Ok(())) => {}
+            Ok(Err(failure)) => {
+                tracing::debug!(method = M::NAME, %failure, "a one-way call failed");
+            }
+            Err(_) => tracing::debug!(method = M::NAME, "a filter of a one-way call did not end"),
+        }
+        drop(permit);
+    }));
+    Ok(())
+}
+
+fn refused<M: Method>(why: &str) -> CallError<NoError> {
+    CallError::Rejected(format!("{}.{}: {why}", M::Interface::NAME, M::NAME))
+}

@@ -1,0 +1,65 @@
+//! Runs filters around something.
+
+use std::future::Future;
+use std::pin::pin;
+
+use emmer_wire::RequestContext;
+use parking_lot::Mutex;
+
+use super::{End, FilterCall, Filters, Next, Outcome};
+use crate::hosting::contained;
+use crate::log::warn_seldom;
+
+/// What became of the work that filters were around.
+pub(crate) enum Around<T> {
+    /// It is done, and this is its result, whatever the filters said of it.
+    Done(T),
+    /// It was never begun: why.
+    Refused(String),
+    /// A filter dropped it half way: why.
+    GivenUp(String),
+}
+
+/// How far the work is.
+enum Work<T> {
+    Waiting,
+    Running,
+    Done(T),
+}
+
+/// Runs `filters` around `work`, which is told what goes along if a filter has changed it.
+pub(crate) async fn around<T: Send, F: Future<Output = T> + Send>(
+    filters: &Filters,
+    call: FilterCall,
+    work: impl FnOnce(Option<RequestContext>) -> F + Send,
+    outcome_of: impl FnOnce(&T) -> Outcome + Send,
+) -> Around<T> {
+    let (state, changed) = (Mutex::new(Work::Waiting), Mutex::new(None));
+    let passed = {
+        let end = pin!(async {
+            *state.lock() = Work::Running;
+            let context = changed.lock().take();
+            let done = work(context).await;
+            let outcome = outcome_of(&done);
+            *state.lock() = Work::Done(done);
+            outcome
+        });
+        let next = Next { rest: filters.list(), changed: &changed, end };
+        contained(next.run(call)).await
+    };
+    match (state.into_inner(), passed) {
+        (Work::Done(done), Ok(_)) => Around::Done(done),
+        (Work::Done(done), Err(panic)) => {
+            warn_seldom!(panic, "a filter panicked after the call was done");
+            Around::Done(done)
+        }
+        (Work::Running, Ok(Outcome(End::Refused(why)))) => Around::GivenUp(why),
+        (Work::Running, Ok(_)) => Around::GivenUp("it did not say why".to_owned()),
+        (Work::Running, Err(panic)) => Around::GivenUp(format!("it panicked: {panic}")),
+        (Work::Waiting, Ok(Outcome(End::Refused(why)))) => Around::Refused(why),
+        (Work::Waiting, Ok(_)) => {
+            Around::Refused("a filter answered for another call than this one".to_owned())
+        }
+        (Work::Waiting, Err(panic)) => Around::Refused(format!("a filter panicked: {panic}")),
+    }
+}

@@ -1,0 +1,272 @@
+//! Filters: an application's own code around calls.
+//!
+//! Outgoing ones go around each call that a silo's grains, or a client, make; incoming ones around
+//! the method, in the grain's own turn. They are told of a call what [`FilterCall`] has, and never
+//! see its arguments or its result.
+
+mod around;
+
+use std::fmt::{self, Display};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use emmer_core::{GrainId, GrainKey};
+use emmer_store::BoxFuture;
+use emmer_wire::{ContextError, RequestContext};
+use parking_lot::Mutex;
+
+use crate::grain::{ContextKey, Method, TurnContext};
+
+pub(crate) use around::{Around, around};
+
+/// Code around calls, in the style of tower: it passes a call on, or refuses it, and sees its end.
+///
+/// ```ignore (needs the facade, whose book compiles it)
+/// impl Filter for Timed {
+///     async fn call(&self, call: FilterCall, next: Next<'_>) -> Outcome {
+///         let (method, begun) = (call.method(), Instant::now());
+///         let outcome = next.run(call).await;
+///         tracing::info!(method, took = ?begun.elapsed(), %outcome);
+///         outcome
+///     }
+/// }
+/// ```
+///
+/// If it panics before it passes the call on, the call is refused; after that, the call's own end
+/// stands. A filter that never ends holds up its call until the deadline; an incoming one holds up
+/// its grain as a method would.
+pub trait Filter: Send + Sync + 'static {
+    /// Goes around a call: answers what `next.run(call)` answers, or `call.refuse(..)`.
+    fn call(&self, call: FilterCall, next: Next<'_>) -> impl Future<Output = Outcome> + Send;
+}
+
+/// A filter whose future is in a box.
+trait Boxed: Send + Sync {
+    fn call<'a>(&'a self, call: FilterCall, next: Next<'a>) -> BoxFuture<'a, Outcome>;
+}
+
+impl<F: Filter> Boxed for F {
+    fn call<'a>(&'a self, call: FilterCall, next: Next<'a>) -> BoxFuture<'a, Outcome> {
+        Box::pin(Filter::call(self, call, next))
+    }
+}
+
+/// Some filters, outermost first; nothing if there are none.
+#[derive(Clone, Default)]
+pub(crate) struct Filters(Option<Arc<[Arc<dyn Boxed>]>>);
+
+impl Filters {
+    /// Puts one more inside of those that are there.
+    pub(crate) fn add(&mut self, filter: impl Filter) {
+        self.extend(&Self(Some(Arc::new([Arc::new(filter)]))));
+    }
+
+    /// Puts others inside of those that are there.
+    pub(crate) fn extend(&mut self, others: &Self) {
+        let all: Vec<_> = self.list().iter().chain(others.list()).cloned().collect();
+        self.0 = (!all.is_empty()).then(|| all.into());
+    }
+
+    #[inline]
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+
+    fn list(&self) -> &[Arc<dyn Boxed>] {
+        self.0.as_deref().unwrap_or_default()
+    }
+}
+
+/// What a filter is told of a call.
+pub struct FilterCall {
+    interface: &'static str,
+    method: &'static str,
+    grain: GrainId,
+    caller: Option<GrainId>,
+    context: RequestContext,
+    is_changed: bool,
+}
+
+impl FilterCall {
+    /// A call that is about to be made, which takes `extra` along.
+    pub(crate) fn outgoing<M: Method>(grain: &GrainId, extra: Option<&RequestContext>) -> Self {
+        let turns = TurnContext::request_context().unwrap_or_default();
+        // If both together are too much, the call is refused when it is made.
+        let context = extra.and_then(|own| turns.merged(own).ok()).unwrap_or(turns);
+        Self::new::<M>(grain, TurnContext::own_grain(), context)
+    }
+
+    /// The call of the current turn.
+    pub(crate) fn incoming<M: Method>(grain: &GrainId) -> Self {
+        let context = TurnContext::request_context().unwrap_or_default();
+        Self::new::<M>(grain, TurnContext::calling_grain(), context)
+    }
+
+    fn new<M: Method>(grain: &GrainId, caller: Option<GrainId>, context: RequestContext) -> Self {
+        use crate::grain::Interface;
+        Self {
+            interface: M::Interface::NAME,
+            method: M::NAME,
+            grain: grain.clone(),
+            caller,
+            context,
+            is_changed: false,
+        }
+    }
+
+    /// The name of the interface's trait.
+    pub const fn interface(&self) -> &'static str {
+        self.interface
+    }
+
+    /// The name of the method.
+    pub const fn method(&self) -> &'static str {
+        self.method
+    }
+
+    /// The key of the grain that is called.
+    pub const fn key(&self) -> &GrainKey {
+        self.grain.key()
+    }
+
+    /// The grain that is called.
+    pub const fn grain(&self) -> &GrainId {
+        &self.grain
+    }
+
+    /// The grain whose turn waits for the call; none if a client or a task made it, or if nobody
+    /// waits.
+    pub const fn caller(&self) -> Option<&GrainId> {
+        self.caller.as_ref()
+    }
+
+    /// What goes along with the call under this key, if it is a `T`.
+    pub fn get<T: std::str::FromStr>(&self, key: &ContextKey<T>) -> Option<T> {
+        self.context.get(key.name())?.parse().ok()
+    }
+
+    /// Sends a value along with the call, and with what follows from it.
+    ///
+    /// # Errors
+    /// [`ContextError`]: there is no room for it.
+    pub fn set<T: Display>(
+        &mut self,
+        key: &ContextKey<T>,
+        value: impl Into<T>,
+    ) -> Result<(), ContextError> {
+        self.context = self.context.with(key.name(), &value.into().to_string())?;
+        self.is_changed = true;
+        Ok(())
+    }
+
+    /// Refuses the call: its caller gets [`CallError::Rejected`](crate::grain::CallError) with
+    /// these words, and nothing was executed.
+    pub fn refuse(self, why: impl Into<String>) -> Outcome {
+        Outcome(End::Refused(why.into()))
+    }
+}
+
+impl fmt::Debug for FilterCall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "FilterCall({}.{} of {:?})", self.interface, self.method, self.grain)
+    }
+}
+
+/// The way on: the filters inside of this one, and then the call itself.
+pub struct Next<'a> {
+    rest: &'a [Arc<dyn Boxed>],
+    changed: &'a Mutex<Option<RequestContext>>,
+    end: Pin<&'a mut (dyn Future<Output = Outcome> + Send + 'a)>,
+}
+
+impl Next<'_> {
+    /// Passes the call on, and waits for its end. A filter that drops this half way gives the call
+    /// up, and answers [`Outcome::given_up`]; a grain whose method is given up so is deactivated.
+    pub async fn run(self, call: FilterCall) -> Outcome {
+        let Self { rest, changed, end } = self;
+        match rest.split_first() {
+            Some((first, rest)) => first.call(call, Next { rest, changed, end }).await,
+            None => {
+                if call.is_changed {
+                    *changed.lock() = Some(call.context);
+                }
+                end.await
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Next<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Next({} filters)", self.rest.len())
+    }
+}
+
+/// How a call ended, for filters. It prints as words.
+#[must_use = "a filter answers with it"]
+pub struct Outcome(End);
+
+#[derive(Debug)]
+enum End {
+    Done,
+    OwnError,
+    Failed(String),
+    Refused(String),
+}
+
+impl Outcome {
+    /// The method ran, and this is what it returned.
+    pub(crate) fn of<M: Method>(output: &M::Output) -> Self {
+        Self(if M::is_error(output) { End::OwnError } else { End::Done })
+    }
+
+    pub(crate) const fn done() -> Self {
+        Self(End::Done)
+    }
+
+    pub(crate) fn failed(why: impl Display) -> Self {
+        Self(End::Failed(why.to_string()))
+    }
+
+    /// The answer of a filter that dropped [`Next::run`] half way: the call fails with these words,
+    /// and may have been executed.
+    pub fn given_up(why: impl Into<String>) -> Self {
+        Self(End::Refused(why.into()))
+    }
+
+    /// The method ran, and did not return its own error.
+    pub const fn is_ok(&self) -> bool {
+        matches!(self.0, End::Done)
+    }
+
+    /// The method ran and returned its own error, `E` of `Result<T, E>`.
+    pub const fn is_own_error(&self) -> bool {
+        matches!(self.0, End::OwnError)
+    }
+
+    /// Why the call failed or was refused, if it was.
+    pub fn failure(&self) -> Option<&str> {
+        match &self.0 {
+            End::Done | End::OwnError => None,
+            End::Failed(why) | End::Refused(why) => Some(why),
+        }
+    }
+}
+
+impl Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            End::Done => f.write_str("ok"),
+            End::OwnError => f.write_str("the method returned its own error"),
+            End::Failed(why) => write!(f, "failed: {why}"),
+            End::Refused(why) => write!(f, "refused: {why}"),
+        }
+    }
+}
+
+impl fmt::Debug for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Outcome({self})")
+    }
+}
