@@ -26,6 +26,9 @@ const THREADS: u32 = 2;
 const SHARED: &[(&str, &str)] =
     &[("cassandra", "EMMER_SHARED_CASSANDRA"), ("mongodb", "EMMER_SHARED_MONGODB")];
 
+/// The store whose server is an example of its package. The tests' own build has no examples.
+const COMPILED: (&str, &str) = ("cosmos", "cosmos-emulator");
+
 /// Packages of this tier that are no store; the servers with all that they have.
 const COMMON: &[&str] = &["emmer-store-keyvalue", "emmer-test-servers"];
 const FEATURES: &[&str] = &["emmer-test-servers/services", "emmer-test-servers/tsql"];
@@ -165,13 +168,26 @@ fn suites(
     };
     let features = if packages.contains(&"emmer-test-servers") { FEATURES } else { &[] };
     let threads = Some(THREADS);
+    let mut rows = Vec::new();
+    if stores.iter().any(|store| store.name == COMPILED.0) {
+        // With the packages and features of the tests, so that nothing is compiled twice.
+        let mut build = context.cargo("build");
+        build.args(packages.iter().flat_map(|package| ["--package", *package]));
+        build.args(features.iter().flat_map(|feature| ["--features", *feature]));
+        build.args(["--example", COMPILED.1]);
+        if context.ci {
+            build.env("CARGO_INCREMENTAL", "0");
+        }
+        rows.push(context.step(&format!("compile {}", COMPILED.1), 120, build)?);
+    }
     let run = Run { name: &name, packages, features, stated, env: &env, threads };
     let ran = tests::grouped(context, &run);
     for (server, _) in SHARED.iter().filter(|(_, v)| env.iter().any(|(name, _)| name == v)) {
         // It is not worth a failure: it was started with data of its own, on a port of its own.
         let _ = services(context, "down", &[server]).output();
     }
-    let (mut rows, mut groups) = ran?;
+    let (ran, mut groups) = ran?;
+    rows.extend(ran);
     let told = Told::read(&told);
     for (test, why) in &told.skipped {
         println!("    skipped: {test}: {why}");
