@@ -159,7 +159,12 @@ pub(crate) const LAYERS: &[Layer] = &[
         may_use: &["emmer", "emmer-core"],
         tests_may_use: &[],
     },
-    Layer { package: "emmer-example-*", sans_io: false, may_use: &["emmer"], tests_may_use: &[] },
+    Layer {
+        package: "emmer-example-*",
+        sans_io: false,
+        may_use: &["emmer", "emmer-example-*"],
+        tests_may_use: &[],
+    },
     Layer {
         package: "emmer-benches",
         sans_io: false,

@@ -1,0 +1,22 @@
+//! One line in the log for each call.
+
+use std::time::Instant;
+
+use emmer::{Filter, FilterCall, Next, Outcome};
+use emmer_example_shop_api::CUSTOMER;
+
+/// Tells of each call: for whom, on what, how long, and how it ended.
+#[derive(Clone, Copy, Debug)]
+pub struct Log;
+
+impl Filter for Log {
+    async fn call(&self, call: FilterCall, next: Next<'_>) -> Outcome {
+        let customer = call.get(&CUSTOMER).unwrap_or_default();
+        let (interface, method, key) = (call.interface(), call.method(), call.key().clone());
+        let begun = Instant::now();
+        let outcome = next.run(call).await;
+        let took = begun.elapsed();
+        tracing::info!(target: "shop", "{interface}.{method} {key} for {customer:?}: {outcome}, {took:?}");
+        outcome
+    }
+}
