@@ -160,9 +160,15 @@ pub(crate) const LAYERS: &[Layer] = &[
         tests_may_use: &[],
     },
     Layer {
+        package: "emmer-example-shop-api",
+        sans_io: false,
+        may_use: &["emmer"],
+        tests_may_use: &[],
+    },
+    Layer {
         package: "emmer-example-*",
         sans_io: false,
-        may_use: &["emmer", "emmer-example-*"],
+        may_use: &["emmer", "emmer-example-shop-api"],
         tests_may_use: &[],
     },
     Layer {
