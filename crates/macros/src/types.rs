@@ -148,7 +148,7 @@ fn bare(ty: &Type) -> &Type {
     }
 }
 
-/// Whether this is `emmer::Result`.
+/// Returns true if this is `emmer::Result`.
 fn is_emmer(path: &syn::Path) -> bool {
     path.segments.len() == 2 && path.segments.first().is_some_and(|first| first.ident == "emmer")
 }

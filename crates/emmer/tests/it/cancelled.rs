@@ -19,7 +19,7 @@ trait Patient {
     async fn wait_by_timer(&mut self);
 }
 
-/// How many turns were given up, and how many ended by themselves.
+/// Counts turns: those that were given up, and those that ended by themselves.
 #[derive(Default)]
 struct Counts {
     given_up: AtomicU64,
@@ -121,6 +121,17 @@ async fn whoever_gives_up_is_seen_along_the_whole_chain(world: World) {
     assert!(tokio::time::timeout(secs(2), call).await.is_err());
     world.advance(Duration::from_secs(1)).await;
     assert_eq!((given_up(), done()), (4, 0), "a drop");
+    // A client that closes takes its connections with it.
+    let closing = cluster.client().await;
+    let lost = closing.grain::<dyn Patient>(20);
+    let (failed, ()) =
+        tokio::join!(async { lost.wait(0).timeout(secs(100)).await.is_err() }, async {
+            world.advance(Duration::from_secs(2)).await;
+            closing.close().await;
+        });
+    assert!(failed);
+    world.advance(Duration::from_secs(1)).await;
+    assert_eq!((given_up(), done()), (1, 0), "a lost connection");
     // Each of several in one turn, with wakers of their own.
     assert!(patient.wait_in_a_crowd().timeout(secs(5)).await.is_err());
     world.advance(Duration::from_secs(1)).await;

@@ -9,7 +9,7 @@ use emmer::test::World;
 use emmer::{ContextKey, Filter, FilterCall, Next, Outcome};
 
 static TENANT: ContextKey<String> = ContextKey::new("tenant");
-/// What a filter shall do to a call.
+/// Tells the filter how to treat a call.
 static DO: ContextKey<String> = ContextKey::new("do");
 
 #[grain_interface(key = u64)]
@@ -227,6 +227,10 @@ async fn one_way_calls_have_them_too(world: World) {
     assert!(error.to_string().ends_with("Shelf.put: not today"), "{error}");
     let error = shelf.put(1).with(&DO, "panic").send().unwrap_err();
     assert!(error.to_string().contains("a filter panicked"), "{error}");
+    // What a filter adds does not hide that the call's own part is too much.
+    let large = shelf.put(1).with(&DO, "name").with(&TENANT, "x".repeat(5_000));
+    let error = large.send().unwrap_err();
+    assert!(error.to_string().contains("no room for \"tenant\""), "{error}");
     shelf.put(1).with(&DO, "name").send().unwrap();
     shelf.put(1).with(&DO, "wait").send().unwrap();
     shelf.put(1).with(&DO, "never").send().unwrap();

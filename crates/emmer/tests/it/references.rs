@@ -124,7 +124,7 @@ async fn references_travel_are_stored_and_call_from_where_they_arrive(world: Wor
     let mut called: Vec<&str> = called.iter().map(String::as_str).collect();
     called.sort_unstable();
     assert_eq!(called, ["RoomRef(room:suite/blue)", "a/b", "blue", "red"]);
-    // What a grain gives away works for the client that it comes to.
+    // A reference that a grain returns works for the client that gets it.
     let red = house.best().await.unwrap().unwrap();
     assert_eq!((red.key(), red.enter("bob".to_owned()).await), ("red", Ok(2)));
     let me = house.me().await.unwrap();

@@ -1,4 +1,4 @@
-//! What the application does when its silo has come and before it goes, and how long grains stay.
+//! Tasks of the application at a silo's start and end, and grains that ask to stay.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -165,7 +165,7 @@ pub(crate) struct ClassAttributes {
     pub(crate) call_chain_reentrancy: bool,
     /// The class's name among several of its interface.
     pub(crate) name: Option<String>,
-    /// Whether it is made by a constructor of the application.
+    /// True if a constructor of the application makes it.
     pub(crate) constructor: bool,
 }
 

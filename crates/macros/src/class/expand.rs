@@ -122,7 +122,7 @@ fn create(class: &Class) -> TokenStream {
     }
 }
 
-/// What the program says of a state.
+/// The declaration of a state.
 fn spec(state: &State, span: Span) -> TokenStream {
     let State { name, store, version } = state;
     let store = store.as_ref().map(|store| quote_spanned!(span=> .store(#store)));

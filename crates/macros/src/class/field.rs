@@ -1,4 +1,4 @@
-//! What stands on the fields: `#[state("name")]`, `#[service]` and `#[context]`.
+//! The attributes of fields: `#[state("name")]`, `#[service]` and `#[context]`.
 
 use syn::parse::{Parse, ParseStream};
 use syn::{Attribute, Field, FieldsNamed, Ident, LitInt, LitStr, Meta, Token, Type};
@@ -12,7 +12,7 @@ use crate::names;
 pub(crate) enum Make {
     /// Bound to a store.
     State(State),
-    /// What the silo was given.
+    /// A service of the silo.
     Service,
     /// A copy of the grain's context.
     Context,
@@ -20,7 +20,7 @@ pub(crate) enum Make {
     Default,
 }
 
-/// What `#[state("name", store = "archive", version = 2)]` says.
+/// The words of `#[state("name", store = "archive", version = 2)]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct State {
     pub(crate) name: String,

@@ -11,7 +11,7 @@ use tokio::sync::Semaphore;
 use crate::calls::future::CallFuture;
 use crate::calls::invoke::{Caller, Finished};
 use crate::calls::one_way::pass;
-use crate::filters::{Around, FilterCall, Filters, Outcome, around};
+use crate::filters::{Around, FilterCall, Outcome, around};
 use crate::grain::{Call, CallError, Interface, Method, NoError, TurnContext};
 use crate::trace;
 
@@ -28,7 +28,7 @@ pub(super) async fn awaited<M: Method>(mut call: Call<M>) -> Finished<M> {
     let due = Caller::check::<M>(&call, chain, inherited)?.due;
     let clock = call.target.0.node.clock();
     let deadline = clock.tokio_at_coarse(due.settle(clock.now()));
-    let extra = call.extra.as_ref().and_then(|extra| extra.as_ref().as_ref().ok());
+    let extra = call.extra.as_deref().and_then(|extra| extra.as_ref().ok());
     let told = FilterCall::outgoing::<M>(&call.target.0.id, extra);
     let passed = AtomicBool::new(false);
     let work = |context: Option<RequestContext>| {
@@ -58,22 +58,19 @@ pub(super) async fn awaited<M: Method>(mut call: Call<M>) -> Finished<M> {
 }
 
 /// A one-way call. Its filters run here and now; only those that wait get a task.
-pub(super) fn sent<M: Method>(
-    mut call: Call<M>,
-    filters: Filters,
-) -> Result<(), CallError<NoError>> {
+pub(super) fn sent<M: Method>(mut call: Call<M>) -> Result<(), CallError<NoError>> {
+    call.take_turns_context();
     let node = &call.target.0.node;
-    let Some(spawner) = node.spawner().cloned() else { return pass(call) };
-    let timeout = call.timeout.unwrap_or_else(|| node.response_timeout());
-    // It may set off outside the turn that makes it.
-    let turns = TurnContext::request_context().unwrap_or_default();
-    let all = match call.extra.take().map(|extra| *extra) {
-        None => Ok(turns),
-        Some(own) => own.and_then(|own| turns.merged(&own)),
+    let (Some(spawner), Some(filters)) = (node.spawner().cloned(), node.filters().cloned()) else {
+        return pass(call);
     };
-    let all = all.map_err(|error| refused::<M>(&error.to_string()))?;
-    let told = FilterCall::outgoing::<M>(&call.target.0.id, Some(&all));
-    call.extra = (!all.is_empty()).then(|| Box::new(Ok(all)));
+    let timeout = call.timeout.unwrap_or_else(|| node.response_timeout());
+    let extra = match call.extra.as_deref() {
+        Some(Err(error)) => return Err(refused::<M>(&error.to_string())),
+        Some(Ok(extra)) => Some(extra),
+        None => None,
+    };
+    let told = FilterCall::outgoing::<M>(&call.target.0.id, extra);
     let mut filtered: Pin<Box<dyn Future<Output = _> + Send>> = Box::pin(async move {
         let work = |context: Option<RequestContext>| {
             if let Some(context) = context {

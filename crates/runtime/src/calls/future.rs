@@ -26,7 +26,7 @@ use crate::world::Spawner;
 #[must_use = "futures do nothing unless polled"]
 pub struct CallFuture<M: Method> {
     state: State<M>,
-    /// Whether its filters have passed it on.
+    /// True once its filters have passed it on.
     is_passed: bool,
 }
 

@@ -29,10 +29,7 @@ const ONE_WAY_MAX: usize = 100_000;
 /// Hands a one-way call over. A turn on an idle grain of this silo runs here and now; only one that
 /// waits or suspends gets a task.
 pub(crate) fn send<M: Method>(call: Call<M>) -> Result<(), CallError<NoError>> {
-    match call.target.0.node.filters().cloned() {
-        None => pass(call),
-        Some(filters) => filtered::sent(call, filters),
-    }
+    if call.target.0.is_filtered { filtered::sent(call) } else { pass(call) }
 }
 
 /// As [`send`], without filters.

@@ -143,7 +143,7 @@ impl FilterCall {
 
     /// What goes along with the call under this key, if it is a `T`.
     pub fn get<T: std::str::FromStr>(&self, key: &ContextKey<T>) -> Option<T> {
-        self.context.get(key.name())?.parse().ok()
+        key.read(&self.context)
     }
 
     /// Sends a value along with the call, and with what follows from it.
@@ -155,7 +155,7 @@ impl FilterCall {
         key: &ContextKey<T>,
         value: impl Into<T>,
     ) -> Result<(), ContextError> {
-        self.context = self.context.with(key.name(), &value.into().to_string())?;
+        self.context = key.put(&self.context, value)?;
         self.is_changed = true;
         Ok(())
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use emmer_wire::RequestContext;
 use tokio_util::sync::CancellationToken;
 
-use super::{Aim, CallError, ContextKey, Extra, Method, NoError};
+use super::{Aim, CallError, ContextKey, Extra, Method, NoError, TurnContext};
 use crate::calls::CallFuture;
 use crate::calls::one_way;
 
@@ -51,12 +51,19 @@ impl<M: Method> Call<M> {
     /// Sends a value along with this call, and with what follows from it ([`ContextKey`]). A call
     /// that takes along more than it may is `Rejected`.
     pub fn with<T: Display>(mut self, key: &ContextKey<T>, value: impl Into<T>) -> Self {
-        let value = value.into().to_string();
         let extra = self.extra.get_or_insert_with(|| Box::new(Ok(RequestContext::EMPTY)));
         if let Ok(context) = &**extra {
-            **extra = context.with(key.name(), &value);
+            **extra = key.put(context, value);
         }
         self
+    }
+
+    /// Takes along by itself what the current turn sends along: it may be made outside of it.
+    pub(crate) fn take_turns_context(&mut self) {
+        if let Some(turns) = TurnContext::request_context().filter(|turns| !turns.is_empty()) {
+            let own = self.extra.take().map_or(Ok(RequestContext::EMPTY), |own| *own);
+            self.extra = Some(Box::new(own.and_then(|own| turns.merged(&own))));
+        }
     }
 
     /// Makes the call one-way: nobody waits for its end, nobody learns of its failure. Returns as

@@ -90,8 +90,9 @@ impl Ctx {
     }
 
     /// Ready when nobody waits any more for the call whose turn awaits this: its caller has dropped
-    /// it, its token has fired, its deadline has passed, or its connection is lost. Never ready in
-    /// the turn of a one-way call, a timer or a hook.
+    /// it, its token has fired, its deadline has passed, or its connection is lost. A caller on
+    /// this silo that keeps its call and does not poll it has not given up. Never ready in the turn
+    /// of a one-way call, a timer or a hook.
     pub async fn cancelled(&self) {
         self.cancellation().await.cancelled().await;
     }

@@ -32,13 +32,33 @@ impl<T> ContextKey<T> {
         self.name
     }
 
+    /// The value in a context.
+    pub(crate) fn read(&self, context: &RequestContext) -> Option<T>
+    where
+        T: FromStr,
+    {
+        context.get(self.name)?.parse().ok()
+    }
+
+    /// A context with a value in it.
+    pub(crate) fn put(
+        &self,
+        context: &RequestContext,
+        value: impl Into<T>,
+    ) -> Result<RequestContext, ContextError>
+    where
+        T: Display,
+    {
+        context.with(self.name, &value.into().to_string())
+    }
+
     /// The value that came with the call whose turn runs now; none if there is none, if it is no
     /// `T`, and outside a turn.
     pub fn get(&self) -> Option<T>
     where
         T: FromStr,
     {
-        TurnContext::request_context()?.get(self.name)?.parse().ok()
+        self.read(&TurnContext::request_context()?)
     }
 
     /// Sends a value along with the calls that the current turn makes from now on, and what follows
@@ -51,8 +71,7 @@ impl<T> ContextKey<T> {
         T: Display,
     {
         let context = TurnContext::request_context().ok_or(SetContextError::NoTurn(self.name))?;
-        let context = context.with(self.name, &value.into().to_string())?;
-        TurnContext::set_request_context(context);
+        TurnContext::set_request_context(self.put(&context, value)?);
         Ok(())
     }
 

@@ -1,4 +1,4 @@
-//! What the program says of a state: its name, its store, its version; and states of older
+//! A state as the program declares it: its name, its store, its version; and states of older
 //! versions.
 
 use bytes::Bytes;
@@ -10,7 +10,7 @@ use super::Error;
 /// How states are encoded, as the store's `Format` column says it, with `/2` for version 2.
 pub const FORMAT: &str = "msgpack";
 
-/// What `#[state("name", store = "archive", version = 2)]` says.
+/// The words of `#[state("name", store = "archive", version = 2)]`.
 pub struct StateSpec<T> {
     pub(crate) name: &'static str,
     /// None: where states are that name no store.

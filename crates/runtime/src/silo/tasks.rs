@@ -1,4 +1,4 @@
-//! What the application does when its silo has come, and before it goes.
+//! Tasks of the application: once its silo is active, and before it leaves.
 
 use std::future::Future;
 use std::pin::Pin;

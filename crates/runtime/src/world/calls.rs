@@ -2,14 +2,13 @@
 //! all.
 
 use emmer_virtual::{CallFate, CallFault};
-use emmer_wire::RequestContext;
 
 use crate::calls::invoke::{Caller, Finished, bounded, interrupted};
 use crate::calls::one_way::set_off;
 use crate::calls::path::unreachable_silo;
 use crate::calls::travel::travel;
 use crate::clock::Due;
-use crate::grain::{Call, CallError, Failure, Interface, Method, NoError, Node, TurnContext};
+use crate::grain::{Call, CallError, Failure, Interface, Method, NoError, Node};
 use crate::world;
 
 /// What this call meets in a virtual world; none where it goes its way.
@@ -58,11 +57,7 @@ pub(crate) fn send_fated<M: Method>(
     if fate.delay.is_zero() {
         return set_off(call);
     }
-    // It sets off outside the turn that makes it.
-    if let Some(context) = TurnContext::request_context() {
-        let own = call.extra.take().map_or(Ok(RequestContext::EMPTY), |own| *own);
-        call.extra = Some(Box::new(own.and_then(|own| context.merged(&own))));
-    }
+    call.take_turns_context();
     world::spawn(async move {
         tokio::time::sleep(fate.delay).await;
         if let Err(failure) = set_off(call) {

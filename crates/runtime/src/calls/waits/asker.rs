@@ -12,10 +12,16 @@ use tokio_util::sync::CancellationToken;
 #[derive(Debug, Default)]
 pub struct Asker {
     gone: AtomicBool,
-    /// Who wants to know when that changes.
-    waker: Mutex<Option<Waker>>,
-    /// What the method was given to know it by.
-    token: Mutex<Option<CancellationToken>>,
+    told: Mutex<Told>,
+}
+
+/// Those who are told when a call is given up.
+#[derive(Debug, Default)]
+struct Told {
+    /// The task that waits for it.
+    waker: Option<Waker>,
+    /// The token that the method was given.
+    token: Option<CancellationToken>,
 }
 
 impl Asker {
@@ -27,12 +33,11 @@ impl Asker {
     /// The call is given up, or over.
     pub(crate) fn give_up(&self) {
         self.gone.store(true, Ordering::Release);
-        // After that: who leaves a waker later looks once more.
-        let waker = self.waker.lock().take();
+        // After that: who leaves a waker or takes a token later looks once more.
+        let Told { waker, token } = std::mem::take(&mut *self.told.lock());
         if let Some(waker) = waker {
             waker.wake();
         }
-        let token = self.token.lock().take();
         if let Some(token) = token {
             token.cancel();
         }
@@ -40,7 +45,7 @@ impl Asker {
 
     /// Fires when the call is given up, or over.
     pub(crate) fn token(&self) -> CancellationToken {
-        let token = self.token.lock().get_or_insert_default().clone();
+        let token = self.told.lock().token.get_or_insert_default().clone();
         // It may have been given up just before that, and then nobody saw the token.
         if !self.waits() {
             token.cancel();
@@ -51,9 +56,9 @@ impl Asker {
     /// Ready when the call was given up; one task may wait for it.
     pub(crate) fn poll_gone(&self, cx: &Context<'_>) -> Poll<()> {
         if self.waits() {
-            let mut waker = self.waker.lock();
-            if !waker.as_ref().is_some_and(|old| old.will_wake(cx.waker())) {
-                *waker = Some(cx.waker().clone());
+            let mut told = self.told.lock();
+            if !told.waker.as_ref().is_some_and(|old| old.will_wake(cx.waker())) {
+                told.waker = Some(cx.waker().clone());
             }
         }
         if self.waits() { Poll::Pending } else { Poll::Ready(()) }
