@@ -60,7 +60,9 @@ pub mod placement {
     pub use emmer_placement::hosted::VersionSelector;
     pub use emmer_placement::load::{Known, LoadReport, Loads};
     pub use emmer_placement::{
-        CustomStrategy, Director, PlacementContext, PlacementTarget, Strategy,
+        AsyncDirector, Candidate, Choosing, CustomStrategy, DataError, Director, DirectorError,
+        Metadata, Placement, PlacementContext, PlacementRequest, PlacementTarget, SiloFilter,
+        Strategy,
     };
 }
 

@@ -7,15 +7,23 @@
 //! Placement is a guess that the grain directory corrects: two silos may choose differently for one
 //! grain at the same time, and only one activation gets registered.
 
+mod candidates;
 mod directors;
 pub mod hosted;
 pub mod load;
+mod placement;
 mod strategy;
 mod table;
 
+pub use candidates::{Candidate, Surroundings};
 pub use directors::{
-    ActivationCountDirector, Director, HashDirector, PlacementContext, PlacementTarget,
-    PreferLocalDirector, RandomDirector, ResourceDirector,
+    ActivationCountDirector, AsyncDirector, Choosing, Director, DirectorError, HashDirector,
+    PlacementContext, PlacementRequest, PlacementTarget, PreferLocalDirector, RandomDirector,
+    ResourceDirector,
 };
-pub use strategy::{CustomStrategy, ParseStrategyError, Strategy};
-pub use table::{PlaceError, PlacementTable};
+pub use placement::{
+    METADATA_ENTRIES_MAX, METADATA_KEY_BYTES_MAX, METADATA_VALUE_BYTES_MAX, Metadata, Placement,
+    SiloFilter, check_metadata,
+};
+pub use strategy::{CustomStrategy, DATA_BYTES_MAX, DataError, ParseStrategyError, Strategy};
+pub use table::{PlaceError, Placed, PlacementTable};

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 /// How to choose the silo of a new activation (placement description).
@@ -30,7 +31,7 @@ pub enum Strategy {
 }
 
 /// A strategy of the application's own: a name, under which a silo has its director, and data for
-/// that.
+/// that, which travels as JSON.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct CustomStrategy {
     #[serde(rename = "n")]
@@ -45,8 +46,17 @@ impl CustomStrategy {
         &self.name
     }
 
-    /// What the grain class says to its director beside the name; empty when it says nothing.
-    pub fn data(&self) -> &str {
+    /// What the grain class says to its director beside the name.
+    ///
+    /// # Errors
+    /// [`DataError::Read`] when it says nothing, or something else.
+    pub fn data<T: DeserializeOwned>(&self) -> Result<T, DataError> {
+        serde_json::from_str(&self.data)
+            .map_err(|error| DataError::Read(self.name.clone().into_owned(), error.to_string()))
+    }
+
+    /// The same as the JSON text that travels; empty when the class says nothing.
+    pub fn data_text(&self) -> &str {
         &self.data
     }
 }
@@ -61,10 +71,26 @@ impl Strategy {
         Self::ResourceOptimized,
     ];
 
-    /// The strategy that the director registered as `name` carries out. `data` is for that director
-    /// alone, and may be empty.
-    pub const fn custom(name: &'static str, data: &'static str) -> Self {
-        Self::Custom(CustomStrategy { name: Cow::Borrowed(name), data: Cow::Borrowed(data) })
+    /// The strategy that the director registered as `name` carries out.
+    pub const fn custom(name: &'static str) -> Self {
+        Self::Custom(CustomStrategy { name: Cow::Borrowed(name), data: Cow::Borrowed("") })
+    }
+
+    /// The same with data for that director: any value that serde can write as JSON.
+    ///
+    /// # Errors
+    /// [`DataError::Write`] when it cannot, or when the JSON has more than [`DATA_BYTES_MAX`].
+    pub fn custom_with<T: Serialize + ?Sized>(
+        name: &'static str,
+        data: &T,
+    ) -> Result<Self, DataError> {
+        let wrong = |why: String| DataError::Write(name.to_owned(), why);
+        let data = serde_json::to_string(data).map_err(|error| wrong(error.to_string()))?;
+        if data.len() > DATA_BYTES_MAX {
+            let bytes = data.len();
+            return Err(wrong(format!("it has {bytes} bytes, more than {DATA_BYTES_MAX}")));
+        }
+        Ok(Self::Custom(CustomStrategy { name: Cow::Borrowed(name), data: data.into() }))
     }
 
     /// The strategy that places on silos of a role.
@@ -89,7 +115,7 @@ impl Strategy {
     pub(crate) fn parts(&self) -> (&str, &str) {
         match self {
             Self::SiloRole(role) => (self.name(), role),
-            Self::Custom(custom) => (custom.name(), custom.data()),
+            Self::Custom(custom) => (custom.name(), custom.data_text()),
             _ => (self.name(), ""),
         }
     }
@@ -107,6 +133,20 @@ impl Strategy {
             Self::Custom(custom) => custom.name(),
         }
     }
+}
+
+/// The most bytes that a class says to its director: each silo keeps them for each class.
+pub const DATA_BYTES_MAX: usize = 4_096;
+
+/// The data of a strategy could not be written or read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DataError {
+    /// It cannot travel.
+    #[error("what is said to the placement director {0:?} cannot travel: {1}")]
+    Write(String, String),
+    /// It is of another type.
+    #[error("what is said to the placement director {0:?} is not of the type it expects: {1}")]
+    Read(String, String),
 }
 
 impl fmt::Display for Strategy {
@@ -151,11 +191,16 @@ mod tests {
 
     #[test]
     fn custom_strategies_differ_by_name_and_data() {
-        const NEAREST: Strategy = Strategy::custom("nearest", "eu");
-        assert_eq!(NEAREST.to_string(), "nearest");
-        assert_eq!(NEAREST, Strategy::custom("nearest", "eu"));
-        assert_ne!(NEAREST, Strategy::custom("nearest", ""));
-        let Strategy::Custom(custom) = NEAREST else { panic!() };
-        assert_eq!((custom.name(), custom.data()), ("nearest", "eu"));
+        let nearest = Strategy::custom_with("nearest", &("eu", 7)).unwrap();
+        assert_eq!(nearest.to_string(), "nearest");
+        assert_eq!(nearest, Strategy::custom_with("nearest", &("eu", 7)).unwrap());
+        assert_ne!(nearest, Strategy::custom("nearest"));
+        let Strategy::Custom(custom) = nearest else { panic!() };
+        assert_eq!((custom.name(), custom.data()), ("nearest", Ok(("eu".to_owned(), 7))));
+        let other = custom.data::<u64>().unwrap_err();
+        assert!(other.to_string().contains("\"nearest\" is not of the type"), "{other}");
+        let long = "x".repeat(DATA_BYTES_MAX);
+        let long = Strategy::custom_with("nearest", &long).unwrap_err();
+        assert!(long.to_string().contains("4098 bytes"), "{long}");
     }
 }

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
-use emmer_core::{GrainId, SiloAddress};
+use emmer_core::SiloAddress;
 
 use crate::directors::{
-    ActivationCountDirector, Director, HashDirector, PlacementContext, PlacementTarget,
-    PreferLocalDirector, RandomDirector, ResourceDirector,
+    ActivationCountDirector, AsyncDirector, Director, HashDirector, PlacementContext,
+    PlacementTarget, PreferLocalDirector, RandomDirector, ResourceDirector,
 };
 use crate::strategy::Strategy;
 
@@ -17,8 +18,23 @@ pub struct PlacementTable {
     prefer_local: PreferLocalDirector,
     activation_count: ActivationCountDirector,
     resource_optimized: ResourceDirector,
-    custom: BTreeMap<String, Box<dyn Director>>,
+    custom: BTreeMap<String, Custom>,
     default: Strategy,
+}
+
+/// A director of the application's own.
+enum Custom {
+    Now(Box<dyn Director>),
+    Later(Arc<dyn AsyncDirector>),
+}
+
+/// What a choice came to.
+pub enum Placed {
+    /// This silo gets the activation.
+    At(SiloAddress),
+    /// The director has to be asked, and may answer later;
+    /// [`PlacementTable::answered`] looks at what it says.
+    Ask(Arc<dyn AsyncDirector>),
 }
 
 impl PlacementTable {
@@ -38,14 +54,15 @@ impl PlacementTable {
         }
     }
 
-    /// Lets `director` carry out the custom strategies called `name` from now on; returns the one
-    /// that did before.
-    pub fn register(
-        &mut self,
-        name: impl Into<String>,
-        director: Box<dyn Director>,
-    ) -> Option<Box<dyn Director>> {
-        self.custom.insert(name.into(), director)
+    /// Lets `director` carry out the custom strategies called `name` from now on, in the place of
+    /// the one that did before.
+    pub fn register(&mut self, name: impl Into<String>, director: Box<dyn Director>) {
+        self.custom.insert(name.into(), Custom::Now(director));
+    }
+
+    /// The same with a director that may have to wait.
+    pub fn register_later(&mut self, name: impl Into<String>, director: Arc<dyn AsyncDirector>) {
+        self.custom.insert(name.into(), Custom::Later(director));
     }
 
     /// The strategy of grain types that name none.
@@ -64,45 +81,55 @@ impl PlacementTable {
         self.activation_count.set_choices(choices);
     }
 
-    /// What carries out `strategy`.
-    ///
-    /// # Errors
-    /// [`PlaceError::NoDirector`].
-    fn director(&self, strategy: &Strategy) -> Result<&dyn Director, PlaceError> {
-        match strategy {
-            // The candidates have the role.
-            Strategy::Random | Strategy::SiloRole(_) => Ok(&self.random),
-            Strategy::PreferLocal => Ok(&self.prefer_local),
-            Strategy::HashBased => Ok(&HashDirector),
-            Strategy::ActivationCount => Ok(&self.activation_count),
-            Strategy::ResourceOptimized => Ok(&self.resource_optimized),
-            custom @ Strategy::Custom(_) => {
-                let director = self.custom.get(custom.name()).map(AsRef::as_ref);
-                director.ok_or_else(|| PlaceError::NoDirector(custom.clone()))
-            }
-        }
-    }
-
-    /// Chooses a silo for `grain`, which `requesting` calls, by `strategy`.
+    /// Chooses a silo for a grain by its strategy. A hint that is the address of a candidate is
+    /// followed by all strategies but the application's own, whose directors see the hint.
     ///
     /// # Errors
     /// [`PlaceError`], with nothing chosen.
     pub fn place(
         &self,
-        strategy: &Strategy,
-        grain: &GrainId,
-        requesting: SiloAddress,
+        target: &PlacementTarget<'_>,
         context: &PlacementContext<'_>,
-    ) -> Result<SiloAddress, PlaceError> {
+    ) -> Result<Placed, PlaceError> {
         if context.silos.is_empty() {
             return Err(PlaceError::NoCandidate);
         }
-        let target = PlacementTarget { grain, strategy, requesting };
-        let chosen = self
-            .director(strategy)?
-            .choose(&target, context)
-            .ok_or_else(|| PlaceError::NothingChosen(strategy.clone()))?;
-        if context.silos.binary_search(&chosen).is_ok() {
+        let strategy = target.strategy;
+        let director: &dyn Director = match strategy {
+            // The candidates have the role.
+            Strategy::Random | Strategy::SiloRole(_) => &self.random,
+            Strategy::PreferLocal => &self.prefer_local,
+            Strategy::HashBased => &HashDirector,
+            Strategy::ActivationCount => &self.activation_count,
+            Strategy::ResourceOptimized => &self.resource_optimized,
+            Strategy::Custom(custom) => match self.custom.get(custom.name()) {
+                Some(Custom::Now(director)) => &**director,
+                Some(Custom::Later(director)) => return Ok(Placed::Ask(director.clone())),
+                None => return Err(PlaceError::NoDirector(strategy.clone())),
+            },
+        };
+        if target.hint.is_some()
+            && !matches!(strategy, Strategy::Custom(_))
+            && let Some(hinted) = target.hint().filter(|silo| context.silos.contains(silo))
+        {
+            return Ok(Placed::At(hinted));
+        }
+        let chosen = director.choose(target, context);
+        Self::answered(strategy, context.silos, chosen).map(Placed::At)
+    }
+
+    /// The silo that a director has chosen, if it is one of the candidates (`silos`, in the order
+    /// of their addresses).
+    ///
+    /// # Errors
+    /// [`PlaceError`] when it chose none of them.
+    pub fn answered(
+        strategy: &Strategy,
+        silos: &[SiloAddress],
+        chosen: Option<SiloAddress>,
+    ) -> Result<SiloAddress, PlaceError> {
+        let chosen = chosen.ok_or_else(|| PlaceError::NothingChosen(strategy.clone()))?;
+        if silos.binary_search(&chosen).is_ok() {
             Ok(chosen)
         } else {
             Err(PlaceError::NotACandidate { strategy: strategy.clone(), chosen })
@@ -142,6 +169,9 @@ pub enum PlaceError {
     /// No Active silo has the role that the strategy asks for.
     #[error("no active silo has the role {0:?}, where the grain belongs")]
     NoSiloOfRole(String),
+    /// No Active silo that can host the grain passes this filter of its class.
+    #[error("no active silo has the metadata that the grain requires: {0}")]
+    NoSiloPasses(String),
     /// No director is registered for the strategy.
     #[error("no placement director is registered as {:?}: add one where the silo is \
         built", .0.name())]
@@ -150,6 +180,17 @@ pub enum PlaceError {
     #[error("the placement director {:?} chose none of the silos that can host the \
         grain", .0.name())]
     NothingChosen(Strategy),
+    /// The strategy's director panicked.
+    #[error("the placement director {0:?} panicked: {1}")]
+    Panicked(String, String),
+    /// The strategy's director could not answer.
+    #[error("the placement director {:?} failed: {why}", .strategy.name())]
+    Failed {
+        /// The strategy.
+        strategy: Strategy,
+        /// What the director said.
+        why: String,
+    },
     /// The strategy's director chose a silo that is no candidate.
     #[error("the placement director {:?} chose {chosen}, which cannot host the \
         grain", .strategy.name())]
@@ -165,6 +206,8 @@ pub enum PlaceError {
 mod tests {
     use emmer_core::{GrainId, GrainTypeId, Instant};
 
+    use crate::directors::PlacementRequest;
+
     use super::*;
     use crate::load::{Known, LoadReport, Loads};
 
@@ -179,7 +222,15 @@ mod tests {
     ) -> Result<SiloAddress, PlaceError> {
         let grain = GrainId::new(GrainTypeId::of("g"), "k");
         let strategy = strategy.unwrap_or_else(|| table.default_strategy());
-        table.place(strategy, &grain, silo(1), &PlacementContext::new(silo(2), of))
+        let target = PlacementTarget::new(&grain, strategy, silo(1));
+        chosen(table.place(&target, &PlacementContext::new(silo(2), of)))
+    }
+
+    fn chosen(placed: Result<Placed, PlaceError>) -> Result<SiloAddress, PlaceError> {
+        placed.map(|placed| match placed {
+            Placed::At(silo) => silo,
+            Placed::Ask(_) => panic!("nobody has to wait"),
+        })
     }
 
     #[test]
@@ -218,7 +269,9 @@ mod tests {
                 });
                 let loads = Loads::new(known.collect());
                 let context = PlacementContext::new(silo(99), &of).with_loads(now, &loads);
-                table.place(&Strategy::ActivationCount, &grain, silo(99), &context).unwrap()
+                let by = Strategy::ActivationCount;
+                let target = PlacementTarget::new(&grain, &by, silo(99));
+                chosen(table.place(&target, &context)).unwrap()
             };
             (0..1_000).filter(|at| draw(&table, *at) == of[9]).count()
         };
@@ -233,26 +286,74 @@ mod tests {
     fn a_custom_director_is_told_its_data_and_held_to_the_candidates() {
         let mut table = PlacementTable::new(1);
         let of = [silo(1), silo(3)];
-        let strategy = |data| Strategy::custom("fixed", data);
+        let strategy = |data: u16| Strategy::custom_with("fixed", &data).unwrap();
         assert_eq!(
-            place(&table, Some(&strategy("3")), &of),
-            Err(PlaceError::NoDirector(strategy("3")))
+            place(&table, Some(&strategy(3)), &of),
+            Err(PlaceError::NoDirector(strategy(3)))
         );
-        let fixed = |target: &PlacementTarget<'_>, _: &PlacementContext<'_>| match target.strategy {
-            Strategy::Custom(custom) => custom.data().parse().ok().map(silo),
-            _ => None,
+        let fixed = |target: &PlacementTarget<'_>, _: &PlacementContext<'_>| {
+            target.data().ok().filter(|port| *port > 0).map(silo)
         };
-        assert!(table.register("fixed", Box::new(fixed)).is_none());
-        assert_eq!(place(&table, Some(&strategy("3")), &of), Ok(silo(3)));
-        let wrong = PlaceError::NotACandidate { strategy: strategy("9"), chosen: silo(9) };
-        assert_eq!(place(&table, Some(&strategy("9")), &of), Err(wrong));
+        table.register("fixed", Box::new(fixed));
+        assert_eq!(place(&table, Some(&strategy(3)), &of), Ok(silo(3)));
+        let wrong = PlaceError::NotACandidate { strategy: strategy(9), chosen: silo(9) };
+        assert_eq!(place(&table, Some(&strategy(9)), &of), Err(wrong));
+        let silent = Strategy::custom("fixed");
         assert_eq!(
-            place(&table, Some(&strategy("")), &of),
-            Err(PlaceError::NothingChosen(strategy("")))
+            place(&table, Some(&silent), &of),
+            Err(PlaceError::NothingChosen(silent.clone()))
         );
-        table.set_default_strategy(strategy("1"));
+        table.set_default_strategy(strategy(1));
         assert_eq!(place(&table, None, &of), Ok(silo(1)));
-        assert!(table.register("fixed", Box::new(fixed)).is_some(), "the later one takes over");
+    }
+
+    #[test]
+    fn a_director_that_waits_is_asked_later_with_all_that_it_looks_at() {
+        let mut table = PlacementTable::new(1);
+        let of = [silo(1), silo(3)];
+        table.register_later(
+            "late",
+            Arc::new(|request: PlacementRequest| async move {
+                let place: usize = request.data()?;
+                Ok(request.candidates().nth(place).map(|one| one.address()))
+            }),
+        );
+        let grain = GrainId::new(GrainTypeId::of("g"), "k");
+        let strategy = Strategy::custom_with("late", &1).unwrap();
+        let target = PlacementTarget::new(&grain, &strategy, silo(1));
+        let context = PlacementContext::new(silo(2), &of);
+        let Ok(Placed::Ask(director)) = table.place(&target, &context) else { panic!("it waits") };
+        let request = PlacementRequest::new(&target, &context, Arc::default());
+        let mut answer = director.choose(request);
+        let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+        let std::task::Poll::Ready(Ok(Some(chosen))) = answer.as_mut().poll(&mut cx) else {
+            panic!("it has an answer")
+        };
+        assert_eq!(PlacementTable::answered(&strategy, &of, Some(chosen)), Ok(silo(3)));
+        assert!(PlacementTable::answered(&strategy, &of, None).is_err());
+        assert!(PlacementTable::answered(&strategy, &of, Some(silo(2))).is_err());
+    }
+
+    #[test]
+    fn a_hint_that_is_a_candidate_is_followed_but_by_directors_of_ones_own() {
+        let mut table = PlacementTable::new(1);
+        let of = [silo(1), silo(2), silo(3)];
+        let grain = GrainId::new(GrainTypeId::of("g"), "k");
+        let hinted = |table: &PlacementTable, strategy: &Strategy, hint: &str| {
+            let target = PlacementTarget::new(&grain, strategy, silo(1)).with_hint(hint);
+            chosen(table.place(&target, &PlacementContext::new(silo(1), &of))).unwrap()
+        };
+        for strategy in Strategy::BUILT_IN {
+            let said = (0..20).map(|_| hinted(&table, &strategy, &silo(2).to_string()));
+            assert!(said.into_iter().all(|chosen| chosen == silo(2)), "{strategy}");
+        }
+        assert_eq!(hinted(&table, &Strategy::PreferLocal, &silo(9).to_string()), silo(1));
+        assert_eq!(hinted(&table, &Strategy::PreferLocal, "nonsense"), silo(1));
+        let third = |target: &PlacementTarget<'_>, context: &PlacementContext<'_>| {
+            target.hint::<usize>().map(|place| context.silos[place])
+        };
+        table.register("own", Box::new(third));
+        assert_eq!(hinted(&table, &Strategy::custom("own"), "2"), silo(3));
     }
 
     #[test]

@@ -45,7 +45,7 @@ pub use timers::{StartTimer, Timer};
 pub mod macro_support {
     pub use emmer_core::hash::name32;
     pub use emmer_core::{GrainId, GrainKey};
-    pub use emmer_placement::Strategy;
+    pub use emmer_placement::{DataError, Placement, SiloFilter, Strategy};
     pub use serde;
 
     pub use crate::calls::waits::Asker;

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use emmer_core::ClusterId;
 use emmer_core::limits::{GRAIN_KEY_BYTES_MAX, Limits};
-use emmer_placement::ActivationCountDirector;
 use emmer_placement::hosted::VersionSelector;
+use emmer_placement::{ActivationCountDirector, Metadata};
 
 pub use self::check::OptionError;
 pub use self::records::RecordOptions;
@@ -45,6 +45,14 @@ pub struct SiloOptions {
     /// What the silo is for, as `#[placement(silo_role = "front")]` asks for it: 1 to 256 bytes
     /// without control characters. Default: the name of the program.
     pub role: Option<String>,
+    /// The silo's update zone: silos of one zone are updated together. Directors see it. Default 0.
+    pub update_zone: i32,
+    /// The silo's fault zone: silos of one zone fail together, because they share a rack or a
+    /// power line. Directors see it. Default 0.
+    pub fault_zone: i32,
+    /// What the silo says of itself, for placement: at most 32 entries, with keys of 1 to 64 bytes
+    /// and values of at most 256, without control characters. Default none.
+    pub metadata: Metadata,
     /// The membership protocol's parameters.
     pub membership: emmer_membership::Config,
     /// The directory's parameters; `points_per_silo` must be the same on every silo.
@@ -96,6 +104,9 @@ impl Default for SiloOptions {
             gateway: None,
             name: None,
             role: None,
+            update_zone: 0,
+            fault_zone: 0,
+            metadata: Metadata::new(),
             membership: emmer_membership::Config::default(),
             directory: emmer_directory::Config::default(),
             response_timeout: Duration::from_secs(30),

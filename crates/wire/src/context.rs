@@ -14,6 +14,10 @@ pub const CONTEXT_BYTES_MAX: usize = 4_096;
 /// The longest key, in bytes.
 pub const CONTEXT_KEY_BYTES_MAX: usize = 64;
 
+/// The key under which a call carries what it says to its placement director. It goes with that
+/// call alone.
+pub const HINT_KEY: &str = "emmer.hint";
+
 /// Texts under keys that go along with a call, and with the calls that are made because of it.
 /// Cheap to clone, and free when empty. A few, small: at most 32 entries of 4,096 bytes together,
 /// with keys of 1 to 64 bytes.
@@ -87,6 +91,12 @@ impl RequestContext {
         Self((!kept.is_empty()).then(|| kept.into()))
     }
 
+    /// What goes on with the calls that are made because of this one.
+    #[must_use]
+    pub fn inherited(&self) -> Self {
+        if self.get(HINT_KEY).is_none() { self.clone() } else { self.without(HINT_KEY) }
+    }
+
     /// This context with the entries of another one in the place of its own.
     ///
     /// # Errors
@@ -154,6 +164,8 @@ mod tests {
         let other = RequestContext::EMPTY.with("a", "4").unwrap();
         assert_eq!(context.merged(&other).unwrap().get("a"), Some("4"));
         assert_eq!(RequestContext::EMPTY.merged(&other).unwrap(), other);
+        let hinted = other.with(HINT_KEY, "x").unwrap();
+        assert!(hinted.inherited() == other && other.inherited() == other);
         assert!(other.without("a").is_empty() && !other.without("b").is_empty());
     }
 

@@ -35,7 +35,8 @@ mod trace;
 
 pub use codec::{Codec, CodecError, MessagePack};
 pub use context::{
-    CONTEXT_BYTES_MAX, CONTEXT_ENTRIES_MAX, CONTEXT_KEY_BYTES_MAX, ContextError, RequestContext,
+    CONTEXT_BYTES_MAX, CONTEXT_ENTRIES_MAX, CONTEXT_KEY_BYTES_MAX, ContextError, HINT_KEY,
+    RequestContext,
 };
 pub use control::{
     CANCELS_MAX, Goodbye, GoodbyeCode, channel, decode_cancel, decode_credit,

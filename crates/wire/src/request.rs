@@ -145,7 +145,7 @@ impl CallChain {
             return Err(ChainTooLong);
         }
         let links = self.iter().cloned().chain(std::iter::once(link)).collect();
-        Ok(Self::of(links, self.context().clone()))
+        Ok(Self::of(links, self.context().inherited()))
     }
 
     /// What the application sends along.

@@ -57,7 +57,7 @@ pub(crate) const STRATEGIES: [Strategy; 6] = [
     Strategy::HashBased,
     Strategy::ActivationCount,
     Strategy::ResourceOptimized,
-    Strategy::custom("last", ""),
+    Strategy::custom("last"),
 ];
 
 /// A director of the application's own: everything on one silo.

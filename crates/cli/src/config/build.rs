@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use emmer::placement::Strategy;
+use emmer::placement::{Metadata, Strategy};
 use emmer::{ClusterId, SiloOptions, membership};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -36,6 +36,9 @@ impl Settings {
         options.gateway = self.parsed("gateway")?;
         options.name = self.get("name").map(|entry| entry.text.clone());
         options.role = self.get("role").map(|entry| entry.text.clone());
+        set(&mut options.update_zone, self.parsed("update_zone")?);
+        set(&mut options.fault_zone, self.parsed("fault_zone")?);
+        options.metadata = self.metadata()?;
         set(&mut options.response_timeout, self.duration("response_timeout")?);
         set(&mut options.collection_age, self.duration("collection_age")?);
         options.collection_quantum = self.duration("collection_quantum")?;
@@ -56,6 +59,23 @@ impl Settings {
             None => Failure::usage(error),
         })?;
         Ok(options)
+    }
+
+    /// What the silo says of itself.
+    fn metadata(&self) -> Result<Metadata> {
+        let Some(entry) = self.get(keys::METADATA) else { return Ok(Metadata::new()) };
+        let mut metadata = Metadata::new();
+        for part in entry.text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+            let Some((key, value)) = part.split_once('=') else {
+                let why = format!("{part:?} has no `=`: write zone=a, disk=ssd");
+                return Err(entry.wrong(keys::METADATA, why));
+            };
+            let key = key.trim().to_owned();
+            if metadata.insert(key.clone(), value.trim().to_owned()).is_some() {
+                return Err(entry.wrong(keys::METADATA, format!("{key:?} is there twice")));
+            }
+        }
+        Ok(metadata)
     }
 
     /// The strategy of grain classes that name none.

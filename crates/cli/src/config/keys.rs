@@ -9,7 +9,7 @@ pub(super) const VARIABLE_PREFIX: &str = "EMMER_";
 pub(super) const CONFIG_VARIABLE: &str = "EMMER_CONFIG";
 
 /// The keys outside any table.
-const TOP: [&str; 24] = [
+const TOP: [&str; 27] = [
     "store",
     "cluster_id",
     "service_id",
@@ -18,6 +18,9 @@ const TOP: [&str; 24] = [
     "gateway",
     "name",
     "role",
+    "update_zone",
+    "fault_zone",
+    METADATA,
     "log",
     "log_format",
     "telemetry",
@@ -38,6 +41,9 @@ const TOP: [&str; 24] = [
 
 /// The strategy of grain classes that name none.
 pub(super) const PLACEMENT: &str = "placement";
+
+/// What a silo says of itself, as `key=value`, separated by commas.
+pub(super) const METADATA: &str = "metadata";
 
 /// Which named set of membership options holds where no key says otherwise.
 pub(super) const PROFILE: &str = "membership.profile";

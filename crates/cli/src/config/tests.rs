@@ -51,6 +51,11 @@ fn flags_win_over_variables_and_those_over_the_file() {
     let options = named.silo_options().unwrap();
     assert_eq!((options.name.as_deref(), options.role.as_deref()), (Some("a"), Some("front")));
     assert_eq!(options.activation_count_choices, 3);
+    let variables = [("EMMER_METADATA", "zone=a, disk = ssd,"), ("EMMER_FAULT_ZONE", "-3")];
+    let options = load(FILE, &variables, &["update_zone=4"]).unwrap().silo_options().unwrap();
+    assert_eq!((options.update_zone, options.fault_zone), (4, -3));
+    let metadata = [("disk", "ssd"), ("zone", "a")];
+    assert!(options.metadata.iter().map(|(key, value)| (&**key, &**value)).eq(metadata));
     let settings = load(FILE, &[], &[]).unwrap();
     assert_eq!(settings.get("store").unwrap().text, "sqlite://from-file.db");
 }
@@ -98,6 +103,13 @@ fn errors_name_key_and_place() {
     }
     let found = refusal(FILE, &[("EMMER_LISTE", "x")], &[]);
     assert!(found.contains("EMMER_LISTE") && found.contains("EMMER_LISTEN"), "{found}");
+    let found = refusal(FILE, &[("EMMER_METADATA", "zone")], &[]);
+    assert!(
+        found.starts_with("environment variable EMMER_METADATA: metadata: \"zone\""),
+        "{found}"
+    );
+    assert!(refusal(FILE, &[], &["metadata=a=1,a=2"]).contains("\"a\" is there twice"));
+    assert!(refusal(FILE, &[], &["metadata==x"]).contains("--set: metadata: the key \"\""));
     let found = refusal(FILE, &[("EMMER_GATEWAY", "here")], &[]);
     assert!(found.starts_with("environment variable EMMER_GATEWAY: gateway:"), "{found}");
     let found = refusal(FILE, &[("EMMER_CLUSTER_ID", "two words")], &[]);

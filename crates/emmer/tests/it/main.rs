@@ -14,6 +14,8 @@ mod common;
 #[cfg(feature = "test")]
 mod context;
 #[cfg(feature = "test")]
+mod directors;
+#[cfg(feature = "test")]
 mod error_flow;
 #[cfg(feature = "test")]
 mod faulty_calls;

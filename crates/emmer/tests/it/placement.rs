@@ -32,7 +32,7 @@ fn told(target: &PlacementTarget<'_>, context: &PlacementContext<'_>) -> Option<
     let Strategy::Custom(custom) = target.strategy else { panic!("another strategy") };
     let key: u64 = target.grain.key().to_string().parse().unwrap();
     match key {
-        0..100 if custom.data() == "second" => context.silos.get(1).copied(),
+        0..100 if custom.data::<String>().unwrap() == "second" => context.silos.get(1).copied(),
         100 => panic!("no idea"),
         101 => None,
         _ => Some("10.9.9.9:1:1".parse().unwrap()),
@@ -328,7 +328,7 @@ async fn a_class_whose_director_is_missing_is_refused_before_anything_is_opened(
         "{text}"
     );
     let by_default =
-        silo().host::<dyn Plain, PlainGrain>().default_placement(Strategy::custom("other", ""));
+        silo().host::<dyn Plain, PlainGrain>().default_placement(Strategy::custom("other"));
     let Err(error) = by_default.start().await else { panic!("it started") };
     assert!(error.to_string().contains(<dyn Plain as Interface>::GRAIN_TYPE), "{error}");
 }

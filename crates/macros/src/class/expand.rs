@@ -4,21 +4,15 @@ use proc_macro2::{Span, TokenStream};
 use quote::{quote, quote_spanned};
 use syn::spanned::Spanned;
 
-use super::attributes::Placement;
 use super::field::{ClassField, Make, State};
+use super::placement::Placement;
 use super::{Class, attributes};
 
 /// `impl Grain`, and an empty `impl Lifecycle` unless the user writes it.
 pub(super) fn class(class: &Class) -> TokenStream {
     let ident = &class.input.ident;
     let (generics, arguments, clause) = class.input.generics.split_for_impl();
-    let placement = match &class.attributes.placement {
-        Some(placement) => {
-            let strategy = placement.strategy();
-            quote!(::core::option::Option::Some(#strategy))
-        }
-        None => quote!(::core::option::Option::None),
-    };
+    let placement = class.attributes.placement.as_ref().map(Placement::method);
     let workers = class.attributes.placement.as_ref().and_then(Placement::workers_max);
     let workers = workers.map(|max| {
         let max = usize::from(max);
@@ -57,7 +51,6 @@ pub(super) fn class(class: &Class) -> TokenStream {
 
         #[automatically_derived]
         impl #generics ::emmer::__rt::Grain for #ident #arguments #clause {
-            const PLACEMENT: ::core::option::Option<::emmer::__rt::Strategy> = #placement;
             #workers
             #name
             const IDLE: ::core::option::Option<::core::time::Duration> = #idle;
@@ -75,6 +68,8 @@ pub(super) fn class(class: &Class) -> TokenStream {
                 use ::emmer::__rt::NoReminders as _;
                 Self::__ticks()
             }
+
+            #placement
 
             #stores
 

@@ -4,6 +4,7 @@ mod attributes;
 mod expand;
 mod field;
 mod idle;
+mod placement;
 
 use proc_macro2::TokenStream;
 use syn::spanned::Spanned;

@@ -44,12 +44,7 @@ fn attributes_of_the_class_become_constants() {
     let plain = expansion(quote!(
         struct CounterGrain;
     ));
-    assert!(
-        plain.contains(
-            "constPLACEMENT:::core::option::Option<::emmer::__rt::Strategy>=::core::option::Option::None;"
-        ),
-        "{plain}"
-    );
+    assert!(!plain.contains("fnplacement"), "{plain}");
     assert!(
         plain.contains("Option<::core::time::Duration>=::core::option::Option::None;"),
         "{plain}"
@@ -63,7 +58,7 @@ fn attributes_of_the_class_become_constants() {
             #[placement(#placement)]
             struct CounterGrain;
         ));
-        assert!(workers.contains("Some(::emmer::__rt::Strategy::PreferLocal);"), "{workers}");
+        assert!(workers.contains("Some(::emmer::__rt::Strategy::PreferLocal),"), "{workers}");
         let said = format!(
             "constWORKERS_MAX:::core::option::Option<usize>=::core::option::Option::Some({max}usize);"
         );
@@ -75,9 +70,27 @@ fn attributes_of_the_class_become_constants() {
         #[grain(idle = "90s", lifecycle)]
         struct CounterGrain {}
     });
-    assert!(rich.contains("Some(::emmer::__rt::Strategy::PreferLocal);"), "{rich}");
+    assert!(rich.contains("Some(::emmer::__rt::Strategy::PreferLocal),"), "{rich}");
     assert!(rich.contains("Some(::core::time::Duration::from_millis(90000u64))"), "{rich}");
     assert!(!rich.contains("Lifecycle"), "{rich}");
+
+    let picky = expansion(quote! {
+        #[placement("near", Region { zone: 7 }, require("disk" = "ssd", "zone"), prefer("gpu"))]
+        struct CounterGrain;
+    });
+    for said in [
+        "Strategy::custom_with(\"near\",&(Region{zone:7}))?",
+        "SiloFilter::require(\"disk\",\"ssd\"),",
+        "SiloFilter::require_same(\"zone\"),",
+        "SiloFilter::require_same(\"gpu\").preferred()",
+    ] {
+        assert!(picky.contains(said), "{picky}");
+    }
+    let only = expansion(quote! {
+        #[placement(prefer("disk" = "ssd"))]
+        struct CounterGrain;
+    });
+    assert!(only.contains("strategy:::core::option::Option::None,"), "{only}");
 }
 
 #[test]
@@ -184,9 +197,8 @@ fn class_attributes_are_checked() {
     assert!(of(quote!(#[placement])).contains("name one placement strategy"));
     assert!(of(quote!(#[placement(random, random)])).contains("name one placement strategy"));
     assert!(of(quote!(#[placement(random)] #[placement(random)])).contains("one placement"));
-    for wrong in [quote!(""), quote!("a" "b"), quote!("a",), quote!("a", 7), quote!("a", "b", "c")]
-    {
-        assert!(of(quote!(#[placement(#wrong)])).contains("is named, and told a text"), "{wrong}");
+    for wrong in [quote!(""), quote!("a" "b"), quote!("a",), quote!("a", "b", "c")] {
+        assert!(of(quote!(#[placement(#wrong)])).contains("named, and told one value"), "{wrong}");
     }
     for wrong in [quote!(), quote!(= ""), quote!(= front), quote!(("front")), quote!(= "a", "b")] {
         let said = of(quote!(#[placement(silo_role #wrong)]));
@@ -196,6 +208,16 @@ fn class_attributes_are_checked() {
     {
         let said = of(quote!(#[placement(stateless_worker #wrong)]));
         assert!(said.contains("say how many workers of a grain"), "{wrong}: {said}");
+    }
+    for wrong in [
+        quote!(require),
+        quote!(require()),
+        quote!(random, prefer(zone)),
+        quote!(require("zone" = 7)),
+        quote!("a", require("" = "x")),
+    ] {
+        let said = of(quote!(#[placement(#wrong)]));
+        assert!(said.contains("a silo is asked for its metadata"), "{wrong}: {said}");
     }
     let stateful = quote!(
         #[placement(stateless_worker)]

@@ -71,11 +71,7 @@ mod tests {
         key: u64,
     ) -> SiloAddress {
         let grain = GrainId::new(GrainTypeId::of("g"), key);
-        let target = PlacementTarget {
-            grain: &grain,
-            strategy: &Strategy::ActivationCount,
-            requesting: silos[0],
-        };
+        let target = PlacementTarget::new(&grain, &Strategy::ActivationCount, silos[0]);
         let context = PlacementContext { now, loads, ..PlacementContext::new(silos[0], silos) };
         director.choose(&target, &context).unwrap()
     }
@@ -149,7 +145,7 @@ mod tests {
         let chosen = |n: u64| {
             let grain = GrainId::new(GrainTypeId::of("g"), n);
             let strategy = &Strategy::ActivationCount;
-            let target = PlacementTarget { grain: &grain, strategy, requesting: silos[0] };
+            let target = PlacementTarget::new(&grain, strategy, silos[0]);
             let context = PlacementContext::new(silos[0], &silos);
             let context = context.with_loads(second(now), &loads);
             director.choose(&target, &context).unwrap()

@@ -3,19 +3,26 @@
 mod counts;
 mod draws;
 mod hash;
+mod later;
 mod local;
 mod random;
 mod resources;
 
+use std::str::FromStr;
+use std::sync::LazyLock;
+
 use emmer_core::{GrainId, Instant, SiloAddress};
+use serde::de::DeserializeOwned;
 
 pub use self::counts::ActivationCountDirector;
 pub use self::hash::HashDirector;
+pub use self::later::{AsyncDirector, Choosing, DirectorError, PlacementRequest};
 pub use self::local::PreferLocalDirector;
 pub use self::random::RandomDirector;
 pub use self::resources::ResourceDirector;
+use crate::candidates::{Candidate, Surroundings};
 use crate::load::Loads;
-use crate::strategy::Strategy;
+use crate::strategy::{DataError, Strategy};
 
 /// The grain that a silo is chosen for.
 #[derive(Clone, Copy, Debug)]
@@ -29,6 +36,42 @@ pub struct PlacementTarget<'a> {
     /// The silo the call came from: the local one for calls of its own grains and of its gateway's
     /// clients.
     pub requesting: SiloAddress,
+    /// The grain whose turn makes the call. None for calls of clients and one-way calls, and for
+    /// those that come from no grain.
+    pub caller: Option<&'a GrainId>,
+    /// What the call says to the director (`.hint(..)`), as text.
+    pub(crate) hint: Option<&'a str>,
+}
+
+impl<'a> PlacementTarget<'a> {
+    /// The target of a call from `requesting`, as tests of a director need it.
+    pub const fn new(grain: &'a GrainId, strategy: &'a Strategy, requesting: SiloAddress) -> Self {
+        Self { grain, strategy, requesting, caller: None, hint: None }
+    }
+
+    /// The same with the hint of its call.
+    #[must_use]
+    pub const fn with_hint(mut self, hint: &'a str) -> Self {
+        self.hint = Some(hint);
+        self
+    }
+
+    /// What the call says to the director (`.hint(..)`); none when it says nothing, or nothing of
+    /// this type.
+    pub fn hint<T: FromStr>(&self) -> Option<T> {
+        self.hint?.parse().ok()
+    }
+
+    /// What the class says to its director (`#[placement("name", data)]`).
+    ///
+    /// # Errors
+    /// [`DataError::Read`] when it says nothing, or something else.
+    pub fn data<T: DeserializeOwned>(&self) -> Result<T, DataError> {
+        match self.strategy {
+            Strategy::Custom(custom) => custom.data(),
+            other => Err(DataError::Read(other.name().to_owned(), "there is no data".to_owned())),
+        }
+    }
 }
 
 /// What a director may look at.
@@ -45,6 +88,8 @@ pub struct PlacementContext<'a> {
     pub now: Instant,
     /// How loaded each silo is, as far as this one knows.
     pub loads: &'a Loads,
+    /// What is known of the silos beside that.
+    known: Option<&'a Surroundings>,
 }
 
 impl<'a> PlacementContext<'a> {
@@ -52,7 +97,21 @@ impl<'a> PlacementContext<'a> {
     /// the order of their addresses, each once.
     pub const fn new(local: SiloAddress, silos: &'a [SiloAddress]) -> Self {
         static NOTHING: Loads = Loads::EMPTY;
-        Self { local, silos, now: Instant::ZERO, loads: &NOTHING }
+        Self { local, silos, now: Instant::ZERO, loads: &NOTHING, known: None }
+    }
+
+    /// The same at `now`, with all that is known of the silos.
+    #[must_use]
+    pub fn with_surroundings(mut self, now: Instant, known: &'a Surroundings) -> Self {
+        self.known = Some(known);
+        self.with_loads(now, known.loads())
+    }
+
+    /// The silos to choose from, and what is known of each.
+    pub fn candidates(&self) -> impl ExactSizeIterator<Item = Candidate<'a>> + use<'a> {
+        static NOTHING: LazyLock<Surroundings> = LazyLock::new(Surroundings::default);
+        let known = self.known.unwrap_or_else(|| &NOTHING);
+        self.silos.iter().map(|silo| known.of(*silo))
     }
 
     /// The same at `now`, with what is known of the silos' load.
@@ -65,7 +124,7 @@ impl<'a> PlacementContext<'a> {
 }
 
 /// Chooses the silo of a new activation. It is called in the middle of a call, by many threads at
-/// once: it must neither wait nor take long.
+/// once: it must neither wait nor take long. One that has to wait is an [`AsyncDirector`].
 pub trait Director: Send + Sync {
     /// Chooses one of `context.silos`; none when none of them will do. Then the call is rejected at
     /// once, as after a panic.
@@ -117,7 +176,7 @@ mod testing {
         local: SiloAddress,
         of: &[SiloAddress],
     ) -> Option<SiloAddress> {
-        let target = PlacementTarget { grain, strategy: &Strategy::Random, requesting: local };
+        let target = PlacementTarget::new(grain, &Strategy::Random, local);
         director.choose(&target, &PlacementContext::new(local, of))
     }
 

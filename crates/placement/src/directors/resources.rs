@@ -110,11 +110,7 @@ mod tests {
         let mut counts = vec![0; silos.len()];
         for seed in 0..draws {
             let grain = GrainId::new(GrainTypeId::of("g"), seed);
-            let target = PlacementTarget {
-                grain: &grain,
-                strategy: &Strategy::ResourceOptimized,
-                requesting: local,
-            };
+            let target = PlacementTarget::new(&grain, &Strategy::ResourceOptimized, local);
             let context = PlacementContext::new(local, &silos).with_loads(Instant::ZERO, &loads);
             let chosen = ResourceDirector::new(seed).choose(&target, &context).unwrap();
             counts[silos.iter().position(|silo| *silo == chosen).unwrap()] += 1;
@@ -178,7 +174,7 @@ mod tests {
             let chosen = (0..1_000_u64).filter(|seed| {
                 let grain = GrainId::new(GrainTypeId::of("g"), *seed);
                 let strategy = &Strategy::ResourceOptimized;
-                let target = PlacementTarget { grain: &grain, strategy, requesting: local };
+                let target = PlacementTarget::new(&grain, strategy, local);
                 let context = PlacementContext::new(local, &silos).with_loads(second(61), &loads);
                 let director = ResourceDirector::new(*seed);
                 director.choose(&target, &context).unwrap() == silos[3]
@@ -216,11 +212,7 @@ mod tests {
         let mut counts = [0_u32; 4];
         for n in 0..400_u64 {
             let grain = GrainId::new(GrainTypeId::of("g"), n);
-            let target = PlacementTarget {
-                grain: &grain,
-                strategy: &Strategy::ResourceOptimized,
-                requesting: elsewhere(),
-            };
+            let target = PlacementTarget::new(&grain, &Strategy::ResourceOptimized, elsewhere());
             let chosen = director.choose(&target, &context).unwrap();
             counts[silos.iter().position(|silo| *silo == chosen).unwrap()] += 1;
         }

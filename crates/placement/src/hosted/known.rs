@@ -6,6 +6,7 @@ use std::sync::Arc;
 use emmer_core::{GrainTypeId, SiloAddress};
 
 use super::{HostedType, Manifest};
+use crate::placement::Metadata;
 use crate::table::PlaceError;
 
 /// So many grain types are named in a text.
@@ -30,7 +31,7 @@ impl Hosted {
         silos: Vec<(SiloAddress, Option<Arc<Manifest>>)>,
         past: Vec<Arc<Manifest>>,
     ) -> Self {
-        let differs = |manifest: &Arc<Manifest>| manifest.number() != own.number();
+        let differs = |manifest: &Arc<Manifest>| manifest.types_number() != own.types_number();
         let is_uniform = !silos.iter().filter_map(|(_, manifest)| manifest.as_ref()).any(differs);
         Self { own, silos, past, is_uniform }
     }
@@ -80,6 +81,17 @@ impl Hosted {
     /// What is said of a grain type, by this silo if it hosts it.
     pub fn hosted_type(&self, grain_type: GrainTypeId) -> Option<&HostedType> {
         self.all(grain_type).next()
+    }
+
+    /// What this silo says of itself.
+    pub fn own_metadata(&self) -> &Metadata {
+        self.own.metadata()
+    }
+
+    /// What a silo says of itself; none while nothing is known of it.
+    pub fn metadata(&self, silo: &SiloAddress) -> Option<&Metadata> {
+        let place = self.silos.binary_search_by_key(silo, |(silo, _)| *silo).ok()?;
+        Some(self.silos.get(place)?.1.as_ref()?.metadata())
     }
 
     /// What is said of a grain type by a silo that serves a method of it, by this silo if it does.

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Hosted, HostedType, Manifest};
 use crate::load::Loads;
+use crate::placement::Metadata;
 
 /// How long a silo is waited for before another one is asked.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -25,6 +26,9 @@ pub enum Message {
     /// It is this one.
     #[serde(rename = "t")]
     Tell(u64, Vec<HostedType>),
+    /// It is this one, and the silos that have it say this of themselves.
+    #[serde(rename = "d")]
+    Describe(u64, Vec<HostedType>, Metadata),
 }
 
 /// What the shell has to do.
@@ -109,21 +113,37 @@ impl Learner {
             Message::Ask(number) => {
                 let Some(manifest) = self.known.get(&number) else { return };
                 let types = manifest.types().cloned().collect();
-                let message = Message::Tell(number, types);
+                // Older silos understand the first.
+                let message = match manifest.metadata() {
+                    metadata if metadata.is_empty() => Message::Tell(number, types),
+                    metadata => Message::Describe(number, types, metadata.clone()),
+                };
                 self.effects.push_back(Effect::Send { to: from, message });
             }
-            Message::Tell(number, types) => {
-                // Somebody who was asked before may answer late.
-                let is_asked = self.questions.contains_key(&number);
-                if !is_asked || !self.silos.contains(&(from, Some(number))) {
-                    return;
-                }
-                self.known.insert(number, Arc::new(Manifest::told(number, types)));
-                self.sort();
-                self.ask(now);
-                self.publish();
+            Message::Tell(number, types) => self.told(now, from, number, types, Metadata::new()),
+            Message::Describe(number, types, metadata) => {
+                self.told(now, from, number, types, metadata);
             }
         }
+    }
+
+    fn told(
+        &mut self,
+        now: Instant,
+        from: SiloAddress,
+        number: u64,
+        types: Vec<HostedType>,
+        metadata: Metadata,
+    ) {
+        // Somebody who was asked before may answer late.
+        let is_asked = self.questions.contains_key(&number);
+        if !is_asked || !self.silos.contains(&(from, Some(number))) {
+            return;
+        }
+        self.known.insert(number, Arc::new(Manifest::told(number, types, metadata)));
+        self.sort();
+        self.ask(now);
+        self.publish();
     }
 
     /// A moment of [`poll_timeout`](Self::poll_timeout) has come.
@@ -284,6 +304,31 @@ mod tests {
         let known = |name| hosted.hosted_type(GrainTypeId::of(name)).is_some();
         assert!(known("A") && known("B") && !known("C"));
         assert!(!hosted.serves(&silo(2), GrainTypeId::of("B"), 1));
+    }
+
+    #[test]
+    fn what_a_silo_says_of_itself_comes_with_what_it_hosts() {
+        let zone = |zone: &str| Metadata::from([("zone".to_owned(), zone.to_owned())]);
+        let own = Arc::new(Manifest::clone(&manifest(&["A"])).with_metadata(zone("x")));
+        let other = Arc::new(Manifest::clone(&manifest(&["A"])).with_metadata(zone("y")));
+        let mut learner = Learner::new(silo(1), own);
+        let mut second = Learner::new(silo(2), other.clone());
+        learner.handle_loads(at(0), &loads(&[(1, None), (2, Some(other.number()))]));
+        let mut hosted = learner.hosted();
+        assert!(hosted.is_uniform() && hosted.metadata(&silo(2)).is_none());
+        assert_eq!(hosted.metadata(&silo(1)), Some(&zone("x")));
+        while let Some(effect) = learner.poll_effect() {
+            if let Effect::Send { message, .. } = effect {
+                second.handle_message(at(1), silo(1), message);
+            }
+        }
+        let Some(Effect::Send { to, message }) = second.poll_effect() else { panic!("no answer") };
+        assert_eq!(to, silo(1));
+        learner.handle_message(at(2), silo(2), message);
+        hosted = learner.hosted();
+        assert!(hosted.is_uniform(), "they host the same");
+        assert_eq!(hosted.metadata(&silo(2)), Some(&zone("y")));
+        assert_eq!(hosted.metadata(&silo(3)), None);
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use emmer_core::{GrainTypeId, hash};
 use serde::{Deserialize, Serialize};
 
+use crate::placement::{Metadata, SiloFilter};
 use crate::strategy::Strategy;
 
 /// What a silo says of a grain type that it hosts.
@@ -16,6 +17,9 @@ pub struct HostedType {
     /// Where its activations go. None: where the default strategy of the silo says that places.
     #[serde(rename = "p", default, skip_serializing_if = "Option::is_none")]
     pub placement: Option<Strategy>,
+    /// What it asks of the silos where its activations go.
+    #[serde(rename = "f", default, skip_serializing_if = "Vec::is_empty")]
+    pub filters: Vec<SiloFilter>,
     /// Whether it is a stateless worker: silos have activations of their own, which the directory
     /// does not know.
     #[serde(rename = "w", default)]
@@ -36,11 +40,14 @@ impl HostedType {
     }
 }
 
-/// All that a silo hosts.
+/// All that a silo hosts, and what it says of itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Manifest {
     types: BTreeMap<GrainTypeId, HostedType>,
+    metadata: Metadata,
     number: u64,
+    /// The same for silos that host the same, whatever else they say.
+    types_number: u64,
 }
 
 impl Manifest {
@@ -52,7 +59,7 @@ impl Manifest {
             (GrainTypeId::of(&hosted.name), hosted)
         };
         let types: BTreeMap<_, _> = types.into_iter().map(sorted).collect();
-        for HostedType { name, placement, is_worker, version, methods } in types.values() {
+        for HostedType { name, placement, filters, is_worker, version, methods } in types.values() {
             let (strategy, data) = placement.as_ref().map_or(("", ""), Strategy::parts);
             let custom = matches!(placement, Some(Strategy::Custom(_)));
             for part in [name, strategy, data] {
@@ -63,13 +70,43 @@ impl Manifest {
             text.extend(version.to_be_bytes());
             text.extend((methods.len() as u64).to_be_bytes());
             text.extend(methods.iter().flat_map(|method| method.to_be_bytes()));
+            // Nothing without filters: so the number is what it was before there were any.
+            for filter in filters {
+                text.extend(filter.to_string().bytes());
+                text.extend([0xff, u8::from(filter.is_preferred())]);
+            }
         }
-        Self { number: hash::stable64(&text), types }
+        let number = hash::stable64(&text);
+        Self { number, types_number: number, types, metadata: Metadata::new() }
+    }
+
+    /// The same of a silo that says this of itself.
+    #[must_use]
+    pub fn with_metadata(mut self, metadata: Metadata) -> Self {
+        // Nothing without metadata: older silos know this number.
+        let mut text = self.types_number.to_be_bytes().to_vec();
+        for part in metadata.iter().flat_map(|(key, value)| [key, value]) {
+            // Texts contain no such byte.
+            text.extend(part.bytes().chain([0xff]));
+        }
+        self.number = if metadata.is_empty() { self.types_number } else { hash::stable64(&text) };
+        self.metadata = metadata;
+        self
     }
 
     /// The number under which other silos know it: the same for silos that host the same.
     pub const fn number(&self) -> u64 {
         self.number
+    }
+
+    /// The same for silos that host the same types.
+    pub(super) const fn types_number(&self) -> u64 {
+        self.types_number
+    }
+
+    /// What the silo says of itself.
+    pub const fn metadata(&self) -> &Metadata {
+        &self.metadata
     }
 
     /// One of its types; none when the silo does not host it.
@@ -83,8 +120,8 @@ impl Manifest {
     }
 
     /// The manifest that another silo knows by `number`.
-    pub(super) fn told(number: u64, types: Vec<HostedType>) -> Self {
-        Self { number, ..Self::new(types) }
+    pub(super) fn told(number: u64, types: Vec<HostedType>, metadata: Metadata) -> Self {
+        Self { number, ..Self::new(types).with_metadata(metadata) }
     }
 }
 
@@ -94,7 +131,7 @@ mod tests {
 
     fn hosted(name: &str, placement: Option<Strategy>, is_worker: bool) -> HostedType {
         let (name, methods) = (name.to_owned(), vec![3, 1, 2]);
-        HostedType { name, placement, is_worker, version: 1, methods }
+        HostedType { name, placement, filters: vec![], is_worker, version: 1, methods }
     }
 
     #[test]
@@ -102,7 +139,8 @@ mod tests {
         let (a, b) = (|| hosted("A", None, false), || hosted("B", None, false));
         let both = Manifest::new(vec![a(), b()]);
         assert_eq!(both, Manifest::new(vec![b(), a()]));
-        let custom = |name| Some(Strategy::custom(name, ""));
+        let custom = |name| Some(Strategy::custom(name));
+        let zone = |filter| HostedType { filters: vec![filter], ..b() };
         let others = [
             vec![],
             vec![a()],
@@ -110,24 +148,37 @@ mod tests {
             vec![a(), hosted("B", None, true)],
             vec![a(), hosted("B", Some(Strategy::Random), false)],
             vec![a(), hosted("B", custom("random"), false)],
-            vec![a(), hosted("B", Some(Strategy::custom("random", "x")), false)],
+            vec![a(), hosted("B", Strategy::custom_with("random", "x").ok(), false)],
             vec![a(), hosted("B", Some(Strategy::SiloRole("x".into())), false)],
             vec![a(), HostedType { version: 2, ..b() }],
             vec![a(), HostedType { methods: vec![1, 2], ..b() }],
+            vec![a(), zone(SiloFilter::require("zone", "x"))],
+            vec![a(), zone(SiloFilter::require("zone", "y"))],
+            vec![a(), zone(SiloFilter::require("zone", "y").preferred())],
+            vec![a(), zone(SiloFilter::require_same("zone"))],
         ];
         let mut numbers: Vec<_> =
             others.into_iter().map(|types| Manifest::new(types).number()).collect();
         numbers.push(both.number());
         numbers.sort_unstable();
         numbers.dedup();
-        assert_eq!(numbers.len(), 11);
+        assert_eq!(numbers.len(), 15);
         let shuffled = HostedType { methods: vec![2, 1, 3], ..b() };
         assert_eq!(both, Manifest::new(vec![a(), shuffled]));
+        let said = |key: &str, value: &str| {
+            let metadata = Metadata::from([(key.to_owned(), value.to_owned())]);
+            Manifest::new(vec![a(), b()]).with_metadata(metadata)
+        };
+        let (x, y) = (said("zone", "x"), said("zone", "y"));
+        assert!(x.number() != y.number() && x.number() != both.number());
+        assert_ne!(said("ab", "c").number(), said("a", "bc").number());
+        assert_eq!((x.types_number(), y.types_number()), (both.number(), both.number()));
+        assert_eq!(both, Manifest::new(vec![a(), b()]).with_metadata(Metadata::new()));
     }
 
     #[test]
     fn a_type_serves_its_methods_and_no_others() {
-        let told = Manifest::told(7, vec![hosted("A", None, false)]);
+        let told = Manifest::told(7, vec![hosted("A", None, false)], Metadata::new());
         let a = told.get(GrainTypeId::of("A")).unwrap();
         assert_eq!(
             [0, 1, 2, 3, 4].map(|method| a.serves(method)),

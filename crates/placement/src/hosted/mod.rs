@@ -1,9 +1,10 @@
 //! Which grain types each silo hosts, as every silo knows it.
 //!
 //! Silos need not host the same types. Each has a [`Manifest`]: its grain types, their methods, and
-//! how each is placed. The number of its manifest goes round with its load report. Whoever hears a
-//! number that it does not know asks one of the silos that said it ([`Learner`]). So silos that
-//! host the same ask nobody. Placement looks at the result ([`Hosted`]).
+//! how each is placed, and what the silo says of itself. The number of its manifest goes round with
+//! its load report. Whoever hears a number that it does not know asks one of the silos that said it
+//! ([`Learner`]). So silos that host the same ask nobody. Placement looks at the result
+//! ([`Hosted`]).
 
 mod known;
 mod learner;
@@ -33,6 +34,7 @@ mod kinds {
             HostedType {
                 name: name.to_owned(),
                 placement: None,
+                filters: Vec::new(),
                 is_worker: false,
                 version,
                 methods: (METHOD..=version).collect(),

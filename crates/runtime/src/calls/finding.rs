@@ -5,12 +5,12 @@ use std::sync::Arc;
 use emmer_core::{GrainId, SiloAddress};
 use emmer_directory::FailReason;
 use emmer_placement::PlaceError;
-use emmer_wire::CallChain;
 
 use super::Calls;
 use super::path::Hint;
 use crate::clock::Due;
 use crate::cluster::locations::Locations;
+use crate::cluster::{Chosen, Sought};
 use crate::grain::{CallError, Failure};
 use crate::hosting::{BoxTurn, RunActivation, StartError, contain};
 use crate::trace;
@@ -40,10 +40,10 @@ impl Calls {
     /// placement puts it.
     pub(crate) async fn locate(
         &self,
-        id: &GrainId,
-        method: u32,
+        sought: Sought<'_>,
         avoid: &[SiloAddress],
     ) -> Result<Place, Failure> {
+        let Sought { grain: id, method, .. } = sought;
         if self.stopped.is_cancelled() {
             return Err(CallError::ShuttingDown);
         }
@@ -59,7 +59,7 @@ impl Calls {
             }
         }
         if self.is_worker(id) {
-            return self.placed(id, method, avoid).await;
+            return self.placed(sought, avoid).await;
         }
         let usable = |peer: &SiloAddress| {
             *peer != self.address
@@ -80,38 +80,40 @@ impl Calls {
             Some(at) if at.silo != self.address => {
                 Ok(Place::There { peer: at.silo, placed: false })
             }
-            _ => self.placed(id, method, avoid).await,
+            _ => self.placed(sought, avoid).await,
         }
     }
 
     /// Where placement puts a grain. For a worker, all of which are busy, that may be known later.
     pub(super) async fn placed(
         &self,
-        id: &GrainId,
-        method: u32,
+        sought: Sought<'_>,
         avoid: &[SiloAddress],
     ) -> Result<Place, Failure> {
         loop {
             if self.stopped.is_cancelled() {
                 return Err(CallError::ShuttingDown);
             }
-            if let Some(place) = self.place(id, method, avoid)? {
+            let silo = self.choose(sought, avoid).await?;
+            if let Some(place) = self.place_on(silo, sought.grain)? {
                 return Ok(place);
             }
-            if let Some(worker) = self.host.await_worker(id).await? {
+            if let Some(worker) = self.host.await_worker(sought.grain).await? {
                 return Ok(Place::Here(worker));
             }
         }
     }
 
     /// As [`locate`](Self::locate) for a grain that is not in the catalog, without a wait: what
-    /// placement says, when nothing but this silo is needed to know that the grain is nowhere.
-    pub(crate) fn place_now(&self, id: &GrainId, method: u32) -> Option<Result<Place, Failure>> {
+    /// placement says, when nothing but this silo is needed to know that the grain is nowhere, and
+    /// no director has to wait.
+    pub(crate) fn place_now(&self, sought: Sought<'_>) -> Option<Result<Place, Failure>> {
+        let id = sought.grain;
         if self.host.is_fenced() {
             return None;
         }
         if self.is_worker(id) {
-            return self.place(id, method, &[]).transpose();
+            return self.place_at_once(sought);
         }
         if self.cluster.locations.get(id).is_some() {
             return None;
@@ -120,7 +122,15 @@ impl Calls {
         if found.is_some_and(|at| at.silo != self.address) {
             return None;
         }
-        self.place(id, method, &[]).transpose()
+        self.place_at_once(sought)
+    }
+
+    fn place_at_once(&self, sought: Sought<'_>) -> Option<Result<Place, Failure>> {
+        match self.choose_now(sought, &[]) {
+            Ok(Chosen::At(silo)) => self.place_on(silo, sought.grain).transpose(),
+            Ok(Chosen::Ask(_)) => None,
+            Err(failure) => Some(Err(failure)),
+        }
     }
 
     fn unavailable(&self, why: FailReason) -> Failure {
@@ -136,14 +146,9 @@ impl Calls {
         CallError::Unreachable { silo: None, maybe_executed: false, detail: why.to_string() }
     }
 
-    /// Where placement puts a grain; none for a worker that the call has to wait for.
-    fn place(
-        &self,
-        id: &GrainId,
-        method: u32,
-        avoid: &[SiloAddress],
-    ) -> Result<Option<Place>, Failure> {
-        let silo = self.choose(id, method, avoid)?;
+    /// A grain on the silo that placement has chosen; none for a worker that the call has to wait
+    /// for.
+    fn place_on(&self, silo: SiloAddress, id: &GrainId) -> Result<Option<Place>, Failure> {
         if silo == self.address {
             return Ok(self.host.create_here(id)?.map(Place::Here));
         }
@@ -151,38 +156,43 @@ impl Calls {
     }
 
     /// The silo that placement chooses for a grain.
-    fn choose(
+    async fn choose(
         &self,
-        id: &GrainId,
-        method: u32,
+        sought: Sought<'_>,
         avoid: &[SiloAddress],
     ) -> Result<SiloAddress, Failure> {
-        let leaves = !self.accepts_activations();
-        let choose = || self.cluster.placing.choose(id, method, leaves, avoid);
-        let chosen = if trace::is_traced() { traced(choose) } else { contain(choose) };
-        // A director may be the application's own.
-        match chosen {
-            Ok(chosen) => chosen.map_err(|why| not_placed(&why)),
-            Err(words) => {
-                let name = self.cluster.placing.strategy_name(id, method);
-                Err(CallError::Rejected(format!(
-                    "the placement director {name:?} panicked: {words}"
-                )))
+        match self.choose_now(sought, avoid)? {
+            Chosen::At(silo) => Ok(silo),
+            Chosen::Ask(question) => {
+                let answer = Box::pin(self.asked.ask(*question, &self.spawner)).await;
+                self.cluster.placing.count(answer.as_ref());
+                answer.map_err(|why| not_placed(&why))
             }
         }
     }
 
+    fn choose_now(&self, sought: Sought<'_>, avoid: &[SiloAddress]) -> Result<Chosen, Failure> {
+        let leaves = !self.accepts_activations();
+        let choose = || self.cluster.placing.choose(sought, leaves, avoid);
+        let chosen = if trace::is_traced() { traced(choose) } else { contain(choose) };
+        // A director may be the application's own.
+        let chosen = chosen.unwrap_or_else(|words| {
+            let name = self.cluster.placing.strategy_name(sought.grain, sought.method);
+            Err(PlaceError::Panicked(name, words))
+        });
+        chosen.map_err(|why| not_placed(&why))
+    }
+
     /// A turn for a call whose method the class of the activation here does not have: it ends when
     /// the activation has, and the grain can be on a silo that has the method.
-    pub(super) fn step_aside(
+    pub(super) async fn step_aside(
         &self,
         activation: Arc<dyn RunActivation>,
-        method: u32,
+        sought: Sought<'_>,
         due: Due,
-        chain: &CallChain,
     ) -> Result<BoxTurn, Failure> {
-        let to = self.choose(activation.id(), method, &[])?;
-        let turn = activation.step_aside(to, due, chain.clone());
+        let to = self.choose(sought, &[]).await?;
+        let turn = activation.step_aside(to, due, sought.chain.clone());
         turn.map_err(StartError::into_failure)
     }
 
@@ -203,13 +213,14 @@ impl Calls {
 /// Chooses within a span.
 #[cold]
 fn traced(
-    choose: impl FnOnce() -> Result<SiloAddress, PlaceError>,
-) -> Result<Result<SiloAddress, PlaceError>, String> {
+    choose: impl FnOnce() -> Result<Chosen, PlaceError>,
+) -> Result<Result<Chosen, PlaceError>, String> {
     let span = trace::placement();
     let _in_span = trace::enter(&span);
     let chosen = contain(choose);
     match &chosen {
-        Ok(Ok(silo)) => trace::chosen(&span, *silo),
+        Ok(Ok(Chosen::At(silo))) => trace::chosen(&span, *silo),
+        Ok(Ok(Chosen::Ask(_))) => {}
         Ok(Err(why)) => trace::failed(&span, why),
         Err(words) => trace::failed(&span, words),
     }
@@ -221,7 +232,10 @@ fn not_placed(why: &PlaceError) -> Failure {
     let detail = why.to_string();
     match why {
         // The next view may have one.
-        PlaceError::NoCandidate | PlaceError::NoHostKnown | PlaceError::NoSiloOfRole(_) => {
+        PlaceError::NoCandidate
+        | PlaceError::NoHostKnown
+        | PlaceError::NoSiloOfRole(_)
+        | PlaceError::NoSiloPasses(_) => {
             CallError::Unreachable { silo: None, maybe_executed: false, detail }
         }
         _ => CallError::Rejected(detail),

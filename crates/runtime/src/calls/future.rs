@@ -239,7 +239,7 @@ fn first_poll<M: Method>(call: Call<M>, cx: &mut Context<'_>) -> Next<M> {
                     target.note_here(&activation);
                     run_here(call, caller, activation, cx)
                 }
-                None => match silo.place_now(&target.id, M::ID) {
+                None => match silo.place_now(caller.seeks::<M>(target)) {
                     Some(Ok(Place::Here(activation))) => {
                         target.note_here(&activation);
                         run_here(call, caller, activation, cx)

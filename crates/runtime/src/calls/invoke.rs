@@ -18,7 +18,7 @@ use crate::calls::path::{Met, unreachable_silo};
 use crate::calls::travel::travel;
 use crate::calls::waits::{Asked, Asker};
 use crate::clock::{Clock, CoarseInstant, Due};
-use crate::cluster::Shut;
+use crate::cluster::{Shut, Sought};
 use crate::grain::{Aim, Call, CallError, Extra, Failure, Method, Node, Target};
 use crate::hosting::{
     Begun, BoxTurn, Input, LocalSlot, RunActivation, Sink, StartError, TurnEnd, let_go, poll_begun,
@@ -159,6 +159,11 @@ impl Caller {
         slot: &mut LocalSlot<M>,
     ) -> Result<BoxTurn, StartError> {
         activation.start(M::ID, Input::Local(slot), self.due, self.chain.clone())
+    }
+
+    /// The call, as those see it who look for its grain.
+    pub(crate) const fn seeks<'a, M: Method>(&'a self, target: &'a Target) -> Sought<'a> {
+        Sought { grain: &target.id, method: M::ID, chain: &self.chain }
     }
 
     /// The call's header.

@@ -2,6 +2,7 @@
 //! them, who waits.
 
 pub(crate) mod arriving;
+mod asking;
 mod filtered;
 mod finding;
 mod future;
@@ -22,6 +23,7 @@ use emmer_core::SiloAddress;
 use emmer_core::limits::Limits;
 use tokio_util::sync::CancellationToken;
 
+pub(crate) use self::asking::Open;
 pub(crate) use self::finding::Place;
 pub use self::future::CallFuture;
 use self::lanes::Lanes;
@@ -44,6 +46,8 @@ pub(crate) struct Calls {
     pub(crate) cluster: Arc<Cluster>,
     /// Calls that nobody waits for, whose grains are looked for.
     pub(crate) lanes: Arc<Lanes>,
+    /// The placement directors that are asked just now.
+    pub(crate) asked: Open,
     /// The filters around calls that are made here.
     pub(crate) outgoing: Filters,
     /// Who waits for whom.

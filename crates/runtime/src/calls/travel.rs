@@ -136,7 +136,8 @@ impl<M: Method> Trip<'_, M> {
         } else if let Some(peer) = placed {
             Place::There { peer, placed: true }
         } else {
-            let located = silo.locate(&self.target.id, M::ID, self.path.avoid());
+            let sought = self.caller.seeks::<M>(self.target);
+            let located = silo.locate(sought, self.path.avoid());
             self.bounds.keep("looking for the grain", located).await?.map_err(Met::NotFound)?
         };
         match place {
@@ -150,9 +151,10 @@ impl<M: Method> Trip<'_, M> {
                 let turn = match self.caller.start::<M>(activation.clone(), &mut slot) {
                     Ok(turn) => turn,
                     Err(StartError::NoSuchMethod) => {
-                        let Caller { due, chain } = &self.caller;
-                        let turn = silo.step_aside(activation, M::ID, *due, chain);
-                        turn.map_err(|failure| {
+                        let sought = self.caller.seeks::<M>(self.target);
+                        let turn = silo.step_aside(activation, sought, self.caller.due);
+                        let turn = self.bounds.keep("looking for the grain", turn).await;
+                        turn.flatten().map_err(|failure| {
                             // It is tried again, and still goes before the next call in its lane.
                             self.args = slot.args.take();
                             self.handed = self.handed.take().or_else(|| first.take());

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use emmer_core::{GrainTypeId, SiloAddress, SiloEntry, Timestamp};
-use emmer_placement::PlaceError;
 use emmer_placement::hosted::{Hosted, HostedType, VersionSelector};
 use emmer_placement::load::Loads;
+use emmer_placement::{PlaceError, SiloFilter, Surroundings};
 
 /// What placement chooses from. Silos that are full or suspected are passed over where others are
 /// left.
@@ -23,6 +23,8 @@ pub(super) struct Choice {
     pub(super) loads: Arc<Loads>,
     /// What they host.
     pub(super) hosted: Arc<Hosted>,
+    /// All that directors see of them.
+    pub(super) known: Arc<Surroundings>,
 }
 
 /// What a call needs of a silo: a method of a grain type.
@@ -61,6 +63,8 @@ impl Choice {
         active: &[Arc<SiloEntry>],
         votes_since: Timestamp,
     ) -> Self {
+        let known = Surroundings::new(active.to_vec(), hosted.clone(), loads.clone());
+        let known = Arc::new(known);
         let candidate = |silo: &Arc<SiloEntry>| {
             let is_active = |voter| active.binary_search_by_key(voter, |silo| silo.address).is_ok();
             let is_suspected =
@@ -78,7 +82,7 @@ impl Choice {
         }
         let by_role = roles.into_iter().map(|(role, all)| (role, best(&all))).collect();
         let silos = best(&active.iter().collect::<Vec<_>>());
-        Self { active, silos, by_role, loads, hosted }
+        Self { active, silos, by_role, loads, hosted, known }
     }
 
     /// What a call of a method needs.
@@ -100,10 +104,12 @@ impl Choice {
         selector: VersionSelector,
         avoid: &[SiloAddress],
     ) -> Result<Cow<'_, [SiloAddress]>, PlaceError> {
-        let Wanted { grain_type, method, everywhere, .. } = wanted;
+        let Wanted { grain_type, method, everywhere, hosted } = wanted;
+        let filters = hosted.map_or(&[][..], |hosted| &hosted.filters);
         let of_role = || PlaceError::NoSiloOfRole(role.unwrap_or_default().to_owned());
         let any_version = self.hosted.is_uniform() || selector == VersionSelector::Any;
-        if self.active.is_empty() || (any_version && everywhere && avoid.is_empty()) {
+        let any = any_version && everywhere && avoid.is_empty() && filters.is_empty();
+        if self.active.is_empty() || any {
             return match role {
                 None => Ok(Cow::Borrowed(&self.silos)),
                 Some(role) => self.by_role.get(role).map(Cow::from).ok_or_else(of_role),
@@ -124,8 +130,22 @@ impl Choice {
         if serving.is_empty() {
             return Err(of_role());
         }
+        let passes = |filter: &SiloFilter, silo: &SiloAddress| {
+            filter.passes(Some(self.hosted.own_metadata()), self.hosted.metadata(silo))
+        };
+        for filter in filters.iter().filter(|filter| !filter.is_preferred()) {
+            serving.retain(|one| passes(filter, &one.silo));
+            if serving.is_empty() {
+                return Err(PlaceError::NoSiloPasses(filter.to_string()));
+            }
+        }
         serving.retain(|one| !avoid.contains(&one.silo));
         let mut silos = best(&serving);
+        for filter in filters.iter().filter(|filter| filter.is_preferred()) {
+            if silos.iter().any(|silo| passes(filter, silo)) {
+                silos.retain(|silo| passes(filter, silo));
+            }
+        }
         let version = |silo: &SiloAddress| {
             self.hosted.on(silo, grain_type).map_or(0, |hosted| hosted.version)
         };
@@ -160,6 +180,7 @@ mod tests {
             HostedType {
                 name: name.to_owned(),
                 placement: None,
+                filters: Vec::new(),
                 is_worker: false,
                 version,
                 methods: (METHOD..=version).collect(),

@@ -25,7 +25,7 @@ pub(crate) use self::history::History;
 use self::locations::Locations;
 use self::membership::{MembershipHandle, MembershipStatistics};
 pub(crate) use self::peers::Peers;
-pub(crate) use self::placing::Placing;
+pub(crate) use self::placing::{Chosen, Placing, Question, Sought};
 use crate::clock::Clock;
 use crate::net::Greeting;
 use crate::world::Watched;

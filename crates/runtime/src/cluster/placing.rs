@@ -7,11 +7,54 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use emmer_core::{GrainId, SiloAddress};
 use emmer_placement::hosted::VersionSelector;
-use emmer_placement::{PlaceError, PlacementContext, PlacementTable, Strategy};
+use emmer_placement::{
+    AsyncDirector, PlaceError, Placed, PlacementContext, PlacementRequest, PlacementTable,
+    PlacementTarget, Strategy,
+};
+use emmer_wire::{CallChain, HINT_KEY};
 
 use super::choice::Wanted;
 use super::load::LoadService;
 use crate::clock::Clock;
+
+/// A call whose grain is looked for.
+#[derive(Clone, Copy)]
+pub(crate) struct Sought<'a> {
+    pub(crate) grain: &'a GrainId,
+    pub(crate) method: u32,
+    /// The turns that wait for it, and what it takes along.
+    pub(crate) chain: &'a CallChain,
+}
+
+/// What a choice came to.
+pub(crate) enum Chosen {
+    At(SiloAddress),
+    /// The director has to be asked, and may have to wait.
+    Ask(Box<Question>),
+}
+
+/// What a director is asked.
+pub(crate) struct Question {
+    pub(crate) director: Arc<dyn AsyncDirector>,
+    pub(crate) request: PlacementRequest,
+    /// Questions of one grain and one method that are open at the same time have one answer. None:
+    /// this one has an answer of its own.
+    pub(crate) key: Option<(GrainId, u32)>,
+}
+
+impl Question {
+    /// `sought`: the call, if others of its grain would be asked the same.
+    #[cold]
+    fn new(
+        director: Arc<dyn AsyncDirector>,
+        request: PlacementRequest,
+        sought: Option<Sought<'_>>,
+    ) -> Box<Self> {
+        let alike = sought.filter(|sought| sought.chain.context().get(HINT_KEY).is_none());
+        let key = alike.map(|sought| (sought.grain.clone(), sought.method));
+        Box::new(Self { director, request, key })
+    }
+}
 
 /// Placement on one silo.
 pub(crate) struct Placing {
@@ -50,8 +93,8 @@ impl Placing {
         self.strategy(self.load.choice().wanted(grain.grain_type(), method)).name().to_owned()
     }
 
-    /// The silo where a new activation of `grain` goes, for a call of a method: one of the Active
-    /// silos that can serve it, none of `avoid`, and this one only if it does not leave.
+    /// The silo where a new activation of the grain goes: one of the Active silos that can serve
+    /// the call, none of `avoid`, and this one only if it does not leave.
     ///
     /// # Errors
     /// Why there is none.
@@ -60,15 +103,25 @@ impl Placing {
     /// A director of the application's own does.
     pub(crate) fn choose(
         &self,
-        grain: &GrainId,
-        method: u32,
+        sought: Sought<'_>,
         leaves: bool,
         avoid: &[SiloAddress],
-    ) -> Result<SiloAddress, PlaceError> {
-        let chosen = self.choose_now(grain, method, leaves, avoid);
-        let outcome = chosen.as_ref().map_or(2, |silo| usize::from(*silo != self.me));
+    ) -> Result<Chosen, PlaceError> {
+        let chosen = self.choose_now(sought, leaves, avoid);
+        let outcome = match &chosen {
+            Ok(Chosen::At(silo)) => usize::from(*silo != self.me),
+            // It is counted when the director has answered.
+            Ok(Chosen::Ask(_)) => return chosen,
+            Err(_) => 2,
+        };
         self.outcomes[outcome].fetch_add(1, Ordering::Relaxed);
         chosen
+    }
+
+    /// Counts what a choice came to.
+    pub(crate) fn count(&self, chosen: Result<&SiloAddress, &PlaceError>) {
+        let outcome = chosen.map_or(2, |silo| usize::from(*silo != self.me));
+        self.outcomes[outcome].fetch_add(1, Ordering::Relaxed);
     }
 
     /// The numbers of choices that fell on this silo, on another one, and on none.
@@ -79,24 +132,40 @@ impl Placing {
 
     fn choose_now(
         &self,
-        grain: &GrainId,
-        method: u32,
+        sought: Sought<'_>,
         leaves: bool,
         avoid: &[SiloAddress],
-    ) -> Result<SiloAddress, PlaceError> {
+    ) -> Result<Chosen, PlaceError> {
         let choice = self.load.choice();
-        let wanted = choice.wanted(grain.grain_type(), method);
+        let wanted = choice.wanted(sought.grain.grain_type(), sought.method);
         let strategy = self.strategy(wanted);
-        let mut avoid = Cow::Borrowed(avoid);
+        let mut left_out = Cow::Borrowed(avoid);
         if leaves {
             // The view may not say so yet.
-            avoid.to_mut().push(self.me);
+            left_out.to_mut().push(self.me);
         }
-        let silos = choice.candidates(wanted, strategy.role(), self.selector, &avoid)?;
+        let silos = choice.candidates(wanted, strategy.role(), self.selector, &left_out)?;
         let mut context = PlacementContext::new(self.me, &silos);
         if strategy.looks_at_load() {
-            context = context.with_loads(self.clock.mono(), &choice.loads);
+            context = context.with_surroundings(self.clock.mono(), &choice.known);
         }
-        self.table.place(strategy, grain, self.me, &context)
+        let mut target = PlacementTarget::new(sought.grain, strategy, self.me);
+        let along = sought.chain.context();
+        if !along.is_empty()
+            && let Some(hint) = along.get(HINT_KEY)
+        {
+            target = target.with_hint(hint);
+        }
+        if let Strategy::Custom(_) = strategy {
+            target.caller = sought.chain.last().map(|caller| &caller.grain);
+        }
+        match self.table.place(&target, &context)? {
+            Placed::At(silo) => Ok(Chosen::At(silo)),
+            Placed::Ask(director) => {
+                let request = PlacementRequest::new(&target, &context, choice.known.clone());
+                let key = (avoid.is_empty() && !leaves).then_some(sought);
+                Ok(Chosen::Ask(Question::new(director, request, key)))
+            }
+        }
     }
 }

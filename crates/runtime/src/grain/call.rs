@@ -4,7 +4,7 @@ use std::fmt::{self, Display};
 use std::future::IntoFuture;
 use std::time::Duration;
 
-use emmer_wire::RequestContext;
+use emmer_wire::{HINT_KEY, RequestContext};
 use tokio_util::sync::CancellationToken;
 
 use super::{Aim, CallError, ContextKey, Extra, Method, NoError, TurnContext};
@@ -54,6 +54,17 @@ impl<M: Method> Call<M> {
         let extra = self.extra.get_or_insert_with(|| Box::new(Ok(RequestContext::EMPTY)));
         if let Ok(context) = &**extra {
             **extra = key.put(context, value);
+        }
+        self
+    }
+
+    /// Says something to the placement director of the grain's class, in case the grain has to be
+    /// activated for this call: a zone, say. In-built strategies follow the address of a silo that
+    /// can host the grain. What follows from the call does not carry it.
+    pub fn hint(mut self, hint: impl Display) -> Self {
+        let extra = self.extra.get_or_insert_with(|| Box::new(Ok(RequestContext::EMPTY)));
+        if let Ok(context) = &**extra {
+            **extra = context.with(HINT_KEY, &hint.to_string());
         }
         self
     }

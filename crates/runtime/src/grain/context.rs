@@ -384,7 +384,7 @@ impl TurnContext {
 
     /// What the application sends along with the calls of the current turn; none outside a turn.
     pub(crate) fn request_context() -> Option<RequestContext> {
-        Self::with(|turn| turn.map(|turn| turn.chain.context().clone()))
+        Self::with(|turn| turn.map(|turn| turn.chain.context().inherited()))
     }
 
     /// Sends something else along with the calls that the current turn makes from now on. Returns

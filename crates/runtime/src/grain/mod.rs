@@ -17,7 +17,7 @@ mod travelling;
 use std::future::Future;
 use std::time::Duration;
 
-use emmer_placement::Strategy;
+use emmer_placement::{DataError, Placement};
 
 pub use self::any_error::{Error, own_error};
 pub use self::call::Call;
@@ -77,8 +77,6 @@ pub trait Lifecycle: Sized + Send + Sync + 'static {
     note = "write `#[derive(Grain)]` on `{Self}`"
 )]
 pub trait Grain: Lifecycle {
-    /// Where new activations go; by the silo's default strategy when none.
-    const PLACEMENT: Option<Strategy>;
     /// For a stateless worker: how many activations of a grain a silo may have, 0 for as many as it
     /// has processors. None for grains that have one in the whole cluster.
     const WORKERS_MAX: Option<usize> = None;
@@ -109,6 +107,14 @@ pub trait Grain: Lifecycle {
 
     /// The names of the stores where it has states.
     const STATE_STORES: &'static [&'static str] = &[];
+
+    /// Where new activations go; by the silo's default strategy when it names none.
+    ///
+    /// # Errors
+    /// What the class says to its director cannot be written.
+    fn placement() -> Result<Placement, DataError> {
+        Ok(Placement::default())
+    }
 
     /// The services that a silo needs to host it.
     fn services() -> Vec<ServiceNeed> {

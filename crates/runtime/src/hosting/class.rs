@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use emmer_core::GrainId;
-use emmer_placement::Strategy;
+use emmer_placement::Placement;
 
 use super::{Activation, Host, Instant, MethodEntry, RunActivation, States};
 use crate::filters::Filters;
@@ -18,7 +18,7 @@ pub(crate) trait AnyClass: Send + Sync {
     fn name(&self) -> &'static str;
 
     /// Where its activations go; by the silo's default strategy when none.
-    fn placement(&self) -> Option<Strategy>;
+    fn placement(&self) -> &Placement;
 
     /// For a stateless worker: how many activations of a grain a silo may have, 0 for as many as it
     /// has processors. None for grains that have one in the whole cluster.
@@ -64,6 +64,7 @@ pub(crate) struct Class<G: Grain> {
     constructor: Option<Constructor<G>>,
     /// The filters around each of its methods.
     pub(super) filters: Filters,
+    placement: Placement,
     version: u32,
     methods: Box<[MethodEntry<G>]>,
     /// Open addressing by method number: the number, and the place in `methods` or [`FREE`].
@@ -130,6 +131,7 @@ impl<G: Grain> Class<G> {
             name,
             constructor: None,
             filters: Filters::default(),
+            placement: Placement::default(),
             version,
             places: vec![(0, FREE); 1 << bits].into_boxed_slice(),
             shift: u32::BITS - bits,
@@ -145,6 +147,12 @@ impl<G: Grain> Class<G> {
     /// The same class, made by a constructor.
     pub(crate) fn made_by(mut self, constructor: Option<Constructor<G>>) -> Self {
         self.constructor = constructor;
+        self
+    }
+
+    /// The same class, with this placement of its activations.
+    pub(crate) fn placed(mut self, placement: Placement) -> Self {
+        self.placement = placement;
         self
     }
 
@@ -212,8 +220,8 @@ impl<G: Grain> AnyClass for Class<G> {
         self.name
     }
 
-    fn placement(&self) -> Option<Strategy> {
-        G::PLACEMENT
+    fn placement(&self) -> &Placement {
+        &self.placement
     }
 
     fn workers_max(&self) -> Option<usize> {

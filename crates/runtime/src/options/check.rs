@@ -45,6 +45,8 @@ impl SiloOptions {
     pub fn check(&self) -> Result<(), OptionError> {
         let names = [("name", &self.name), ("role", &self.role)];
         names.into_iter().try_for_each(|(option, name)| self::name(option, name.as_deref()))?;
+        emmer_placement::check_metadata(&self.metadata)
+            .or_else(|reason| refuse("metadata", reason))?;
         let times = [
             ("response_timeout", self.response_timeout),
             ("collection_age", self.collection_age),

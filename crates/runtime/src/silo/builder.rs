@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use emmer_core::{ClusterId, SiloAddress, SiloStatus};
 use emmer_membership::{Membership, TerminateReason};
-use emmer_placement::{Director, Strategy};
+use emmer_placement::{AsyncDirector, Director, Strategy};
 use emmer_store::SystemStore;
 use emmer_store::reminders::ReminderTable;
 use emmer_store::silos::SiloTable;
@@ -176,7 +176,28 @@ impl<S: StoreOpener> SiloBuilder<S> {
     /// comes from.
     #[must_use]
     pub fn director(mut self, name: impl Into<String>, director: impl Director + 'static) -> Self {
-        self.directors.named.push((name.into(), Box::new(director)));
+        self.directors.add(name.into(), director);
+        self
+    }
+
+    /// As [`director`](Self::director), with one that may have to wait for its answer: a database,
+    /// another service. A call waits for it until its deadline, and others go on.
+    #[must_use]
+    pub fn async_director(
+        mut self,
+        name: impl Into<String>,
+        director: impl AsyncDirector + 'static,
+    ) -> Self {
+        self.directors.add_later(name.into(), director);
+        self
+    }
+
+    /// Says something of the silo: classes may ask for it
+    /// (`#[placement(require("disk" = "ssd"))]`), and directors see it. At most 32 entries, with
+    /// keys of 1 to 64 bytes and values of at most 256. The last one of a key counts.
+    #[must_use]
+    pub fn metadata(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
+        self.options.metadata.insert(key.into(), value.into());
         self
     }
 

@@ -1,5 +1,6 @@
 //! The classes that a silo hosts, from what its builder was told.
 
+use std::any::type_name;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,8 +14,7 @@ use crate::filters::Filters;
 use crate::grain::{Grain, Hosted, Interface, Services, class_name};
 use crate::hosting::{AnyClass, Class, Classes, Constructor, Lack, MethodCollision, States};
 
-type MakeClass =
-    Box<dyn FnOnce(Duration, Filters) -> Result<Arc<dyn AnyClass>, MethodCollision> + Send>;
+type MakeClass = Box<dyn FnOnce(Duration, Filters) -> Result<Arc<dyn AnyClass>, StartError> + Send>;
 
 /// A class that a silo is to host.
 pub(super) struct HostedType {
@@ -35,7 +35,9 @@ where
     };
     let make: MakeClass = Box::new(move |idle, filters| {
         let class = Class::<G>::new(name, I::VERSION, I::methods(), idle)?;
-        let class = class.made_by(constructor).filtered_by(filters);
+        let placement = G::placement()
+            .map_err(|why| StartError::PlacementData { class: type_name::<G>(), why })?;
+        let class = class.made_by(constructor).filtered_by(filters).placed(placement);
         Ok(Arc::new(class) as Arc<dyn AnyClass>)
     });
     HostedType { name, class: std::any::TypeId::of::<G>(), make }
@@ -51,6 +53,12 @@ fn interned(name: String) -> &'static str {
     let name: &'static str = name.leak();
     names.insert(name);
     name
+}
+
+impl From<MethodCollision> for StartError {
+    fn from(collision: MethodCollision) -> Self {
+        Self::MethodCollision(collision.first, collision.second)
+    }
 }
 
 pub(super) fn check_lacks(
@@ -81,18 +89,14 @@ pub(super) fn make_classes(
 ) -> Result<Classes, StartError> {
     let mut classes: HashMap<GrainTypeId, (std::any::TypeId, Arc<dyn AnyClass>)> = HashMap::new();
     for HostedType { name, class, make } in hosted {
-        let made = make(idle, filters.of(class))
-            .map_err(|c| StartError::MethodCollision(c.first, c.second))?;
+        let made = make(idle, filters.of(class))?;
         match classes.get(&GrainTypeId::of(name)) {
             Some((_, other)) if other.name() != name => {
                 return Err(StartError::TypeCollision(other.name(), name));
             }
             Some((first, _)) if *first != class => return Err(StartError::HostedTwice(name)),
             Some((_, other)) => {
-                let both = other
-                    .clone()
-                    .merged(made)
-                    .map_err(|c| StartError::MethodCollision(c.first, c.second))?;
+                let both = other.clone().merged(made)?;
                 classes.insert(GrainTypeId::of(name), (class, both));
             }
             None => {

@@ -1,6 +1,8 @@
 //! What a silo is told of placement before it starts.
 
-use emmer_placement::{Director, PlacementTable, Strategy};
+use std::sync::Arc;
+
+use emmer_placement::{AsyncDirector, Director, PlacementTable, Strategy};
 
 use super::StartError;
 use crate::hosting::Classes;
@@ -9,22 +11,33 @@ use crate::hosting::Classes;
 /// that name none.
 #[derive(Default)]
 pub(super) struct Directors {
-    pub(super) named: Vec<(String, Box<dyn Director>)>,
+    named: Vec<(String, Own)>,
     pub(super) default: Strategy,
 }
 
+/// A director of the application's own.
+enum Own {
+    Now(Box<dyn Director>),
+    Later(Arc<dyn AsyncDirector>),
+}
+
 impl Directors {
+    pub(super) fn add(&mut self, name: String, director: impl Director + 'static) {
+        self.named.push((name, Own::Now(Box::new(director))));
+    }
+
+    pub(super) fn add_later(&mut self, name: String, director: impl AsyncDirector + 'static) {
+        self.named.push((name, Own::Later(Arc::new(director))));
+    }
+
     /// Whether there is a director for each class.
     ///
     /// # Errors
     /// [`StartError::NoDirector`], with the first grain type that lacks one.
     pub(super) fn check(&self, classes: &Classes) -> Result<(), StartError> {
         let lacking = classes.values().filter_map(|class| {
-            let Strategy::Custom(custom) =
-                class.placement().unwrap_or_else(|| self.default.clone())
-            else {
-                return None;
-            };
+            let strategy = class.placement().strategy.as_ref().unwrap_or(&self.default);
+            let Strategy::Custom(custom) = strategy else { return None };
             let is_known = self.named.iter().any(|(name, _)| name == custom.name());
             (!is_known).then(|| (class.name(), custom.name().to_owned()))
         });
@@ -41,7 +54,10 @@ impl Directors {
         table.set_activation_count_choices(activation_count_choices);
         table.set_default_strategy(self.default);
         for (name, director) in self.named {
-            table.register(name, director);
+            match director {
+                Own::Now(director) => table.register(name, director),
+                Own::Later(director) => table.register_later(name, director),
+            }
         }
         table
     }

@@ -35,6 +35,7 @@ pub(super) fn row(
     entry.host_name = fit(&host).into();
     entry.instance_name = fit(&name).into();
     entry.role_name = fit(&role).into();
+    (entry.update_zone, entry.fault_zone) = (options.update_zone, options.fault_zone);
     entry
 }
 

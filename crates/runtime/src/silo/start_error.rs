@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use emmer_core::SiloAddress;
 use emmer_membership::TerminateReason;
+use emmer_placement::DataError;
 use emmer_store::StoreError;
 
 use crate::options::OptionError;
@@ -93,13 +94,21 @@ pub enum StartError {
     /// A class is placed by a strategy that this silo has no director for.
     #[error(
         "the grain type {grain_type:?} is placed by {strategy:?}, which is no strategy of this \
-         silo: add its director with .director({strategy:?}, ...)"
+         silo: add its director with .director({strategy:?}, ...) or .async_director(...)"
     )]
     NoDirector {
         /// The grain type.
         grain_type: &'static str,
         /// The name of the strategy.
         strategy: String,
+    },
+    /// What a class says to its placement director cannot be written.
+    #[error("the class {class}: {why}")]
+    PlacementData {
+        /// The class.
+        class: &'static str,
+        /// What is wrong.
+        why: DataError,
     },
     /// A task of the application that runs once the silo is Active has failed. The silo has left.
     #[error("a startup task failed")]

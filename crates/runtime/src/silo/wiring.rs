@@ -17,9 +17,9 @@ use super::clients::ToldByClients;
 use super::meter::Meter;
 use super::records::Records;
 use super::tasks::LeaveTask;
-use crate::calls::Calls;
 use crate::calls::shedding::Shedding;
 use crate::calls::waits::Waits;
+use crate::calls::{Calls, Open};
 use crate::clock::Clock;
 use crate::cluster::directory::DirectoryService;
 use crate::cluster::load::{LoadService, LoadTimes};
@@ -78,7 +78,7 @@ pub(super) fn wire(given: Given) -> Arc<SiloCore> {
     let meter = Meter::new(catalog.clone(), pool.clone(), full_at, shedding.clone(), &clock);
     let load = LoadService::new(
         address,
-        manifest(&classes),
+        manifest(&classes).with_metadata(options.metadata.clone()),
         &LoadTimes {
             period: options.load_period,
             vote_lasts: options.membership.death_vote_expiration_timeout,
@@ -147,6 +147,7 @@ pub(super) fn wire(given: Given) -> Arc<SiloCore> {
             host: Arc::new(host),
             cluster: cluster.clone(),
             lanes: Arc::default(),
+            asked: Open::default(),
             outgoing,
             waits,
             one_ways: Arc::new(AtomicUsize::new(0)),
@@ -184,7 +185,8 @@ pub(super) fn wire(given: Given) -> Arc<SiloCore> {
 fn manifest(classes: &Classes) -> Manifest {
     let types = classes.values().map(|class| HostedType {
         name: class.name().to_owned(),
-        placement: class.placement(),
+        placement: class.placement().strategy.clone(),
+        filters: class.placement().filters.clone(),
         is_worker: class.workers_max().is_some(),
         version: class.version(),
         methods: class.method_numbers(),

@@ -24,6 +24,9 @@ struct Silo {
     epoch: u64,
     name: String,
     host_name: String,
+    role: String,
+    update_zone: i32,
+    fault_zone: i32,
     gateway: Option<String>,
     suspicions: Vec<Suspicion>,
     start_time: String,
@@ -47,6 +50,9 @@ impl Document {
             epoch: s.address.epoch(),
             name: s.instance_name.to_string(),
             host_name: s.host_name.to_string(),
+            role: s.role_name.to_string(),
+            update_zone: s.update_zone,
+            fault_zone: s.fault_zone,
             gateway: Some(s.proxy_port)
                 .filter(|port| *port != 0)
                 .map(|port| std::net::SocketAddr::new(s.address.ip(), port).to_string()),

@@ -12,6 +12,7 @@ use crate::calls::Calls;
 use crate::calls::remote::failure_parts;
 use crate::calls::waits;
 use crate::clock::{Clock, CoarseInstant, Due};
+use crate::cluster::Sought;
 use crate::grain::{CallError, Failure};
 use crate::hosting::{BoxTurn, RunActivation, StartError};
 use crate::net::Connection;
@@ -73,6 +74,12 @@ impl Arrived {
             () = self.asker.gone() => Err(given_up()),
             done = work => Ok(done),
         }
+    }
+
+    /// The call, as those see it who look for its grain.
+    pub(super) const fn seeks(&self) -> Sought<'_> {
+        let RequestHeader { target, method, chain, .. } = &self.header;
+        Sought { grain: target, method: *method, chain }
     }
 
     pub(super) fn start(&self, activation: Arc<dyn RunActivation>) -> Result<BoxTurn, StartError> {

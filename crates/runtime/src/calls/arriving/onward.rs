@@ -5,9 +5,7 @@ use std::time::Duration;
 
 use bytes::{BufMut, BytesMut};
 use emmer_core::SiloAddress;
-use emmer_wire::{
-    FailureCode, PeerKind, RequestFlags, RequestHeader, ResponseHeader, ResponseStatus,
-};
+use emmer_wire::{FailureCode, PeerKind, RequestFlags, ResponseHeader, ResponseStatus};
 
 use super::arrived::{Arrived, given_up};
 use crate::calls::invoke::{dropped, failure_of, overdue, send_failure};
@@ -15,7 +13,7 @@ use crate::calls::path::{Asker, Met, Next, Path, Tried, unreachable_silo};
 use crate::calls::remote::{read_failed, timed_out};
 use crate::calls::{Calls, Place};
 use crate::clock::Due;
-use crate::cluster::Shut;
+use crate::cluster::{Shut, Sought};
 use crate::grain::{CallError, Failure};
 use crate::hosting::{
     Begun, BoxTurn, Progress, Sink, StartError, TurnEnd, run_to_end, until_begun,
@@ -101,27 +99,19 @@ impl Calls {
 
     /// Finds the grain, and runs the call or passes it on.
     async fn try_once(&self, arrived: &Arrived, path: &mut Path) -> Result<(), Tried> {
-        let due = tokio::time::sleep_until(self.clock.tokio_at_coarse(arrived.deadline));
-        let place = tokio::select! {
-            biased;
-            () = arrived.asker.gone() => return Err(given_up().into()),
-            place = async {
-                arrived.connection.until_room().await;
-                self.place_arrived(arrived, path).await
-            } => place.map_err(|failure| self.not_found(arrived, failure))?,
-            () = due => {
-                let detail = "looking for the grain".to_owned();
-                return Err(Failure::Timeout { maybe_executed: false, detail }.into());
-            }
+        let place = async {
+            arrived.connection.until_room().await;
+            self.place_arrived(arrived, path).await
         };
-        match place {
+        let place = self.in_time(arrived, place).await?;
+        match place.map_err(|failure| self.not_found(arrived, failure))? {
             Place::Here(activation) => {
                 let turn = match arrived.start(activation.clone()) {
                     Ok(turn) => turn,
                     Err(StartError::NoSuchMethod) => {
                         let due = Due::at(arrived.deadline);
-                        let RequestHeader { method, chain, .. } = &arrived.header;
-                        let aside = self.step_aside(activation, *method, due, chain);
+                        let aside = self.step_aside(activation, arrived.seeks(), due);
+                        let aside = self.in_time(arrived, aside).await?;
                         let mut turn = aside.map_err(|failure| self.not_found(arrived, failure))?;
                         turn.as_mut().set_driven();
                         turn
@@ -131,6 +121,24 @@ impl Calls {
                 self.run_there(arrived, turn).await
             }
             Place::There { peer, placed } => self.forward(arrived, peer, placed).await,
+        }
+    }
+
+    /// Waits for a call's place until its deadline, as long as somebody waits for the call.
+    async fn in_time<T>(
+        &self,
+        arrived: &Arrived,
+        place: impl Future<Output = T>,
+    ) -> Result<T, Failure> {
+        let due = tokio::time::sleep_until(self.clock.tokio_at_coarse(arrived.deadline));
+        tokio::select! {
+            biased;
+            () = arrived.asker.gone() => Err(given_up()),
+            place = place => Ok(place),
+            () = due => {
+                let detail = "looking for the grain".to_owned();
+                Err(CallError::Timeout { maybe_executed: false, detail })
+            }
         }
     }
 
@@ -149,7 +157,8 @@ impl Calls {
     /// version which serves the call, while this silo does as well. Whoever has that version sends
     /// the call nowhere else.
     async fn place_arrived(&self, arrived: &Arrived, path: &mut Path) -> Result<Place, Failure> {
-        let (target, method) = (&arrived.header.target, arrived.header.method);
+        let sought = arrived.seeks();
+        let Sought { grain: target, method, .. } = sought;
         if let Some(peer) = path.take_elsewhere().filter(|peer| *peer != self.address) {
             return Ok(Place::There { peer, placed: false });
         }
@@ -163,13 +172,13 @@ impl Calls {
             if open && self.accepts_activations() && self.host.serves(target, method) {
                 return match self.host.create_here(target)? {
                     Some(activation) => Ok(Place::Here(activation)),
-                    None => self.placed(target, method, path.avoid()).await,
+                    None => self.placed(sought, path.avoid()).await,
                 };
             }
             // The sender knows no better, and this silo's memory may be stale too.
             self.cluster.locations.forget_grain(target);
         }
-        self.locate(target, method, path.avoid()).await
+        self.locate(sought, path.avoid()).await
     }
 
     async fn forward(

@@ -1,7 +1,7 @@
 //! Calls: where to, and what becomes of them there.
 
 use emmer_core::{SiloAddress, SiloStatus};
-use emmer_placement::PlacementContext;
+use emmer_placement::{Placed, PlacementContext, PlacementTarget};
 
 use super::super::World;
 use crate::grains::{Activation, Call, FORWARDS_MAX, HELD_MAX, Packet, Phase, QUEUE_MAX, Waiting};
@@ -100,10 +100,12 @@ impl World {
         let Some(shell) = process.shell.as_deref_mut() else { return };
         let id = &self.truth.ids[call.grain as usize];
         let context = PlacementContext::new(me, &shell.candidates);
-        match shell.placement.place(shell.placement.default_strategy(), id, me, &context) {
-            Ok(silo) if silo == me => self.create(number, call),
-            Ok(silo) => self.pass_on(number, &silo, call),
-            Err(_) => self.call_failed(call),
+        let target = PlacementTarget::new(id, shell.placement.default_strategy(), me);
+        match shell.placement.place(&target, &context) {
+            Ok(Placed::At(silo)) if silo == me => self.create(number, call),
+            Ok(Placed::At(silo)) => self.pass_on(number, &silo, call),
+            // None of the directors here has to wait.
+            Ok(Placed::Ask(_)) | Err(_) => self.call_failed(call),
         }
     }
 
