@@ -25,9 +25,9 @@ pub use emmer_macros::{GrainKey, grain, grain_interface};
 pub use emmer_membership as membership;
 pub use emmer_membership::TerminateReason;
 pub use emmer_runtime::grain::{
-    ActivationError, Call, CallError, ClusterClient, ContextKey, Ctx, DeactivationReason, Hosted,
-    Interface, Interleaved, KeyType, Left, Lifecycle, Migrate, NoError, OldState, Persistent,
-    Services, SetContextError, StateError,
+    ActivationError, Apply, Call, CallError, ClusterClient, ContextKey, Ctx, DeactivationReason,
+    Hosted, Interface, Interleaved, Journal, KeyType, Left, Lifecycle, Migrate, NoError, OldState,
+    Persistent, Services, SetContextError, StateError,
 };
 pub use emmer_runtime::{
     ClientOptions, ConnectError, EXIT_CODE_TABLE_WENT_BACK, EXIT_CODE_TERMINATED, Filter,
@@ -118,8 +118,8 @@ pub const fn millis(n: u64) -> std::time::Duration {
 pub mod prelude {
     pub use crate::{
         ActivationError, CallError, Client, ClusterClient, ClusterId, Ctx, DeactivationReason,
-        Grain, GrainError, GrainKey, Interleaved, Lifecycle, Missed, Persistent, Silo, StateError,
-        Tick, Timer, grain, grain_interface, millis, secs,
+        Grain, GrainError, GrainKey, Interleaved, Journal, Lifecycle, Missed, Persistent, Silo,
+        StateError, Tick, Timer, grain, grain_interface, millis, secs,
     };
 }
 

@@ -105,6 +105,8 @@ pub fn test(args: TokenStream, item: TokenStream) -> TokenStream {
 /// Makes a struct with named fields a grain class.
 ///
 /// On the fields:
+/// * `#[journal("name", snapshot = 100, keep = 1000)]` on a `Journal<E, S>`: events that are stored
+///   one behind the other, and the state that they add up to;
 /// * `#[state("name")]` on a `Persistent<T>`: bound to the system store, read before the first
 ///   call; `#[state("name", store = "archive", version = 2)]`: in a store of its own, of a version;
 /// * `#[service]` on an `Arc<T>` or an `Option<Arc<T>>`: what the silo was given by `.service(..)`;
@@ -137,7 +139,7 @@ pub fn test(args: TokenStream, item: TokenStream) -> TokenStream {
 ///     total: Persistent<u64>,
 /// }
 /// ```
-#[proc_macro_derive(Grain, attributes(state, service, context, placement, grain))]
+#[proc_macro_derive(Grain, attributes(state, journal, service, context, placement, grain))]
 pub fn derive_grain(item: TokenStream) -> TokenStream {
     class::expand(item.into()).unwrap_or_else(syn::Error::into_compile_error).into()
 }

@@ -51,8 +51,9 @@ pub mod macro_support {
     pub use crate::calls::waits::Asker;
     pub use crate::grain::{
         ActivationError, Call, CallError, CallFuture, Ctx, Error, FieldDefault, Grain, Hosted,
-        Interface, KeyKind, KeyType, Lifecycle, Method, NoError, NoResult, Persistent, RawRef,
-        Returned, ServiceNeed, StateError, StateSpec, TurnContext, own_error, service, shareable,
+        Interface, Journal, JournalSpec, KeyKind, KeyType, Lifecycle, Method, NoError, NoResult,
+        Persistent, RawRef, Returned, ServiceNeed, StateError, StateSpec, TurnContext, own_error,
+        service, shareable,
     };
     pub use crate::hosting::{
         Activation, AnyActivation, BoxTurn, Closed, Exclusive, Input, Instant, InstantEnd,

@@ -42,6 +42,12 @@ pub fn row(state: &str) -> String {
     }
 }
 
+/// A further row of a state or journal, whose name is escaped: `part` has letters and digits, fewer
+/// than a hash.
+pub(crate) fn part_row(escaped: &str, part: &str) -> String {
+    fit(format!("{escaped}~{part}"), ROW_KEY_BYTES_MAX)
+}
+
 /// The letter of a key's kind.
 pub const fn kind(key: &GrainKey) -> char {
     match key {
@@ -131,8 +137,8 @@ pub fn reminder_row(reference: &str, name: &str) -> String {
 }
 
 /// A text longer than `max` keeps its beginning and ends in `~` and 128 bits of hash. No other key
-/// holds a `~`. Texts that collide in beginning and hash are found by comparing the columns, see
-/// [`crate::state`].
+/// ends like that: names that are escaped hold no `~`. Texts that collide in beginning and hash are
+/// found by comparing the columns, see [`crate::state`].
 fn fit(text: String, max: usize) -> String {
     if text.len() <= max {
         return text;

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use emmer_core::{ClusterId, GrainKey, Timestamp};
 
-use crate::contract::{
-    CommitOutcome, Etag, Mutation, Result, StoreError, StoreErrorKind, StoredRow, SystemStore,
-};
+use crate::contract::{Etag, Mutation, Result, StoreError, StoreErrorKind, SystemStore};
+use crate::grain_rows::{Committed, GrainRows, RowName};
+use crate::journal::JournalSlot;
 use crate::keys;
 use crate::limits::StoreLimits;
-use crate::table::{Column, ColumnType, Row, TableDecl, Value};
+use crate::table::{Column, ColumnType, TableDecl};
 
 /// The declaration of the table. PartitionKey is `service/type/kind.key`, RowKey is the state's
 /// name ([`crate::keys`]); the columns repeat them whole, for an administrator and to tell apart
@@ -40,7 +40,7 @@ pub static GRAIN_STATE: TableDecl = TableDecl {
 pub const STATE_BYTES: usize = 64 << 10;
 
 /// The bytes of a row beside its state, at most: a key of 1 KiB twice, and names.
-const ROW_BYTES: usize = 4 << 10;
+pub(crate) const ROW_BYTES: usize = 4 << 10;
 
 /// What became of [`StateSlot::write`].
 #[derive(Clone, Debug, PartialEq)]
@@ -141,18 +141,24 @@ impl StateTable {
 
     /// The place of one state of one grain; nothing is read yet. Keep it: its keys are made once.
     pub fn slot(&self, grain_type: &str, key: &GrainKey, state: &str) -> StateSlot {
-        StateSlot(Arc::new(Slot {
+        StateSlot(Arc::new(Slot { rows: self.rows(grain_type, key), name: RowName::of(state) }))
+    }
+
+    /// The place of a journal of one grain; nothing is read yet. A state and a journal of one grain
+    /// must not have the same name.
+    pub fn journal(&self, grain_type: &str, key: &GrainKey, journal: &str) -> JournalSlot {
+        JournalSlot::new(self.rows(grain_type, key), journal)
+    }
+
+    fn rows(&self, grain_type: &str, key: &GrainKey) -> GrainRows {
+        GrainRows {
             store: self.store.clone(),
             bytes_max: self.bytes_max,
             partition: keys::partition(&self.service, grain_type, key),
-            row_key: keys::row(state),
             service: self.service.as_str().into(),
             grain_type: grain_type.into(),
             grain_key: keys::key_text(key).into(),
-            // Names come from the source code; escaped all the same, a store refuses control
-            // characters.
-            state: keys::escape(state).into(),
-        }))
+        }
     }
 
     /// Reads a state, none when it was never written or is cleared.
@@ -170,14 +176,8 @@ impl StateTable {
 }
 
 struct Slot {
-    store: Arc<dyn SystemStore>,
-    bytes_max: usize,
-    partition: String,
-    row_key: String,
-    service: Arc<str>,
-    grain_type: Arc<str>,
-    grain_key: Arc<str>,
-    state: Arc<str>,
+    rows: GrainRows,
+    name: RowName,
 }
 
 /// The place of one state of one grain. Cheap to clone.
@@ -186,14 +186,14 @@ pub struct StateSlot(Arc<Slot>);
 
 impl fmt::Debug for StateSlot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "StateSlot({} {})", self.0.partition, self.0.row_key)
+        write!(f, "StateSlot({} {})", self.0.rows.partition, self.0.name.key)
     }
 }
 
 impl StateSlot {
     /// The most bytes of the state.
     pub fn bytes_max(&self) -> usize {
-        self.0.bytes_max
+        self.0.rows.bytes_max
     }
 
     /// Reads the state, none when it was never written or is cleared.
@@ -202,9 +202,7 @@ impl StateSlot {
     /// As the store; `Corrupt` when the row cannot be understood or belongs to another grain (a
     /// foreign writer, or two keys that had to be cut and collide in 128 bits of hash).
     pub async fn read(&self) -> Result<Option<StoredState>> {
-        let slot = &*self.0;
-        let found = slot.store.read_row(&GRAIN_STATE, &slot.partition, &slot.row_key).await?;
-        found.map(|row| self.understand(row)).transpose()
+        self.0.rows.read(&self.0.name).await
     }
 
     /// Writes the state if it still is what was read: `expected` is the etag of the last read or
@@ -219,27 +217,14 @@ impl StateSlot {
         payload: Arc<[u8]>,
         modified: Timestamp,
     ) -> Result<WriteOutcome> {
-        let slot = &*self.0;
-        let row = Row::new(slot.row_key.as_str())
-            .with("ServiceId", Value::Text(slot.service.clone()))
-            .with("GrainType", Value::Text(slot.grain_type.clone()))
-            .with("GrainKey", Value::Text(slot.grain_key.clone()))
-            .with("StateName", Value::Text(slot.state.clone()))
-            .with("Format", Value::Text(format.into()))
-            .with("Payload", Value::Bytes(payload))
-            .with("Modified", Value::Time(modified));
-        let mutation = match expected {
-            None => Mutation::Insert { row },
-            Some(etag) => Mutation::Replace { row, etag: etag.clone() },
-        };
-        match slot.store.commit(&GRAIN_STATE, &slot.partition, vec![mutation]).await? {
-            CommitOutcome::Conflict(_) => Ok(WriteOutcome::EtagMismatch),
-            CommitOutcome::Unknown(error) => Ok(WriteOutcome::Unknown(error)),
-            CommitOutcome::Committed(etags) => match etags.into_iter().next().flatten() {
-                Some(etag) => Ok(WriteOutcome::Written(etag)),
-                None => Ok(WriteOutcome::Unknown(self.corrupt("write", "the store gave no etag"))),
-            },
-        }
+        let Slot { rows, name } = &*self.0;
+        let row = rows.row(name, format, payload, modified);
+        Ok(match rows.commit(vec![rows.put(row, expected)]).await? {
+            Committed::Conflict => WriteOutcome::EtagMismatch,
+            Committed::Unknown(error) => WriteOutcome::Unknown(error),
+            Committed::Done(Some(etag)) => WriteOutcome::Written(etag),
+            Committed::Done(None) => WriteOutcome::Unknown(rows.no_etag(name)),
+        })
     }
 
     /// Deletes the state if it still is what was read.
@@ -247,43 +232,12 @@ impl StateSlot {
     /// # Errors
     /// As the store: then nothing was changed.
     pub async fn clear(&self, expected: &Etag) -> Result<ClearOutcome> {
-        let slot = &*self.0;
-        let delete =
-            Mutation::Delete { row_key: slot.row_key.clone(), etag: Some(expected.clone()) };
-        match slot.store.commit(&GRAIN_STATE, &slot.partition, vec![delete]).await? {
-            CommitOutcome::Conflict(_) => Ok(ClearOutcome::EtagMismatch),
-            CommitOutcome::Unknown(error) => Ok(ClearOutcome::Unknown(error)),
-            CommitOutcome::Committed(_) => Ok(ClearOutcome::Cleared),
-        }
-    }
-
-    fn understand(&self, found: StoredRow) -> Result<StoredState> {
-        let (slot, row) = (&*self.0, &found.row);
-        let is =
-            |column, text: &Arc<str>| matches!(row.get(column), Some(Value::Text(t)) if t == text);
-        let ours = is("ServiceId", &slot.service)
-            && is("GrainType", &slot.grain_type)
-            && is("GrainKey", &slot.grain_key)
-            && is("StateName", &slot.state);
-        if !ours {
-            return Err(self.corrupt("read", "the row belongs to another grain"));
-        }
-        match (row.get("Payload"), row.get("Format"), row.get("Modified")) {
-            (
-                Some(Value::Bytes(payload)),
-                Some(Value::Text(format)),
-                Some(Value::Time(modified)),
-            ) => {
-                let (payload, format) = (payload.clone(), format.clone());
-                Ok(StoredState { payload, format, modified: *modified, etag: found.etag })
-            }
-            _ => Err(self.corrupt("read", "Payload, Format or Modified is null")),
-        }
-    }
-
-    fn corrupt(&self, verb: &str, detail: &str) -> StoreError {
-        let slot = &*self.0;
-        let operation = format!("{verb} {}/{}/{}", GRAIN_STATE.name, slot.partition, slot.row_key);
-        StoreError::new(StoreErrorKind::Corrupt, slot.store.describe(), operation, detail)
+        let Slot { rows, name } = &*self.0;
+        let delete = Mutation::Delete { row_key: name.key.clone(), etag: Some(expected.clone()) };
+        Ok(match rows.commit(vec![delete]).await? {
+            Committed::Conflict => ClearOutcome::EtagMismatch,
+            Committed::Unknown(error) => ClearOutcome::Unknown(error),
+            Committed::Done(_) => ClearOutcome::Cleared,
+        })
     }
 }

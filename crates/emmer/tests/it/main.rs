@@ -23,6 +23,8 @@ mod fence;
 #[cfg(feature = "test")]
 mod filters;
 mod instant;
+#[cfg(feature = "test")]
+mod journals;
 mod leaving;
 #[cfg(feature = "test")]
 mod limits;

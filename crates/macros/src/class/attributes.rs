@@ -8,6 +8,7 @@ use syn::meta::ParseNestedMeta;
 use syn::spanned::Spanned;
 use syn::{Attribute, LitStr, Meta};
 
+use super::field::MARKS;
 use super::idle;
 use super::placement::{Placement, not_one};
 use crate::errors::Errors;
@@ -49,7 +50,7 @@ pub(crate) fn parse(attributes: &[Attribute], errors: &mut Errors) -> ClassAttri
             }
         } else if path.is_ident("grain") {
             errors.take(attribute.parse_nested_meta(|meta| parse_grain(&meta, &mut found)));
-        } else if ["state", "service", "context"].iter().any(|name| path.is_ident(name)) {
+        } else if MARKS.iter().any(|mark| path.is_ident(mark)) {
             errors.at(attribute, "this belongs on a field of the struct");
         }
     }

@@ -4,7 +4,7 @@ use proc_macro2::{Span, TokenStream};
 use quote::{quote, quote_spanned};
 use syn::spanned::Spanned;
 
-use super::field::{ClassField, Make, State};
+use super::field::{ClassField, Journal, Make, State};
 use super::placement::Placement;
 use super::{Class, attributes};
 
@@ -117,22 +117,26 @@ fn create(class: &Class) -> TokenStream {
     }
 }
 
-/// The declaration of a state.
-fn spec(state: &State, span: Span) -> TokenStream {
-    let State { name, store, version } = state;
+/// The type of a field that is stored, and how the class declares it.
+fn stored(make: &Make, span: Span) -> Option<(TokenStream, TokenStream)> {
+    let State { name, store, version } = make.stored()?;
     let store = store.as_ref().map(|store| quote_spanned!(span=> .store(#store)));
     let version = version.map(|version| quote_spanned!(span=> .version(#version)));
-    quote_spanned!(span=> const { &::emmer::__rt::StateSpec::new(#name) #store #version })
+    let state = quote_spanned!(span=> ::emmer::__rt::StateSpec::new(#name) #store #version);
+    let Make::Journal(Journal { snapshot, keep, .. }) = make else {
+        return Some((quote_spanned!(span=> ::emmer::__rt::Persistent), state));
+    };
+    let snapshot = snapshot.map(|appends| quote_spanned!(span=> .snapshot(#appends)));
+    let keep = keep.map(|appends| quote_spanned!(span=> .keep(#appends)));
+    let journal = quote_spanned!(span=> ::emmer::__rt::JournalSpec::new(#state) #snapshot #keep);
+    Some((quote_spanned!(span=> ::emmer::__rt::Journal), journal))
 }
 
 /// Binds the states of an instance that a constructor made.
 fn bind(class: &Class) -> TokenStream {
-    let binds = class.fields.iter().filter_map(|ClassField { ident, ty, make }| match make {
-        Make::State(state) => {
-            let spec = spec(state, ty.span().resolved_at(Span::call_site()));
-            Some(quote!(::emmer::__rt::Persistent::bind(&mut self.#ident, ctx, #spec);))
-        }
-        _ => None,
+    let binds = class.fields.iter().filter_map(|ClassField { ident, ty, make }| {
+        let (of, spec) = stored(make, ty.span().resolved_at(Span::call_site()))?;
+        Some(quote!(#of::bind(&mut self.#ident, ctx, const { &#spec });))
     });
     quote! {
         fn bind(&mut self, ctx: &::emmer::__rt::Ctx) {
@@ -144,14 +148,8 @@ fn bind(class: &Class) -> TokenStream {
 
 /// The names of the stores of its states.
 fn stores(class: &Class) -> Option<TokenStream> {
-    let stores: Vec<&String> = class
-        .fields
-        .iter()
-        .filter_map(|field| match &field.make {
-            Make::State(state) => state.store.as_ref(),
-            _ => None,
-        })
-        .collect();
+    let stores: Vec<&String> =
+        class.fields.iter().filter_map(|field| field.make.stored()?.store.as_ref()).collect();
     (!stores.is_empty()).then(|| {
         quote! {
             const STATE_STORES: &'static [&'static str] = &[#(#stores),*];
@@ -182,18 +180,19 @@ fn services(class: &Class) -> Option<TokenStream> {
 fn read(field: &ClassField) -> Option<TokenStream> {
     let ClassField { ident, ty, make } = field;
     let span = ty.span().resolved_at(Span::call_site());
-    matches!(make, Make::State(_))
-        .then(|| quote_spanned!(span=> ::emmer::__rt::Persistent::read(&mut self.#ident).await?;))
+    let (of, _) = stored(make, span)?;
+    Some(quote_spanned!(span=> #of::read(&mut self.#ident).await?;))
 }
 
 /// One field of the new instance. Spanned at the field's type, where a wrong type is then reported.
 fn make(field: &ClassField) -> TokenStream {
     let ClassField { ident, ty, make } = field;
     let span = ty.span().resolved_at(Span::call_site());
+    let declared = stored(make, span);
     let value = match make {
-        Make::State(state) => {
-            let spec = spec(state, span);
-            quote_spanned!(span=> ::emmer::__rt::Persistent::bound(ctx, #spec))
+        Make::State(_) | Make::Journal(_) => {
+            let (of, spec) = declared.unzip();
+            quote_spanned!(span=> #of::bound(ctx, const { &#spec }))
         }
         // Also into an `Option<Ctx>`, which a class can have that derives `Default` for its own
         // tests.

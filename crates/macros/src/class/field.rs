@@ -1,4 +1,5 @@
-//! The attributes of fields: `#[state("name")]`, `#[service]` and `#[context]`.
+//! The attributes of fields: `#[state("name")]`, `#[journal("name")]`, `#[service]` and
+//! `#[context]`.
 
 use syn::parse::{Parse, ParseStream};
 use syn::{Attribute, Field, FieldsNamed, Ident, LitInt, LitStr, Meta, Token, Type};
@@ -12,6 +13,8 @@ use crate::names;
 pub(crate) enum Make {
     /// Bound to a store.
     State(State),
+    /// The same with events.
+    Journal(Journal),
     /// A service of the silo.
     Service,
     /// A copy of the grain's context.
@@ -28,32 +31,99 @@ pub(crate) struct State {
     pub(crate) version: Option<u32>,
 }
 
+/// The words of `#[journal("account", snapshot = 50, keep = 1000)]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Journal {
+    pub(crate) state: State,
+    /// Appends between two snapshots.
+    pub(crate) snapshot: Option<u64>,
+    /// Appends that are kept.
+    pub(crate) keep: Option<u64>,
+}
+
 impl Parse for State {
     fn parse(input: ParseStream<'_>) -> syn::Result<Self> {
         const HOW: &str = "under which name is the state stored? Write `#[state(\"total\")]`";
         const MORE: &str = "behind its name a state has `store = \"archive\"` and `version = 2`";
-        let literal: LitStr = input.parse().map_err(|e| syn::Error::new(e.span(), HOW))?;
-        let name = names::stored_name(&literal, "a state's")?;
-        let mut state = Self { name, store: None, version: None };
-        while !input.is_empty() {
-            let more = |e: syn::Error| syn::Error::new(e.span(), MORE);
-            input.parse::<Token![,]>().map_err(more)?;
-            let key: Ident = input.parse().map_err(more)?;
-            input.parse::<Token![=]>().map_err(more)?;
-            if key == "store" && state.store.is_none() {
-                let literal: LitStr = input.parse().map_err(more)?;
-                state.store = Some(names::stored_name(&literal, "a store's")?);
-            } else if key == "version" && state.version.is_none() {
-                let literal: LitInt = input.parse().map_err(more)?;
-                let version = literal.base10_parse().ok().filter(|version| *version > 0);
-                let wrong = "a version is a whole number from 1: `version = 2`";
-                state.version =
-                    Some(version.ok_or_else(|| syn::Error::new(literal.span(), wrong))?);
-            } else {
+        let state = Self::named(input, HOW, "a state's")?;
+        words(input, state, MORE, |state, key, input| state.word(key, input, MORE))
+    }
+}
+
+impl Parse for Journal {
+    fn parse(input: ParseStream<'_>) -> syn::Result<Self> {
+        const HOW: &str = "under which name is the journal stored? Write `#[journal(\"account\")]`";
+        const MORE: &str = "behind its name a journal has `snapshot = 100` (appends between two \
+            snapshots), `keep = 1000` (appends that are kept), `store = \"archive\"` and \
+            `version = 2`";
+        let state = State::named(input, HOW, "a journal's")?;
+        let journal = Self { state, snapshot: None, keep: None };
+        words(input, journal, MORE, |journal, key, input| {
+            let number = match () {
+                () if key == "snapshot" => &mut journal.snapshot,
+                () if key == "keep" => &mut journal.keep,
+                () => return journal.state.word(key, input, MORE),
+            };
+            let literal: LitInt = input.parse()?;
+            let count = literal.base10_parse().ok().filter(|count| *count > 0);
+            let wrong = "a number of appends is a whole number from 1";
+            let count = count.ok_or_else(|| syn::Error::new(literal.span(), wrong))?;
+            if number.replace(count).is_some() {
                 return Err(syn::Error::new(key.span(), MORE));
             }
+            Ok(())
+        })
+    }
+}
+
+/// The words behind the name, each as `key = value`.
+fn words<T>(
+    input: ParseStream<'_>,
+    mut found: T,
+    more: &str,
+    word: impl Fn(&mut T, &Ident, ParseStream<'_>) -> syn::Result<()>,
+) -> syn::Result<T> {
+    while !input.is_empty() {
+        let wrong = |e: syn::Error| syn::Error::new(e.span(), more);
+        input.parse::<Token![,]>().map_err(wrong)?;
+        let key: Ident = input.parse().map_err(wrong)?;
+        input.parse::<Token![=]>().map_err(wrong)?;
+        word(&mut found, &key, input)?;
+    }
+    Ok(found)
+}
+
+impl State {
+    fn named(input: ParseStream<'_>, how: &str, whose: &str) -> syn::Result<Self> {
+        let literal: LitStr = input.parse().map_err(|e| syn::Error::new(e.span(), how))?;
+        let name = names::stored_name(&literal, whose)?;
+        Ok(Self { name, store: None, version: None })
+    }
+
+    fn word(&mut self, key: &Ident, input: ParseStream<'_>, more: &str) -> syn::Result<()> {
+        let wrong = |e: syn::Error| syn::Error::new(e.span(), more);
+        if key == "store" && self.store.is_none() {
+            let literal: LitStr = input.parse().map_err(wrong)?;
+            self.store = Some(names::stored_name(&literal, "a store's")?);
+        } else if key == "version" && self.version.is_none() {
+            let literal: LitInt = input.parse().map_err(wrong)?;
+            let version = literal.base10_parse().ok().filter(|version| *version > 0);
+            let wrong = "a version is a whole number from 1: `version = 2`";
+            self.version = Some(version.ok_or_else(|| syn::Error::new(literal.span(), wrong))?);
+        } else {
+            return Err(syn::Error::new(key.span(), more));
         }
-        Ok(state)
+        Ok(())
+    }
+}
+
+impl Make {
+    /// What is stored.
+    pub(crate) const fn stored(&self) -> Option<&State> {
+        match self {
+            Self::State(state) | Self::Journal(Journal { state, .. }) => Some(state),
+            _ => None,
+        }
     }
 }
 
@@ -74,14 +144,20 @@ pub(crate) fn parse(named: &FieldsNamed, errors: &mut Errors) -> Vec<ClassField>
     fields
 }
 
+/// The attributes of fields.
+pub(super) const MARKS: [&str; 4] = ["state", "journal", "service", "context"];
+
 fn make(field: &Field, earlier: &[ClassField], errors: &mut Errors) -> Make {
     let (mut make, mut is_marked) = (Make::Default, false);
     for attribute in &field.attrs {
         attributes::refuse_on_field(attribute, errors);
-        is_marked |= ["state", "service", "context"].iter().any(|n| attribute.path().is_ident(n));
+        is_marked |= MARKS.iter().any(|mark| attribute.path().is_ident(mark));
         let Some(found) = errors.take(of_attribute(attribute)).flatten() else { continue };
         if make != Make::Default {
-            errors.at(attribute, "a field is one state, service or the context, and only once");
+            errors.at(
+                attribute,
+                "a field is one state, journal, service or the context, and only once",
+            );
         }
         check_new(&found, attribute, earlier, errors);
         make = found;
@@ -123,6 +199,10 @@ fn check_plain(field: &Field, errors: &mut Errors) {
             &field.ty,
             "under which name is this stored? Write `#[state(\"name\")]` above the field",
         ),
+        Some("Journal") => errors.at(
+            &field.ty,
+            "under which name is this stored? Write `#[journal(\"name\")]` above the field",
+        ),
         Some("Ctx") => errors.at(&field.ty, "write `#[context]` above the field"),
         _ => {}
     }
@@ -153,19 +233,26 @@ fn of_attribute(attribute: &Attribute) -> syn::Result<Option<Make>> {
             )),
         };
     }
+    if attribute.path().is_ident("journal") {
+        return match &attribute.meta {
+            Meta::List(list) => list.parse_args().map(|journal| Some(Make::Journal(journal))),
+            _ => Err(syn::Error::new_spanned(
+                attribute,
+                "under which name is the journal stored? Write `#[journal(\"account\")]`",
+            )),
+        };
+    }
     Ok(None)
 }
 
 fn check_new(found: &Make, attribute: &Attribute, earlier: &[ClassField], errors: &mut Errors) {
-    let place = |make: &Make| match make {
-        Make::State(state) => Some((state.store.clone(), state.name.clone())),
-        _ => None,
-    };
-    if let Make::State(State { name, .. }) = found
+    let place = |make: &Make| make.stored().map(|state| (state.store.clone(), state.name.clone()));
+    if let Some(State { name, .. }) = found.stored()
         && let Some(other) = earlier.iter().find(|field| place(&field.make) == place(found))
     {
+        let what = if matches!(other.make, Make::Journal(_)) { "journal" } else { "state" };
         let message = format!(
-            "the field `{}` already stores the state {name:?}: two fields cannot share it",
+            "the field `{}` already stores the {what} {name:?}: two fields cannot share it",
             other.ident
         );
         errors.at(attribute, message);

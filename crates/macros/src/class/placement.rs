@@ -1,9 +1,10 @@
 //! What `#[placement(..)]` says: a strategy, and what a class asks of the silos.
 
 use proc_macro2::{Span, TokenStream};
-use quote::quote;
+use quote::{quote, quote_spanned};
 use syn::parse::{Parse, ParseStream};
 use syn::punctuated::Punctuated;
+use syn::spanned::Spanned;
 use syn::{Expr, Ident, LitInt, LitStr, Token, parenthesized, token};
 
 /// Where activations go.
@@ -92,7 +93,8 @@ impl Strategy {
             Self::Role(role) => quote!(::emmer::__rt::Strategy::silo_role(#role)),
             Self::Custom(name, None) => quote!(::emmer::__rt::Strategy::custom(#name)),
             Self::Custom(name, Some(data)) => {
-                quote!(::emmer::__rt::Strategy::custom_with(#name, &(#data))?)
+                let span = data.span().resolved_at(Span::call_site());
+                quote_spanned!(span=> ::emmer::__rt::Strategy::custom_with(#name, &(#data))?)
             }
         }
     }

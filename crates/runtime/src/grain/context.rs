@@ -10,6 +10,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use emmer_core::{GrainId, GrainKey, SiloAddress};
+use emmer_store::journal::JournalSlot;
 use emmer_store::state::StateSlot;
 use emmer_wire::{CallChain, ChainLink, ChainTooLong, RequestContext};
 use tokio_util::sync::CancellationToken;
@@ -127,6 +128,11 @@ impl Ctx {
     /// The place of this grain's state `name`; none when the grain is already gone.
     pub(crate) fn state_slot(&self, store: Option<&str>, name: &str) -> Option<StateSlot> {
         self.activation.upgrade()?.state_slot(store, name)
+    }
+
+    /// The place of this grain's journal `name`; none when the grain is already gone.
+    pub(crate) fn journal_slot(&self, store: Option<&str>, name: &str) -> Option<JournalSlot> {
+        self.activation.upgrade()?.journal_slot(store, name)
     }
 
     /// The grain's type and key, for people.

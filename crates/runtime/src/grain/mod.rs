@@ -2,10 +2,12 @@
 //! it.
 
 mod any_error;
+mod bond;
 mod call;
 mod context;
 mod error;
 mod interface;
+mod journal;
 mod key;
 mod persistent;
 mod reference;
@@ -26,6 +28,7 @@ pub use self::context::TurnContext;
 pub(crate) use self::error::Failure;
 pub use self::error::{ActivationError, CallError, DeactivationReason, StateError};
 pub use self::interface::{Hosted, Interface, Method, NoError, NoResult, Returned};
+pub use self::journal::{Apply, Journal, JournalSpec};
 pub use self::key::{IntoKey, KeyKind, KeyType};
 pub use self::persistent::Persistent;
 pub(crate) use self::reference::{Aim, Found, Lane, Node, OwnClient, Route, Target, class_name};

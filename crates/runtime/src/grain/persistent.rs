@@ -6,14 +6,15 @@ use std::sync::Arc;
 
 use bytes::BytesMut;
 use emmer_store::Etag;
-use emmer_store::state::{ClearOutcome, StateSlot, WriteOutcome};
+use emmer_store::state::StateSlot;
 use emmer_wire::codec;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::clock;
+use super::bond::Bond;
 use crate::grain::{Ctx, StateError, StateSpec};
-use crate::trace;
+use crate::metrics::StateOperation;
+use crate::{clock, trace};
 
 /// A value that is read from the system store when its grain is activated, and written when the
 /// grain says so.
@@ -86,8 +87,7 @@ where
         let binding = self.binding.as_mut().ok_or(StateError::Unbound)?;
         let span = trace::part(|| trace::state("read", binding.spec.name));
         let found = trace::within(span, binding.slot.read()).await;
-        let found = found.map_err(|e| binding.store_error(&e, false))?;
-        match found {
+        match binding.bond().read(found)? {
             None => {
                 self.value = T::default();
                 binding.etag = None;
@@ -95,7 +95,7 @@ where
             Some(stored) => {
                 let read = || binding.spec.read(&stored.format, &stored.payload);
                 let value = binding.ctx.client().bind(read);
-                self.value = value.map_err(|detail| binding.codec_error(detail))?;
+                self.value = value.map_err(|detail| binding.bond().codec_error(detail))?;
                 binding.etag = Some(stored.etag);
             }
         }
@@ -108,28 +108,17 @@ where
     /// [`StateError`] says what is known about the store; the activation ends with this turn.
     pub async fn write(&mut self) -> Result<(), StateError> {
         let binding = self.binding.as_mut().ok_or(StateError::Unbound)?;
-        let mut payload = BytesMut::new();
-        codec::encode_into(&mut payload, &self.value)
-            .map_err(|e| binding.unwritten(binding.codec_error(e)))?;
-        let (bytes, max) = (payload.len(), binding.slot.bytes_max());
-        if bytes > max {
-            return Err(binding.unwritten(binding.too_large(bytes, max)));
-        }
-        let payload: Arc<[u8]> = Arc::from(&payload[..]);
+        let bond = binding.bond();
+        let payload = encoded(bond, &self.value, binding.slot.bytes_max())
+            .map_err(|error| bond.unwritten(error))?;
         let format = binding.spec.format();
-        let unanswered = Unanswered(binding);
+        let unanswered = bond.unanswered();
         let span = trace::part(|| trace::state("write", binding.spec.name));
         let write = binding.slot.write(binding.etag.as_ref(), &format, payload, clock::wall());
         let outcome = trace::within(span, write).await;
         unanswered.answered();
-        match outcome.map_err(|e| binding.unwritten(binding.store_error(&e, false)))? {
-            WriteOutcome::Written(etag) => {
-                binding.etag = Some(etag);
-                Ok(())
-            }
-            WriteOutcome::EtagMismatch => Err(binding.stale()),
-            WriteOutcome::Unknown(error) => Err(binding.unknown(&error)),
-        }
+        binding.etag = Some(bond.written(StateOperation::Write, outcome)?);
+        Ok(())
     }
 
     /// Deletes the state from the store and makes the value in memory the default.
@@ -139,15 +128,13 @@ where
     pub async fn clear(&mut self) -> Result<(), StateError> {
         let binding = self.binding.as_mut().ok_or(StateError::Unbound)?;
         if let Some(etag) = &binding.etag {
-            let unanswered = Unanswered(binding);
+            let bond = binding.bond();
+            let unanswered = bond.unanswered();
             let span = trace::part(|| trace::state("clear", binding.spec.name));
             let outcome = trace::within(span, binding.slot.clear(etag)).await;
             unanswered.answered();
-            match outcome.map_err(|e| binding.unwritten(binding.store_error(&e, false)))? {
-                ClearOutcome::Cleared => binding.etag = None,
-                ClearOutcome::EtagMismatch => return Err(binding.stale()),
-                ClearOutcome::Unknown(error) => return Err(binding.unknown(&error)),
-            }
+            bond.cleared(outcome)?;
+            binding.etag = None;
         }
         self.value = T::default();
         Ok(())
@@ -155,60 +142,21 @@ where
 }
 
 impl<T> Binding<T> {
-    fn store_error(&self, error: &emmer_store::StoreError, maybe_written: bool) -> StateError {
-        StateError::Store {
-            name: self.spec.name.to_owned(),
-            detail: error.to_string(),
-            maybe_written,
-        }
-    }
-
-    fn codec_error(&self, detail: impl fmt::Display) -> StateError {
-        StateError::Codec { name: self.spec.name.to_owned(), detail: detail.to_string() }
-    }
-
-    fn too_large(&self, bytes: usize, max: usize) -> StateError {
-        let name = self.spec.name.to_owned();
-        StateError::TooLarge { name, grain: self.ctx.title(), bytes, max }
-    }
-
-    /// Nothing was written: what is in memory is stored nowhere.
-    fn unwritten(&self, error: StateError) -> StateError {
-        self.ctx.break_activation(error.to_string());
-        error
-    }
-
-    /// Somebody else wrote: what this activation remembers is not true any more.
-    fn stale(&self) -> StateError {
-        self.unwritten(StateError::EtagMismatch { name: self.spec.name.to_owned() })
-    }
-
-    /// The etag of what may have been written is not known, so the next write could not be
-    /// conditional on it.
-    fn unknown(&self, error: &emmer_store::StoreError) -> StateError {
-        self.unwritten(self.store_error(error, true))
+    const fn bond(&self) -> Bond<'_> {
+        Bond { name: self.spec.name, ctx: &self.ctx }
     }
 }
 
-/// A write under way. Dropped with its future, nobody will ever hear whether it happened.
-struct Unanswered<'a, T: 'static>(&'a Binding<T>);
-
-impl<T> Unanswered<'_, T> {
-    /// The store has answered.
-    fn answered(self) {
-        std::mem::forget(self);
-    }
-}
-
-impl<T> Drop for Unanswered<'_, T> {
-    fn drop(&mut self) {
-        let detail = "the write was given up before the store answered".to_owned();
-        self.0.unwritten(StateError::Store {
-            name: self.0.spec.name.to_owned(),
-            detail,
-            maybe_written: true,
-        });
-    }
+/// A value as it is stored, if it is not too large.
+pub(super) fn encoded<T: Serialize + ?Sized>(
+    bond: Bond<'_>,
+    value: &T,
+    max: usize,
+) -> Result<Arc<[u8]>, StateError> {
+    let mut payload = BytesMut::new();
+    codec::encode_into(&mut payload, value).map_err(|error| bond.codec_error(error))?;
+    let bytes = payload.len();
+    if bytes > max { Err(bond.too_large(bytes, max)) } else { Ok(Arc::from(&payload[..])) }
 }
 
 impl<T> Deref for Persistent<T> {

@@ -27,7 +27,7 @@ use crate::grain::{
     ClusterClient, Ctx, DeactivationReason, Grain, Services, TurnContext, arriving,
 };
 use crate::log::warn_seldom;
-use crate::metrics::{Ended, Outer};
+use crate::metrics::{Ended, Outer, StateEnded, StateOperation};
 use crate::reminders::Reminding;
 use crate::trace;
 
@@ -312,6 +312,18 @@ impl<G: Grain> AnyActivation for Activation<G> {
 
     fn state_slot(&self, store: Option<&str>, name: &str) -> Option<emmer_store::state::StateSlot> {
         Some(self.host.states.of(store)?.slot(self.class.name, self.id.key(), name))
+    }
+
+    fn journal_slot(
+        &self,
+        store: Option<&str>,
+        name: &str,
+    ) -> Option<emmer_store::journal::JournalSlot> {
+        Some(self.host.states.of(store)?.journal(self.class.name, self.id.key(), name))
+    }
+
+    fn count_state(&self, operation: StateOperation, ended: StateEnded) {
+        self.host.metrics.states.note(operation, ended);
     }
 
     fn into_any(self: Arc<Self>) -> Arc<dyn std::any::Any + Send + Sync> {

@@ -61,7 +61,7 @@ use crate::cluster::Shut;
 use crate::grain::{
     CallError, ClusterClient, DeactivationReason, Failure, Grain, Services, TurnContext,
 };
-use crate::metrics::{Ended, Outer};
+use crate::metrics::{Ended, Outer, StateEnded, StateOperation};
 use crate::reminders::Reminding;
 
 /// Starts one method of a class: the arguments out of `Input`, the turn around the method.
@@ -389,6 +389,16 @@ pub trait AnyActivation: Send + Sync {
     /// The place of its state `name`; none when there is no such store (never, for a silo that has
     /// started).
     fn state_slot(&self, store: Option<&str>, name: &str) -> Option<emmer_store::state::StateSlot>;
+
+    /// The same for a journal.
+    fn journal_slot(
+        &self,
+        store: Option<&str>,
+        name: &str,
+    ) -> Option<emmer_store::journal::JournalSlot>;
+
+    /// Counts what it did with one of its states.
+    fn count_state(&self, operation: StateOperation, ended: StateEnded);
 
     /// The activation as itself.
     fn into_any(self: Arc<Self>) -> Arc<dyn std::any::Any + Send + Sync>;

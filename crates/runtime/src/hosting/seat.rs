@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use emmer_core::{GrainId, SiloAddress};
 use emmer_store::BoxFuture;
+use emmer_store::journal::JournalSlot;
 use emmer_store::state::StateSlot;
 use emmer_wire::CallChain;
 
@@ -15,7 +16,7 @@ use super::{AnyActivation, BoxTurn, Input, RunActivation, Sink, StartError, Turn
 use crate::calls::waits::{Asker, Listing, Wait};
 use crate::clock::{CoarseInstant, Due};
 use crate::grain::{ClusterClient, DeactivationReason, Services};
-use crate::metrics::{Ended, Outer};
+use crate::metrics::{Ended, Outer, StateEnded, StateOperation};
 use crate::reminders::Reminding;
 
 /// A stateless worker as the call sees it that has it for itself. The turn holds it, and whoever
@@ -73,6 +74,14 @@ impl AnyActivation for Seat {
 
     fn state_slot(&self, store: Option<&str>, name: &str) -> Option<StateSlot> {
         self.worker.state_slot(store, name)
+    }
+
+    fn journal_slot(&self, store: Option<&str>, name: &str) -> Option<JournalSlot> {
+        self.worker.journal_slot(store, name)
+    }
+
+    fn count_state(&self, operation: StateOperation, ended: StateEnded) {
+        self.worker.count_state(operation, ended);
     }
 
     fn into_any(self: Arc<Self>) -> Arc<dyn std::any::Any + Send + Sync> {

@@ -118,6 +118,10 @@ metrics! {
     BUSY Gauge "emmer_activations_recently_used" []
         "Activations that were called within ten minutes, as of the last load report."
 
+    STATES Counter "emmer_state_operations_total" ["operation", "outcome"]
+        "What grains asked of their states and journals: `read`, `write`, `append`, `snapshot` or \
+         `clear`; `conflict`: somebody else wrote since it was read, `unknown`: it may have happened."
+
     TURNS Counter "emmer_turns_total" []
         "Turns begun: the sum of all methods' calls."
     TURNS_WAITING Gauge "emmer_turns_waiting" []

@@ -7,6 +7,7 @@ mod lives;
 mod methods;
 pub(crate) mod resources;
 pub(crate) mod sample;
+mod states;
 pub(crate) mod statistics;
 pub(crate) mod store;
 pub(crate) mod threads;
@@ -20,6 +21,8 @@ pub(crate) use self::lives::{LifeMetrics, LifeStatistics};
 pub use self::methods::MethodStatistics;
 pub(crate) use self::methods::{Ended, MethodMetrics};
 pub use self::sample::{MetricValue, Sample};
+use self::states::StateMetrics;
+pub(crate) use self::states::{StateEnded, StateOperation};
 use self::threads::Counter;
 
 /// The counters of one silo. All but the gauges only grow.
@@ -32,6 +35,8 @@ pub(crate) struct Metrics {
     waiting: AtomicU64,
     /// Turns that hold their thread.
     pub(crate) watch: Watch,
+    /// What grains ask of their states.
+    pub(crate) states: StateMetrics,
 }
 
 impl Metrics {

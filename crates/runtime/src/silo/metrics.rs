@@ -109,6 +109,9 @@ impl SiloCore {
             samples.put_of(&m::ACTIVATIONS_FAILED, &[name], lives.failed);
             samples.durations(&m::ACTIVATION_SECONDS, &[name], lives.took);
         }
+        for (labels, count) in self.host.metrics.states.snapshot() {
+            samples.put_of(&m::STATES, &labels, count);
+        }
         samples.put(&m::BUSY, self.cluster.placing.load.reported().busy);
     }
 

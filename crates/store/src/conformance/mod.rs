@@ -26,6 +26,7 @@
 mod bench;
 mod commits;
 mod figures;
+mod journals;
 mod races;
 mod reminders;
 mod rows;
@@ -126,6 +127,7 @@ static CASES: &[(&str, CaseFn)] = cases![
     states::kinds_of_keys_and_odd_keys_are_apart,
     states::racing_writers_lose_nothing,
     states::many_grains_at_once_have_a_partition_each,
+    journals::a_journal_grows_is_cut_and_keeps_stale_writers_out,
     reminders::upserts_of_one_row_have_an_etag_each,
     reminders::a_reminder_comes_back_and_goes,
     reminders::ranges_of_the_ring_are_found,

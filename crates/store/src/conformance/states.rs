@@ -13,7 +13,7 @@ use crate::state::{ClearOutcome, GRAIN_STATE, StateSlot, StateTable, WriteOutcom
 
 const NOW: Timestamp = Timestamp::from_millis(1_795_265_085_123);
 
-fn states(bench: &Bench, connection: usize) -> Result<StateTable, Failure> {
+pub(super) fn states(bench: &Bench, connection: usize) -> Result<StateTable, Failure> {
     let service = ClusterId::new("service").map_err(|e| Failure(e.to_string()))?;
     Ok(StateTable::new(bench.store(connection).clone(), service))
 }

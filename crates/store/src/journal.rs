@@ -1,0 +1,181 @@
+//! A journal of a grain in the table of grain states: events that are only ever added, and now and
+//! then a snapshot of what they come to.
+//!
+//! A journal `orders` has a head, the row `orders`, which says how much there is; a row for each
+//! append (`orders~000000000001`, ...); and the newest snapshot (`orders~s000000000100` holds what
+//! the first 100 appends come to). Every commit writes the head under the etag that was read, so of
+//! two writers one is refused. A snapshot has a row of its own number: a reader with an old head
+//! finds it gone, and reads again, but never takes a newer one for it.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use emmer_core::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::contract::{Etag, Mutation, Result};
+use crate::grain_rows::{Committed, GrainRows, RowName};
+use crate::state::{ClearOutcome, ROW_BYTES, StoredState, WriteOutcome};
+
+/// How heads are encoded, as the store's `Format` column says it.
+const HEAD_FORMAT: &str = "journal";
+
+/// What a journal consists of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Head {
+    /// How many events were ever appended.
+    pub events: u64,
+    /// How many appends there were: their rows are numbered from 1.
+    pub appends: u64,
+    /// How many of them were removed, the oldest ones. All of them are in the snapshot.
+    pub removed: u64,
+    /// How many of them are in the snapshot; 0 when there is none.
+    pub snapshot: u64,
+}
+
+/// What is written beside a new head.
+#[derive(Debug)]
+pub enum Change {
+    /// The row of one more append, with these events.
+    Append(Stored),
+    /// A snapshot of all appends in the place of that of so many.
+    Snapshot(Stored, u64),
+    /// Nothing.
+    Nothing,
+}
+
+/// A value as it is to be stored.
+#[derive(Debug)]
+pub struct Stored {
+    /// How it is encoded.
+    pub format: String,
+    /// The encoded value.
+    pub payload: Arc<[u8]>,
+}
+
+/// The place of one journal of one grain.
+pub struct JournalSlot {
+    rows: GrainRows,
+    name: RowName,
+}
+
+impl fmt::Debug for JournalSlot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "JournalSlot({} {})", self.rows.partition, self.name.key)
+    }
+}
+
+impl JournalSlot {
+    pub(crate) fn new(rows: GrainRows, name: &str) -> Self {
+        Self { rows, name: RowName::of(name) }
+    }
+
+    /// The most bytes of the events of one append, and of a snapshot.
+    pub fn bytes_max(&self) -> usize {
+        // The head is in the same commit.
+        self.rows.bytes_max.saturating_sub(ROW_BYTES)
+    }
+
+    fn append_row(&self, number: u64) -> RowName {
+        self.name.part(&format!("{number:012}"))
+    }
+
+    fn snapshot_row(&self, appends: u64) -> RowName {
+        self.name.part(&format!("s{appends:012}"))
+    }
+
+    /// Reads the head and its etag; none when nothing was ever appended, or all was cleared.
+    ///
+    /// # Errors
+    /// As the store; `Corrupt` when the row is no head.
+    pub async fn head(&self) -> Result<Option<(Head, Etag)>> {
+        let Some(found) = self.rows.read(&self.name).await? else { return Ok(None) };
+        let corrupt = |detail: &str| self.rows.corrupt("read", &self.name, detail);
+        if &*found.format != HEAD_FORMAT {
+            return Err(corrupt("the row is a state, no journal"));
+        }
+        let head: Head = serde_json::from_slice(&found.payload)
+            .map_err(|error| corrupt(&format!("the head of the journal: {error}")))?;
+        if head.removed > head.snapshot || head.snapshot > head.appends {
+            return Err(corrupt("the head of the journal contradicts itself"));
+        }
+        Ok(Some((head, found.etag)))
+    }
+
+    /// Reads the events of one append; none when it is not there.
+    ///
+    /// # Errors
+    /// As the store.
+    pub async fn append(&self, number: u64) -> Result<Option<StoredState>> {
+        self.rows.read(&self.append_row(number)).await
+    }
+
+    /// Reads the snapshot of so many appends; none when it is not there.
+    ///
+    /// # Errors
+    /// As the store.
+    pub async fn snapshot(&self, appends: u64) -> Result<Option<StoredState>> {
+        self.rows.read(&self.snapshot_row(appends)).await
+    }
+
+    /// Writes `head` and with it `change`, and removes the rows of the appends `remove`, if the
+    /// head still is what was read: `expected` is its etag, none when there was none.
+    ///
+    /// # Errors
+    /// As the store: then nothing was changed.
+    pub async fn write(
+        &self,
+        expected: Option<&Etag>,
+        head: &Head,
+        change: Change,
+        remove: Range<u64>,
+        modified: Timestamp,
+    ) -> Result<WriteOutcome> {
+        let text = serde_json::to_vec(head)
+            .map_err(|error| self.rows.corrupt("write", &self.name, &error.to_string()))?;
+        let row = self.rows.row(&self.name, HEAD_FORMAT, text.into(), modified);
+        let mut mutations = vec![self.rows.put(row, expected)];
+        let insert = |name: &RowName, stored: Stored| Mutation::Insert {
+            row: self.rows.row(name, &stored.format, stored.payload, modified),
+        };
+        match change {
+            Change::Append(events) => {
+                mutations.push(insert(&self.append_row(head.appends), events));
+            }
+            Change::Snapshot(state, before) => {
+                mutations.push(insert(&self.snapshot_row(head.snapshot), state));
+                mutations.extend((before > 0).then(|| delete(&self.snapshot_row(before))));
+            }
+            Change::Nothing => {}
+        }
+        mutations.extend(remove.map(|number| delete(&self.append_row(number))));
+        Ok(match self.rows.commit(mutations).await? {
+            Committed::Conflict => WriteOutcome::EtagMismatch,
+            Committed::Unknown(error) => WriteOutcome::Unknown(error),
+            Committed::Done(Some(etag)) => WriteOutcome::Written(etag),
+            Committed::Done(None) => WriteOutcome::Unknown(self.rows.no_etag(&self.name)),
+        })
+    }
+
+    /// Deletes the head, if it still is what was read, and the snapshot. The rows of appends have
+    /// to be removed before.
+    ///
+    /// # Errors
+    /// As the store: then nothing was changed.
+    pub async fn delete(&self, expected: &Etag, head: &Head) -> Result<ClearOutcome> {
+        let etag = Some(expected.clone());
+        let mut mutations = vec![Mutation::Delete { row_key: self.name.key.clone(), etag }];
+        mutations.extend((head.snapshot > 0).then(|| delete(&self.snapshot_row(head.snapshot))));
+        Ok(match self.rows.commit(mutations).await? {
+            Committed::Conflict => ClearOutcome::EtagMismatch,
+            Committed::Unknown(error) => ClearOutcome::Unknown(error),
+            Committed::Done(_) => ClearOutcome::Cleared,
+        })
+    }
+}
+
+/// Deletes a row that is there.
+fn delete(name: &RowName) -> Mutation {
+    Mutation::Delete { row_key: name.key.clone(), etag: None }
+}
