@@ -292,6 +292,86 @@ async fn a_caller_that_gives_up_takes_its_director_along(world: World) {
     assert_eq!(Arc::strong_count(&gate.open), 5);
 }
 
+#[emmer::test(seeds = 3)]
+async fn a_silo_that_stops_answers_calls_that_wait_for_a_director(world: World) {
+    let (cluster, _gate) = gated(&world).await;
+    let waiting = cluster.node(0).run(async |silo| silo.grain::<dyn Late>(1u64).silo().await);
+    tokio::time::sleep(secs(1)).await;
+    let before = world.elapsed();
+    cluster.stop(0).await;
+    // Its own task may be gone with the silo's host.
+    if let Some(answer) = waiting.await {
+        let error = answer.unwrap_err();
+        assert!(!matches!(error, CallError::Timeout { .. }), "{error}");
+    }
+    assert!(world.elapsed() - before < secs(20), "it waited for the director");
+}
+
+#[emmer::test(seeds = 3)]
+async fn a_silo_that_dies_while_its_name_is_looked_up_is_not_chosen_again(world: World) {
+    let (cluster, gate) = gated(&world).await;
+    let mut silos: Vec<_> = cluster.nodes().iter().map(emmer::test::Node::address).collect();
+    silos.sort_unstable();
+    // The director answers with the first of the candidates it was asked about.
+    let first = cluster.nodes().iter().position(|node| node.address() == silos[0]).unwrap();
+    let caller = (first + 1) % 3;
+    let waiting = cluster
+        .node(caller)
+        .run(async |silo| silo.grain::<dyn Late>(1u64).silo().timeout(secs(120)).await);
+    tokio::time::sleep(secs(1)).await;
+    cluster.kill(first);
+    gate.open.add_permits(10);
+    assert_eq!(waiting.await.unwrap().unwrap(), silos[1]);
+}
+
+/// A director whose code panics wherever code runs.
+#[emmer::test(seeds = 3)]
+async fn a_director_that_panics_anywhere_ends_its_own_calls_only(world: World) {
+    #[derive(Debug)]
+    struct Odd;
+    impl std::fmt::Display for Odd {
+        fn fmt(&self, _: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            panic!("in its words")
+        }
+    }
+    impl std::error::Error for Odd {}
+    struct Bomb;
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            assert!(std::thread::panicking(), "in its drop");
+        }
+    }
+    let odd = |request: PlacementRequest| {
+        let key: u64 = request.grain().key().to_string().parse().unwrap();
+        assert_ne!(key, 0, "at once");
+        async move {
+            let _bomb = (key == 1).then(|| Bomb);
+            match key {
+                2 => Err(Odd)?,
+                3 => {
+                    let _bomb = Bomb;
+                    std::future::pending::<()>().await;
+                }
+                _ => {}
+            }
+            Ok(request.candidates().next().map(|silo| silo.address()))
+        }
+    };
+    let describe = move |silo: emmer::SiloBuilder| {
+        silo.host::<dyn Late, LateGrain>().async_director("late", odd)
+    };
+    let cluster = world.cluster(2, describe).await;
+    let client = cluster.client().await;
+    for (key, words) in [(0, "at once"), (1, "in its drop"), (2, "in its words")] {
+        let error = client.grain::<dyn Late>(key).silo().await.unwrap_err();
+        assert!(error.to_string().contains(words), "{error}");
+    }
+    client.grain::<dyn Late>(3).silo().timeout(secs(1)).await.unwrap_err();
+    for key in 4..10 {
+        client.grain::<dyn Late>(key).silo().await.unwrap();
+    }
+}
+
 #[test]
 fn data_that_cannot_travel_stops_the_start_with_the_class() {
     struct Odd;

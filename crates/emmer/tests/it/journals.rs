@@ -6,7 +6,9 @@ use emmer::metrics::MetricValue;
 use emmer::prelude::*;
 use emmer::test::{Failure, World};
 use emmer::{Apply, ClusterId, Migrate, OldState};
+use emmer_store::contract::Mutation;
 use emmer_store::state::GRAIN_STATE;
+use emmer_store::table::Value;
 use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
@@ -319,4 +321,45 @@ async fn what_states_do_is_counted(world: World) {
         let found = counted.iter().find(|sample| sample.labels.iter().eq(labels)).unwrap();
         assert_eq!(found.value, MetricValue::Count(count), "{labels:?}");
     }
+}
+
+/// What an administrator, or another version of the program, may have done to the rows.
+#[emmer::test]
+async fn rows_that_do_not_fit_fail_the_activation_with_words(world: World) {
+    let mut cluster = world.cluster(1, |silo| silo.host::<dyn Account, AccountGrain>()).await;
+    let client = cluster.client().await;
+    let tables = world.store().tables();
+    let partition = |key: &str| {
+        let (service, key) = (ClusterId::new("dev").unwrap(), GrainKey::from(key));
+        emmer_store::keys::partition(&service, <dyn Account as emmer::Interface>::GRAIN_TYPE, &key)
+    };
+    for key in ["a", "b", "c", "d"] {
+        let account = client.grain::<dyn Account>(key);
+        for _ in 0..5 {
+            account.pay_in(vec![1]).await.unwrap();
+        }
+    }
+    let delete = |row: &str| vec![Mutation::Delete { row_key: row.to_owned(), etag: None }];
+    let gone = [("a", "booked~s000000000003"), ("b", "booked~000000000005")];
+    for (key, row) in gone {
+        tables.commit(&GRAIN_STATE, &partition(key), delete(row)).await.unwrap();
+    }
+    let head = tables.read_row(&GRAIN_STATE, &partition("c"), "booked").await.unwrap().unwrap();
+    let row = head.row.with("Payload", Value::Bytes((*b"{}").into()));
+    tables.commit(&GRAIN_STATE, &partition("c"), vec![Mutation::Upsert { row }]).await.unwrap();
+    let head = tables.read_row(&GRAIN_STATE, &partition("d"), "booked").await.unwrap().unwrap();
+    let row = head.row.with("Format", Value::Text("msgpack".into()));
+    tables.commit(&GRAIN_STATE, &partition("d"), vec![Mutation::Upsert { row }]).await.unwrap();
+    let client = all_new(&mut cluster, 1).await;
+    for (key, words) in [
+        ("a", "rows of the journal are missing"),
+        ("b", "rows of the journal are missing"),
+        ("c", "the head of the journal: missing field"),
+        ("d", "the row is a state, no journal"),
+    ] {
+        let balance = client.grain::<dyn Account>(key).balance().timeout(secs(60)).await;
+        let error = balance.unwrap_err().to_string();
+        assert!(error.contains("\"booked\"") && error.contains(words), "{key}: {error}");
+    }
+    client.grain::<dyn Account>("e").pay_in(vec![1]).await.unwrap();
 }

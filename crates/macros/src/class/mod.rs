@@ -14,7 +14,7 @@ use syn::{
 };
 
 use self::attributes::ClassAttributes;
-use self::field::{ClassField, Make};
+use self::field::ClassField;
 use crate::errors::Errors;
 
 /// A struct that was found to be a grain class.
@@ -78,7 +78,7 @@ fn check_workers(
             `call_chain_reentrancy` are for other grains";
         errors.at(&input.ident, message);
     }
-    let states = fields.iter().filter(|field| matches!(field.make, Make::State(_)));
+    let states = fields.iter().filter(|field| field.make.stored().is_some());
     for field in states.filter(|_| is_worker) {
         let message = "a stateless worker has no state in the store: its activations would \
             overwrite each other's";

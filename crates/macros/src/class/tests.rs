@@ -227,6 +227,14 @@ fn class_attributes_are_checked() {
         }
     );
     assert!(complaint(stateful).contains("a stateless worker has no state in the store"));
+    let stateful = quote!(
+        #[placement(stateless_worker)]
+        struct CounterGrain {
+            #[journal("total")]
+            total: Journal<u64, u64>,
+        }
+    );
+    assert!(complaint(stateful).contains("a stateless worker has no state in the store"));
     for reentrant in [quote!(reentrant), quote!(call_chain_reentrancy)] {
         let said = of(quote!(#[placement(stateless_worker)] #[grain(#reentrant)]));
         assert!(said.contains("runs one call at a time"), "{said}");

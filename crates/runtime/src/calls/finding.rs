@@ -164,7 +164,12 @@ impl Calls {
         match self.choose_now(sought, avoid)? {
             Chosen::At(silo) => Ok(silo),
             Chosen::Ask(question) => {
-                let answer = Box::pin(self.asked.ask(*question, &self.spawner)).await;
+                let asked = self.asked.ask(*question, &self.spawner);
+                let answer = tokio::select! {
+                    biased;
+                    answer = Box::pin(asked) => answer,
+                    () = self.stopped.cancelled() => return Err(CallError::ShuttingDown),
+                };
                 self.cluster.placing.count(answer.as_ref());
                 answer.map_err(|why| not_placed(&why))
             }

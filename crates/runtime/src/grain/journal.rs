@@ -265,7 +265,9 @@ where
 
     /// The rows do not belong together: somebody else writes.
     fn changing(&self) -> StateError {
-        let detail = "somebody else changes the journal while it is read".to_owned();
+        let detail =
+            "rows of the journal are missing, or somebody else changes it while it is read";
+        let detail = detail.to_owned();
         let name = self.spec.state.name.to_owned();
         StateError::Store { name, detail, maybe_written: false }
     }
