@@ -125,6 +125,17 @@ impl Filter for Unruly {
     }
 }
 
+/// A filter that says that it does not wait.
+struct Quick<F>(F);
+
+impl<F: Filter> Filter for Quick<F> {
+    const WAITS: bool = false;
+
+    async fn call(&self, call: FilterCall, next: Next<'_>) -> Outcome {
+        self.0.call(call, next).await
+    }
+}
+
 fn notes() -> Seen {
     Arc::default()
 }
@@ -216,6 +227,61 @@ async fn what_is_done_is_done_whatever_they_do(world: World) {
     let error = shelf.put(1).with(&DO, "never").timeout(secs(5)).await.unwrap_err();
     assert!(matches!(error, CallError::Timeout { .. }), "{error}");
     assert_eq!(inside.grain::<dyn Shelf>(5).count().await.unwrap(), 0);
+}
+
+#[emmer::test]
+async fn those_that_do_not_wait_see_and_do_the_same_in_place(world: World) {
+    let seen = notes();
+    let inner = seen.clone();
+    let cluster = world
+        .cluster(1, move |silo| {
+            silo.host::<dyn Shelf, ShelfGrain>()
+                .filter_class::<ShelfGrain>(Quick(Notes("class", inner.clone())))
+                .filter_incoming(Quick(Notes("silo", inner.clone())))
+                .filter_incoming(Quick(Unruly))
+        })
+        .await;
+    let outside = cluster.client().await;
+    let inside = cluster.node(0).run(async move |client| {
+        let shelf = client.grain::<dyn Shelf>(1u64);
+        assert_eq!(shelf.count().await.unwrap(), 0);
+        assert_eq!(taken(&seen), ["class ->1 count: ok", "silo ->1 count: ok"]);
+        let error = shelf.count().with(&DO, "refuse").await.unwrap_err();
+        assert!(matches!(&error, CallError::Rejected(_)) && !error.maybe_executed(), "{error}");
+        assert_eq!(taken(&seen), ["silo ->1 count: refused: not today"]);
+        shelf.burn().await.unwrap_err();
+        let burnt = "failed: the grain panicked: fire";
+        assert_eq!(
+            taken(&seen),
+            [format!("class ->1 burn: {burnt}"), format!("silo ->1 burn: {burnt}")]
+        );
+        // A method that waits has them as well.
+        assert_eq!(shelf.put(2).await.unwrap(), 1);
+        assert_eq!(taken(&seen).len(), 4);
+        check(&client, 10).await;
+    });
+    inside.await.unwrap();
+    check(&outside.grains(), 20).await;
+
+    async fn check(client: &ClusterClient, key: u64) {
+        let shelf = client.grain::<dyn Shelf>(key);
+        shelf.put(1).await.unwrap();
+        let error = shelf.count().with(&DO, "panic").await.unwrap_err();
+        assert!(error.to_string().ends_with("a filter panicked: a bad filter"), "{error}");
+        let error = shelf.count().with(&DO, "stuff").await.unwrap_err();
+        assert!(error.to_string().contains("no room for \"tenant\""), "{error}");
+        assert_eq!(shelf.count().with(&DO, "panic after").await.unwrap(), 1);
+        let tenant = shelf.tenant().with(&DO, "name").await.unwrap();
+        assert_eq!(tenant.as_deref(), Some("acme"));
+        assert_eq!(shelf.tenant().await.unwrap(), None);
+        // One that waits although it says that it does not.
+        for how in ["wait", "never"] {
+            let error = shelf.count().with(&DO, how).await.unwrap_err();
+            assert!(error.to_string().contains("it waits, and says"), "{error}");
+            assert_eq!(shelf.count().await.unwrap(), 0, "a new activation");
+            shelf.put(1).await.unwrap();
+        }
+    }
 }
 
 #[emmer::test]

@@ -180,12 +180,15 @@ impl Calls {
         let leaves = !self.accepts_activations();
         let choose = || self.cluster.placing.choose(sought, leaves, avoid);
         let chosen = if trace::is_traced() { traced(choose) } else { contain(choose) };
-        // A director may be the application's own.
-        let chosen = chosen.unwrap_or_else(|words| {
-            let name = self.cluster.placing.strategy_name(sought.grain, sought.method);
-            Err(PlaceError::Panicked(name, words))
-        });
-        chosen.map_err(|why| not_placed(&why))
+        match chosen {
+            Ok(Ok(chosen)) => Ok(chosen),
+            Ok(Err(why)) => Err(not_placed(&why)),
+            // A director may be the application's own.
+            Err(words) => {
+                let name = self.cluster.placing.strategy_name(sought.grain, sought.method);
+                Err(not_placed(&PlaceError::Panicked(name, words)))
+            }
+        }
     }
 
     /// A turn for a call whose method the class of the activation here does not have: it ends when
@@ -233,6 +236,7 @@ fn traced(
 }
 
 /// What a call comes to that no silo was chosen for.
+#[cold]
 fn not_placed(why: &PlaceError) -> Failure {
     let detail = why.to_string();
     match why {

@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::pin::pin;
+use std::task::{Context, Poll, Waker};
 
 use emmer_wire::RequestContext;
 use parking_lot::Mutex;
@@ -34,6 +35,34 @@ pub(crate) async fn around<T: Send, F: Future<Output = T> + Send>(
     work: impl FnOnce(Option<RequestContext>) -> F + Send,
     outcome_of: impl FnOnce(&T) -> Outcome + Send,
 ) -> Around<T> {
+    around_in(filters, false, call, work, outcome_of).await
+}
+
+/// As [`around`] for filters and work that do not wait, in one poll.
+pub(crate) fn around_now<T: Send>(
+    filters: &Filters,
+    call: FilterCall,
+    work: impl FnOnce(Option<RequestContext>) -> T + Send,
+    outcome_of: impl FnOnce(&T) -> Outcome + Send,
+) -> Around<T> {
+    let work = |context| std::future::ready(work(context));
+    let around = pin!(around_in(filters, true, call, work, outcome_of));
+    match around.poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(done) => done,
+        Poll::Pending => {
+            Around::GivenUp("it waits, and says `const WAITS: bool = false`".to_owned())
+        }
+    }
+}
+
+#[inline]
+async fn around_in<T: Send, F: Future<Output = T> + Send>(
+    filters: &Filters,
+    now: bool,
+    call: FilterCall,
+    work: impl FnOnce(Option<RequestContext>) -> F + Send,
+    outcome_of: impl FnOnce(&T) -> Outcome + Send,
+) -> Around<T> {
     let (state, changed) = (Mutex::new(Work::Waiting), Mutex::new(None));
     let passed = {
         let end = pin!(async {
@@ -44,7 +73,7 @@ pub(crate) async fn around<T: Send, F: Future<Output = T> + Send>(
             *state.lock() = Work::Done(done);
             outcome
         });
-        let next = Next { rest: filters.list(), changed: &changed, end };
+        let next = Next { rest: filters.list(), changed: &changed, now, end };
         contained(next.run(call)).await
     };
     match (state.into_inner(), passed) {

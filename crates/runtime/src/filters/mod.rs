@@ -8,17 +8,18 @@ mod around;
 
 use std::fmt::{self, Display};
 use std::future::Future;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 
 use emmer_core::{GrainId, GrainKey};
 use emmer_store::BoxFuture;
-use emmer_wire::{ContextError, RequestContext};
+use emmer_wire::{CallChain, ContextError, RequestContext};
 use parking_lot::Mutex;
 
 use crate::grain::{ContextKey, Method, TurnContext};
 
-pub(crate) use around::{Around, around};
+pub(crate) use around::{Around, around, around_now};
 
 /// Code around calls, in the style of tower: it passes a call on, or refuses it, and sees its end.
 ///
@@ -37,16 +38,34 @@ pub(crate) use around::{Around, around};
 /// stands. A filter that never ends holds up its call until the deadline; an incoming one holds up
 /// its grain as a method would.
 pub trait Filter: Send + Sync + 'static {
+    /// False if [`call`](Self::call) awaits nothing but [`Next::run`]. A method that waits for
+    /// nothing then runs in place with its filters, as it does without any, and costs less. A call
+    /// whose filter waits all the same fails, and may have been executed.
+    const WAITS: bool = true;
+
     /// Goes around a call: answers what `next.run(call)` answers, or `call.refuse(..)`.
     fn call(&self, call: FilterCall, next: Next<'_>) -> impl Future<Output = Outcome> + Send;
 }
 
 /// A filter whose future is in a box.
 trait Boxed: Send + Sync {
+    fn waits(&self) -> bool;
+
+    /// Ready unless it waits.
+    fn call_now(&self, call: FilterCall, next: Next<'_>) -> Poll<Outcome>;
+
     fn call<'a>(&'a self, call: FilterCall, next: Next<'a>) -> BoxFuture<'a, Outcome>;
 }
 
 impl<F: Filter> Boxed for F {
+    fn waits(&self) -> bool {
+        F::WAITS
+    }
+
+    fn call_now(&self, call: FilterCall, next: Next<'_>) -> Poll<Outcome> {
+        pin!(Filter::call(self, call, next)).poll(&mut Context::from_waker(Waker::noop()))
+    }
+
     fn call<'a>(&'a self, call: FilterCall, next: Next<'a>) -> BoxFuture<'a, Outcome> {
         Box::pin(Filter::call(self, call, next))
     }
@@ -71,6 +90,11 @@ impl Filters {
     #[inline]
     pub(crate) const fn is_empty(&self) -> bool {
         self.0.is_none()
+    }
+
+    /// Returns true if one of them may wait for something else than the call.
+    pub(crate) fn wait(&self) -> bool {
+        self.list().iter().any(|filter| filter.waits())
     }
 
     fn list(&self) -> &[Arc<dyn Boxed>] {
@@ -101,6 +125,12 @@ impl FilterCall {
     pub(crate) fn incoming<M: Method>(grain: &GrainId) -> Self {
         let context = TurnContext::request_context().unwrap_or_default();
         Self::new::<M>(grain, TurnContext::calling_grain(), context)
+    }
+
+    /// The call of a turn that runs in place.
+    pub(crate) fn in_place<M: Method>(grain: &GrainId, chain: &CallChain) -> Self {
+        let caller = chain.last().map(|caller| caller.grain.clone());
+        Self::new::<M>(grain, caller, chain.context().inherited())
     }
 
     fn new<M: Method>(grain: &GrainId, caller: Option<GrainId>, context: RequestContext) -> Self {
@@ -177,6 +207,8 @@ impl fmt::Debug for FilterCall {
 pub struct Next<'a> {
     rest: &'a [Arc<dyn Boxed>],
     changed: &'a Mutex<Option<RequestContext>>,
+    /// No filter has said that it waits.
+    now: bool,
     end: Pin<&'a mut (dyn Future<Output = Outcome> + Send + 'a)>,
 }
 
@@ -184,9 +216,16 @@ impl Next<'_> {
     /// Passes the call on, and waits for its end. A filter that drops this half way gives the call
     /// up, and answers [`Outcome::given_up`]; a grain whose method is given up so is deactivated.
     pub async fn run(self, call: FilterCall) -> Outcome {
-        let Self { rest, changed, end } = self;
+        let Self { rest, changed, now, end } = self;
         match rest.split_first() {
-            Some((first, rest)) => first.call(call, Next { rest, changed, end }).await,
+            Some((first, rest)) if now => {
+                match first.call_now(call, Next { rest, changed, now, end }) {
+                    Poll::Ready(outcome) => outcome,
+                    // The filters further out do not end either.
+                    Poll::Pending => std::future::pending().await,
+                }
+            }
+            Some((first, rest)) => first.call(call, Next { rest, changed, now, end }).await,
             None => {
                 if call.is_changed {
                     *changed.lock() = Some(call.context);

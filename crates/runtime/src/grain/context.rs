@@ -280,6 +280,11 @@ impl TurnContext {
         }
     }
 
+    /// The turns that wait for this one, and what goes along.
+    pub(crate) const fn chain(&self) -> &CallChain {
+        &self.chain
+    }
+
     /// Runs a turn of `activation` in place, with `context`.
     #[inline]
     pub(crate) fn scope_instant<R>(

@@ -64,6 +64,8 @@ pub(crate) struct Class<G: Grain> {
     constructor: Option<Constructor<G>>,
     /// The filters around each of its methods.
     pub(super) filters: Filters,
+    /// There are some.
+    pub(super) filtered: bool,
     placement: Placement,
     version: u32,
     methods: Box<[MethodEntry<G>]>,
@@ -131,6 +133,7 @@ impl<G: Grain> Class<G> {
             name,
             constructor: None,
             filters: Filters::default(),
+            filtered: false,
             placement: Placement::default(),
             version,
             places: vec![(0, FREE); 1 << bits].into_boxed_slice(),
@@ -158,10 +161,10 @@ impl<G: Grain> Class<G> {
 
     /// The same class, with filters around its methods.
     pub(crate) fn filtered_by(mut self, filters: Filters) -> Self {
-        if !filters.is_empty() {
-            // A filter may wait.
+        if filters.wait() {
             self.methods.iter_mut().for_each(|method| method.instant = Instant::No);
         }
+        self.filtered = !filters.is_empty();
         self.filters = filters;
         self
     }

@@ -18,6 +18,7 @@ use super::gate::Gate;
 use super::turn::deliver;
 use super::{Activation, Exclusive, Input, RunActivation, Shared, Sink, StartError, TurnEnd};
 use crate::clock::{CoarseInstant, Due};
+use crate::filters::{Around, FilterCall, Outcome, around_now};
 use crate::grain::{DeactivationReason, Grain, Method, TurnContext};
 use crate::metrics::Ended;
 use crate::trace;
@@ -44,6 +45,8 @@ impl<G: Grain> Copy for Instant<G> {}
 /// output goes.
 pub struct InstantTurn<'a, 'sink> {
     activation: &'a Arc<dyn RunActivation>,
+    /// Filters are around its method, none of which waits.
+    filtered: bool,
     context: TurnContext,
     input: Input<'a>,
     sink: &'a mut Sink<'sink>,
@@ -58,19 +61,19 @@ pub fn poll_now<T>(method: impl Future<Output = T>) -> Poll<T> {
 }
 
 /// The lock of a turn.
-pub trait Admitted {
+pub trait Admitted: Send {
     /// The turn is over.
     fn done(self);
 }
 
-impl<G> Admitted for Exclusive<'_, G> {
+impl<G: Send> Admitted for Exclusive<'_, G> {
     #[inline]
     fn done(self) {
         Self::done(self);
     }
 }
 
-impl<G> Admitted for Shared<'_, G> {
+impl<G: Sync> Admitted for Shared<'_, G> {
     #[inline]
     fn done(self) {
         Self::done(self);
@@ -82,9 +85,12 @@ impl InstantTurn<'_, '_> {
     pub fn run<M: Method, L: Admitted>(
         self,
         mut admitted: L,
-        method: impl FnOnce(&mut L, M) -> Poll<M::Output>,
+        method: impl FnOnce(&mut L, M) -> Poll<M::Output> + Send,
     ) -> InstantEnd {
-        let Self { activation, context, input, sink } = self;
+        if self.filtered {
+            return self.run_filtered(admitted, method);
+        }
+        let Self { activation, context, input, sink, .. } = self;
         let mut refused = None;
         let polled = TurnContext::scope_instant(activation, context, || {
             let args = match input.take::<M>() {
@@ -108,17 +114,73 @@ impl InstantTurn<'_, '_> {
         if let Some(detail) = refused {
             return InstantEnd(Err(detail));
         }
-        InstantEnd(Ok(match polled {
-            Ok(Poll::Ready(output)) => {
-                let own = if M::is_error(&output) { Ended::OwnError } else { Ended::Done };
-                match deliver::<M>(output, sink) {
-                    unencodable @ TurnEnd::Unencodable(_) => (unencodable, Ended::Failed),
-                    end => (end, own),
+        InstantEnd(Ok(ended::<M>(polled, sink)))
+    }
+
+    /// The same with filters around the method.
+    #[inline(never)]
+    fn run_filtered<M: Method, L: Admitted>(
+        self,
+        admitted: L,
+        method: impl FnOnce(&mut L, M) -> Poll<M::Output> + Send,
+    ) -> InstantEnd {
+        let Self { activation, context, input, sink, .. } = self;
+        let filters = activation.filters();
+        let call = FilterCall::in_place::<M>(activation.id(), context.chain());
+        let mut admitted = Some(admitted);
+        let around = TurnContext::scope_instant(activation, context, || {
+            let args = input.take::<M>()?;
+            let work = |context| {
+                if let Some(context) = context {
+                    TurnContext::set_request_context(context);
                 }
+                // Nobody else takes it.
+                let mut admitted = admitted.take();
+                contain(move || {
+                    let output = admitted.as_mut().map(|admitted| method(admitted, args));
+                    let output = output.unwrap_or(Poll::Pending);
+                    if output.is_ready() {
+                        admitted.into_iter().for_each(Admitted::done);
+                    }
+                    output
+                })
+            };
+            let outcome_of = |done: &Result<Poll<M::Output>, String>| match done {
+                Ok(Poll::Ready(output)) => Outcome::of::<M>(output),
+                Ok(Poll::Pending) => Outcome::failed("the method waits"),
+                Err(panic) => Outcome::failed(format_args!("the grain panicked: {panic}")),
+            };
+            Ok(around_now(filters, call, work, outcome_of))
+        });
+        // What was not begun has changed nothing.
+        admitted.into_iter().for_each(Admitted::done);
+        InstantEnd(match around {
+            Err(detail) => Err(detail),
+            Ok(Around::Done(polled)) => Ok(ended::<M>(polled, sink)),
+            Ok(Around::Refused(why)) => Ok((TurnEnd::Refused(why), Ended::Failed)),
+            Ok(Around::GivenUp(why)) => {
+                let why = format!("a filter gave the method up half way: {why}");
+                Ok((TurnEnd::Panicked(why), Ended::Failed))
             }
-            Ok(Poll::Pending) => (TurnEnd::Panicked(hidden_wait::<M>()), Ended::Failed),
-            Err(text) => (TurnEnd::Panicked(text), Ended::Failed),
-        }))
+        })
+    }
+}
+
+/// How a turn ended whose method was polled.
+fn ended<M: Method>(
+    polled: Result<Poll<M::Output>, String>,
+    sink: &mut Sink<'_>,
+) -> (TurnEnd, Ended) {
+    match polled {
+        Ok(Poll::Ready(output)) => {
+            let own = if M::is_error(&output) { Ended::OwnError } else { Ended::Done };
+            match deliver::<M>(output, sink) {
+                unencodable @ TurnEnd::Unencodable(_) => (unencodable, Ended::Failed),
+                end => (end, own),
+            }
+        }
+        Ok(Poll::Pending) => (TurnEnd::Panicked(hidden_wait::<M>()), Ended::Failed),
+        Err(text) => (TurnEnd::Panicked(text), Ended::Failed),
     }
 }
 
@@ -148,7 +210,7 @@ impl<G: Grain> Activation<G> {
         if trace::is_traced() {
             return None;
         }
-        let watch = &self.host.metrics.watch;
+        let (watch, filtered) = (&self.host.metrics.watch, self.class.filtered);
         let (timed, ended) = match entry.instant {
             Instant::No => return None,
             Instant::Exclusive(run) => {
@@ -159,7 +221,8 @@ impl<G: Grain> Activation<G> {
                 let timed = self.count(place);
                 let context = TurnContext::instant(true, due.settle(now), chain.clone());
                 let polling = watch.polling(method, now);
-                let ended = run(admitted, InstantTurn { activation: me, context, input, sink });
+                let turn = InstantTurn { activation: me, filtered, context, input, sink };
+                let ended = run(admitted, turn);
                 polling.end();
                 (timed, ended)
             }
@@ -170,7 +233,8 @@ impl<G: Grain> Activation<G> {
                 let timed = self.count(place);
                 let context = TurnContext::instant(false, due.settle(now), chain.clone());
                 let polling = watch.polling(method, now);
-                let ended = run(admitted, InstantTurn { activation: me, context, input, sink });
+                let turn = InstantTurn { activation: me, filtered, context, input, sink };
+                let ended = run(admitted, turn);
                 polling.end();
                 (timed, ended)
             }

@@ -23,6 +23,7 @@ use crate::calls::waits::{Asker, Listing, Wait};
 use crate::clock::{CoarseInstant, Due};
 use crate::cluster::Shut;
 use crate::cluster::directory::{Registered, Registrant};
+use crate::filters::Filters;
 use crate::grain::{
     ClusterClient, Ctx, DeactivationReason, Grain, Services, TurnContext, arriving,
 };
@@ -344,6 +345,10 @@ impl<G: Grain> AnyActivation for Activation<G> {
 }
 
 impl<G: Grain> RunActivation for Activation<G> {
+    fn filters(&self) -> &Filters {
+        &self.class.filters
+    }
+
     #[inline]
     fn run_instant(
         &self,

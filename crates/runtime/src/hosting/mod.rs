@@ -58,6 +58,7 @@ pub use self::turn::{
 use crate::calls::waits::{Asker, Listing, Wait};
 use crate::clock::{CoarseInstant, Due};
 use crate::cluster::Shut;
+use crate::filters::Filters;
 use crate::grain::{
     CallError, ClusterClient, DeactivationReason, Failure, Grain, Services, TurnContext,
 };
@@ -416,6 +417,9 @@ pub trait AnyActivation: Send + Sync {
 
 /// The part of [`AnyActivation`] that only this crate calls.
 pub(crate) trait RunActivation: AnyActivation {
+    /// The filters around its methods.
+    fn filters(&self) -> &Filters;
+
     /// Runs a turn in place, from its start to its end, if its method cannot suspend and nothing
     /// stands in its way. Else none, and nothing happened: [`start`](Self::start) it. `me` is this
     /// activation.

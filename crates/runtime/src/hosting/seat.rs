@@ -15,6 +15,7 @@ use super::catalog::Catalog;
 use super::{AnyActivation, BoxTurn, Input, RunActivation, Sink, StartError, TurnEnd};
 use crate::calls::waits::{Asker, Listing, Wait};
 use crate::clock::{CoarseInstant, Due};
+use crate::filters::Filters;
 use crate::grain::{ClusterClient, DeactivationReason, Services};
 use crate::metrics::{Ended, Outer, StateEnded, StateOperation};
 use crate::reminders::Reminding;
@@ -98,6 +99,10 @@ impl AnyActivation for Seat {
 }
 
 impl RunActivation for Seat {
+    fn filters(&self) -> &Filters {
+        self.worker.filters()
+    }
+
     fn run_instant(
         &self,
         me: &Arc<dyn RunActivation>,
