@@ -15,7 +15,7 @@ use crate::{tests, tidy};
 
 /// The steps, in the order they run.
 const STEPS: &[&str] =
-    &["fmt", "tidy", "spelling", "links", "deny", "clippy", "doc", "test", "doctests"];
+    &["fmt", "tidy", "spelling", "links", "deny", "clippy", "doc", "test", "doctests", "start"];
 
 /// Why known vulnerabilities are not looked for by default.
 const NO_ADVISORIES: &str =
@@ -87,6 +87,11 @@ fn run_step(context: &Context, step: &str, packages: &[&str]) -> Result<Vec<Row>
             },
         )?,
         "doctests" => vec![doctests(context, packages)?],
+        "start" => {
+            let mut command = Command::new("bash");
+            command.current_dir(&context.root).arg("xtask/getting-started.sh");
+            vec![context.step(step, 60, command)?]
+        }
         other => return Err(format!("no step {other}")),
     })
 }

@@ -84,6 +84,12 @@ impl Failure {
     }
 }
 
+impl From<emmer::config::ConfigError> for Failure {
+    fn from(error: emmer::config::ConfigError) -> Self {
+        Self::usage(error)
+    }
+}
+
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)

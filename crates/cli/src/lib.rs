@@ -3,7 +3,6 @@
 //! | module | subject |
 //! |---|---|
 //! | [`commands`] | the commands of `emmer`, and what they share |
-//! | [`config`] | settings from flags, environment and file, each with its place |
 //! | [`exit`] | how a command ends: a paragraph and a number |
 //! | [`logging`] | the log on stderr |
 //! | [`text`] | numbers, times and columns for people |
@@ -12,7 +11,6 @@
 #![recursion_limit = "256"]
 
 pub mod commands;
-pub mod config;
 pub mod exit;
 pub mod logging;
 pub mod text;

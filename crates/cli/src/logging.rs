@@ -8,8 +8,8 @@ use tracing_subscriber::layer::{Identity, SubscriberExt as _};
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{Layer, Registry};
 
-use crate::config::Settings;
 use crate::exit::{Failure, Result};
+use emmer::config::Settings;
 
 /// What is logged when nobody says.
 const DEFAULT: &str = "warn";

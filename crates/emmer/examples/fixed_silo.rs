@@ -5,7 +5,6 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
-use emmer::ClusterId;
 use emmer::placement::PlacementRequest;
 use emmer::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -69,8 +68,8 @@ pub async fn main() -> emmer::Result<()> {
         let numbers = numbers.clone();
         let silo = Silo::builder()
             .store("memory://fixed-silo")
-            .cluster_id(ClusterId::new("fixed-silo")?)
-            .listen(([127, 0, 0, 1], 0).into())
+            .cluster_id("fixed-silo")
+            .listen("127.0.0.1:0")
             .host::<dyn Room, RoomGrain>()
             .async_director("fixed_silo", move |request| fixed_silo(numbers.clone(), request));
         silos.push(silo.start().await?);

@@ -1,7 +1,6 @@
 //! A placement strategy of one's own: a grain goes to the silo whose address has the hash nearest
 //! to its own.
 
-use emmer::ClusterId;
 use emmer::placement::{PlacementContext, PlacementTarget};
 use emmer::prelude::*;
 
@@ -40,8 +39,8 @@ fn nearest(
 pub async fn main() -> emmer::Result<()> {
     let mut silos = Vec::new();
     for _ in 0..3 {
-        let silo = Silo::builder().store("memory://nearest").cluster_id(ClusterId::new("nearest")?);
-        let silo = silo.listen(([127, 0, 0, 1], 0).into());
+        let silo = Silo::builder().store("memory://nearest").cluster_id("nearest");
+        let silo = silo.listen("127.0.0.1:0");
         silos.push(silo.host::<dyn Room, RoomGrain>().director("nearest", nearest).start().await?);
     }
     for number in 0..10u64 {

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use crate::{Result, StartError, Terminated};
+use crate::{Error, Result, RunError, StartError, Terminated};
 
 /// Ends a `main`: writes the error, if there is one, to stderr, and makes the exit code that
 /// `docs/operations.md` lists: 0, 86 or 87 for a silo that has ended by itself, 2 to 5 for one that
@@ -29,8 +29,23 @@ pub fn exit(result: Result<()>) -> ExitCode {
         terminated.exit_code()
     } else if let Some(start) = error.downcast_ref::<StartError>() {
         start.exit_code()
+    } else if let Some(run) = error.downcast_ref::<RunError>() {
+        run.exit_code()
+    } else if is_config(&error) {
+        2
     } else {
         1
     };
     ExitCode::from(code)
+}
+
+/// Returns true if settings are wrong.
+fn is_config(error: &Error) -> bool {
+    #[cfg(feature = "config")]
+    return error.downcast_ref::<crate::config::ConfigError>().is_some();
+    #[cfg(not(feature = "config"))]
+    {
+        let _ = error;
+        false
+    }
 }

@@ -9,6 +9,8 @@
 //! wire.
 
 mod exit;
+#[cfg(feature = "config")]
+mod run;
 pub mod store;
 
 /// What the macros' code names.
@@ -16,6 +18,11 @@ pub mod store;
 pub use emmer_runtime::macro_support as __rt;
 
 pub use self::exit::exit;
+#[cfg(feature = "config")]
+pub use self::run::run;
+/// Settings from a file, the environment and flags, each with the place it comes from.
+#[cfg(feature = "config")]
+pub use emmer_config as config;
 pub use emmer_core::limits::Limits;
 pub use emmer_core::{
     ClusterId, GrainId, GrainKey, GrainTypeId, SiloAddress, SiloEntry, SiloStatus, TableVersion,
@@ -30,11 +37,12 @@ pub use emmer_runtime::grain::{
     Persistent, Services, SetContextError, StateError,
 };
 pub use emmer_runtime::{
-    ClientOptions, ConnectError, EXIT_CODE_TABLE_WENT_BACK, EXIT_CODE_TERMINATED, Filter,
-    FilterCall, GrainQueue, Latency, MembershipStatistics, MethodStatistics, Missed, Next,
-    Observer, OptionError, Outcome, Readiness, RecordOptions, Remind, ReminderError, ReminderInfo,
-    ReminderOptions, SheddingOptions, SiloOptions, SiloStatistics, SiloWatch, StartError,
-    StartTimer, StoreSource, Terminated, Tick, Timer,
+    ClientOptions, ClientState, ClientWatch, ConnectError, EXIT_CODE_TABLE_WENT_BACK,
+    EXIT_CODE_TERMINATED, Filter, FilterCall, GrainQueue, Latency, MembershipStatistics,
+    MethodStatistics, Missed, Next, Observer, OptionError, Outcome, Readiness, RecordOptions,
+    Remind, ReminderError, ReminderInfo, ReminderOptions, RunError, Setting, SheddingOptions,
+    SiloOptions, SiloStatistics, SiloWatch, StartError, StartTimer, StoreSource, Terminated, Tick,
+    Timer,
 };
 /// Every metric of a silo, and its values ([`Silo::metrics`]).
 pub mod metrics {
@@ -126,6 +134,12 @@ pub mod prelude {
 /// The pages of the book whose code is tested.
 #[cfg(doctest)]
 mod book {
+    #[doc = include_str!("../../../docs/getting-started.md")]
+    struct GettingStarted;
+
+    #[doc = include_str!("../../../docs/clients.md")]
+    struct Clients;
+
     #[doc = include_str!("../../../docs/grains.md")]
     struct Grains;
 

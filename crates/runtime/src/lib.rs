@@ -26,17 +26,20 @@ pub mod trace;
 mod wheel;
 mod world;
 
-pub use client::{Client, ClientBuilder, ConnectError};
+pub use client::{Client, ClientBuilder, ClientState, ClientWatch, ConnectError};
 pub use cluster::membership::MembershipStatistics;
 pub use emmer_core::reminder::Missed;
 pub use filters::{Filter, FilterCall, Next, Outcome};
 pub use grain::Error;
 pub use metrics::{GrainQueue, Latency, MethodStatistics, SiloStatistics};
 pub use options::{
-    ClientOptions, OptionError, RecordOptions, ReminderOptions, SheddingOptions, SiloOptions,
+    ClientOptions, OptionError, RecordOptions, ReminderOptions, Setting, SheddingOptions,
+    SiloOptions,
 };
 pub use reminders::{Remind, ReminderError, ReminderInfo, Tick};
-pub use silo::{Observer, Readiness, Silo, SiloBuilder, SiloWatch, StartError, Terminated};
+pub use silo::{
+    Observer, Readiness, RunError, Silo, SiloBuilder, SiloWatch, StartError, Terminated,
+};
 pub use stores::{NoStores, StoreOpener, StoreSource};
 pub use timers::{StartTimer, Timer};
 

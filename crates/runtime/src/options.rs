@@ -3,6 +3,7 @@
 mod check;
 mod records;
 mod reminders;
+mod setting;
 mod shedding;
 
 use std::net::SocketAddr;
@@ -16,6 +17,8 @@ use emmer_placement::{ActivationCountDirector, Metadata};
 pub use self::check::OptionError;
 pub use self::records::RecordOptions;
 pub use self::reminders::ReminderOptions;
+pub use self::setting::Setting;
+pub(crate) use self::setting::Wrong;
 pub use self::shedding::SheddingOptions;
 
 /// A registration on the wire has at most so many bytes: the longest key, and the names of its
@@ -189,6 +192,11 @@ pub struct ClientOptions {
     pub connect_timeout: Duration,
     /// How many gateways to stay connected to. Default 4.
     pub gateways_max: usize,
+    /// How long connecting waits for a gateway, or for a store that is away. Zero: it tries once.
+    /// Default 30 s.
+    pub gateway_wait: Duration,
+    /// How many calls wait while no gateway is connected; one more is `Overloaded`. Default 10,000.
+    pub calls_waiting_max: usize,
     /// The settings of the client's records in the store: its metrics and its statistics. Default
     /// nothing: a client needs to read the store only.
     pub records: RecordOptions,
@@ -204,6 +212,8 @@ impl Default for ClientOptions {
             gateway_list_refresh_period: Duration::from_secs(10),
             connect_timeout: Duration::from_secs(5),
             gateways_max: 4,
+            gateway_wait: Duration::from_secs(30),
+            calls_waiting_max: 10_000,
             records: RecordOptions::OFF,
             limits: Limits::default(),
         }

@@ -17,7 +17,7 @@ async fn serve() -> emmer::Result<()> {
     let silo = shop(Silo::builder())
         .shared_service(prices)
         .store("sqlite://shop.db")
-        .gateway(([127, 0, 0, 1], 30_000).into())
+        .gateway("127.0.0.1:30000")
         .start()
         .await?;
     println!("the shop is open: clients find it by the store sqlite://shop.db");

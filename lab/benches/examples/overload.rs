@@ -70,7 +70,7 @@ async fn silo(store: &str, shedding: bool) -> Result<()> {
     let silo = Silo::builder()
         .store(store)
         .cluster_id(ClusterId::new("bench")?)
-        .gateway("127.0.0.1:0".parse()?)
+        .gateway("127.0.0.1:0")
         .configure(|options| {
             options.load_shedding.enabled = shedding;
             options.load_shedding.queue = queue;

@@ -108,7 +108,7 @@ impl Remote {
         let (silo, client, cell) = runtime.block_on(async {
             let store: Arc<dyn SystemStore> = Arc::new(MemoryStore::new());
             let builder = silos::builder(StoreSource::Opened(store.clone()))?;
-            let silo = silos::hosting(builder).gateway(([127, 0, 0, 1], 0).into()).start().await?;
+            let silo = silos::hosting(builder).gateway("127.0.0.1:0").start().await?;
             let client = silos::client(StoreSource::Opened(store)).await?;
             let cell = client.grain::<dyn Cell>(1u64);
             cell.bump(0).await?;

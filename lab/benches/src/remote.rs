@@ -115,7 +115,7 @@ pub fn serve(serve: &Serve, ready: impl FnOnce(String), stop: oneshot::Receiver<
                 serving.abort();
             }
             What::Silo(store) => {
-                let builder = silos::builder(store.as_str())?.gateway(([127, 0, 0, 1], 0).into());
+                let builder = silos::builder(store.as_str())?.gateway("127.0.0.1:0");
                 let silo = silos::hosting(builder).start().await?;
                 ready(silo.address().to_string());
                 let _ = stop.await;

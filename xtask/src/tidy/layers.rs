@@ -125,6 +125,18 @@ pub(crate) const LAYERS: &[Layer] = &[
         tests_may_use: &["emmer"],
     },
     Layer {
+        package: "emmer-config",
+        sans_io: false,
+        may_use: &[
+            "emmer-core",
+            "emmer-membership",
+            "emmer-placement",
+            "emmer-runtime",
+            "emmer-store",
+        ],
+        tests_may_use: &[],
+    },
+    Layer {
         package: "emmer-testkit",
         sans_io: false,
         may_use: &[
@@ -141,6 +153,7 @@ pub(crate) const LAYERS: &[Layer] = &[
         package: "emmer",
         sans_io: false,
         may_use: &[
+            "emmer-config",
             "emmer-core",
             "emmer-macros",
             "emmer-store",

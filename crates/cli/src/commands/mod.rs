@@ -1,6 +1,7 @@
 //! The commands, one module each.
 
 pub mod child;
+pub mod config;
 pub mod demo;
 pub mod doctor;
 pub mod members;
@@ -55,6 +56,11 @@ pub enum Command {
     /// Connects, asks the server about itself, and runs a short self-check in a cluster of its own,
     /// `emmer-doctor`, which it leaves empty. Makes the tables where they are missing.
     Doctor(doctor::Args),
+    /// Show every setting of a silo: its value, and where that comes from
+    ///
+    /// Reads the file, the environment and the flags as `emmer silo` does, and starts nothing.
+    /// Secrets are left out.
+    Config(config::Args),
     /// Print the script that makes the tables of a relational store
     Schema(schema::Args),
 }
@@ -71,6 +77,7 @@ impl Command {
             Self::History(args) => records::history::run(args, log),
             Self::Demo(args) => demo::run(&args, log),
             Self::Doctor(args) => doctor::run(args, log),
+            Self::Config(args) => config::run(args, log),
             Self::Schema(args) => schema::run(args, log),
         }
     }

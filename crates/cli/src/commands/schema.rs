@@ -2,8 +2,8 @@
 //! tables.
 
 use super::output::write_out;
-use crate::config::{ConfigArgs, Settings};
 use crate::exit::{Failure, Result};
+use emmer::config::{ConfigArgs, Settings};
 
 /// The flags of `emmer schema`.
 #[derive(clap::Args)]

@@ -10,44 +10,17 @@ use tokio::sync::mpsc;
 
 use super::telemetry::Telemetry;
 use super::{runtime, store};
-use crate::config::{ConfigArgs, Settings};
 use crate::exit::{Code, Failure, Result};
 use crate::logging;
+use emmer::config::SiloFlags;
 
 /// The flags of `emmer silo`.
 // No group of its own: another program has these flags beside more.
 #[derive(clap::Args)]
 #[group(skip)]
 pub struct Args {
-    /// The system store that all silos of the cluster share, as in sqlite://cluster.db
-    #[arg(long, value_name = "URL")]
-    store: Option<String>,
-    /// The cluster to join
-    #[arg(long, value_name = "ID")]
-    cluster_id: Option<String>,
-    /// Where other silos connect to; port 0 takes a free one
-    #[arg(long, value_name = "ADDR")]
-    listen: Option<String>,
-    /// The address other silos are told, when it is not the one listened on
-    #[arg(long, value_name = "ADDR")]
-    advertise: Option<String>,
-    /// Where clients connect to; port 0 takes a free one [default: not a gateway]
-    #[arg(long, value_name = "ADDR")]
-    gateway: Option<String>,
-    /// A name for people [default: host name and port]
-    #[arg(long)]
-    name: Option<String>,
-    /// What it is for; grains may ask for silos of a role [default: the program's name]
-    #[arg(long)]
-    role: Option<String>,
-    /// The membership options to start from: default, classic (the original's published ones),
-    /// fast, orleans-2026
-    #[arg(long)]
-    profile: Option<String>,
-    /// Where grains go whose class does not say it: random, prefer_local, hash_based,
-    /// activation_count, resource_optimized
-    #[arg(long, value_name = "NAME")]
-    placement: Option<String>,
+    #[command(flatten)]
+    silo: SiloFlags,
     /// Where /metrics, /healthz and /readyz are served over HTTP, as in 127.0.0.1:9464 [default:
     /// nowhere]
     #[arg(long, value_name = "ADDR")]
@@ -63,8 +36,6 @@ pub struct Args {
     /// The form of the log on stderr: text, or json for one object a line [default: text]
     #[arg(long, value_name = "FORM")]
     log_format: Option<String>,
-    #[command(flatten)]
-    config: ConfigArgs,
     /// Stop in good order when the standard input ends: for whoever starts silos as children
     #[arg(long, hide = true)]
     until_stdin_ends: bool,
@@ -76,22 +47,13 @@ pub struct Args {
 /// The command line, the store, an address or the cluster: each has its exit code.
 pub fn run(args: Args, log: Option<String>, host: fn(SiloBuilder) -> SiloBuilder) -> Result<()> {
     let flags = vec![
-        ("store", args.store, "--store"),
-        ("cluster_id", args.cluster_id, "--cluster-id"),
-        ("listen", args.listen, "--listen"),
-        ("advertise", args.advertise, "--advertise"),
-        ("gateway", args.gateway, "--gateway"),
-        ("name", args.name, "--name"),
-        ("role", args.role, "--role"),
-        ("membership.profile", args.profile, "--profile"),
-        ("placement", args.placement, "--placement"),
         ("telemetry", args.telemetry, "--telemetry"),
         ("otlp", args.otlp, "--otlp"),
         ("traces", args.traces, "--traces"),
         ("log", log, "--log"),
         ("log_format", args.log_format, "--log-format"),
     ];
-    let settings = Settings::load(&args.config, std::env::vars_os(), flags)?;
+    let settings = args.silo.settings(flags)?;
     let runtime = runtime()?;
     let telemetry = {
         let _on_runtime = runtime.enter();

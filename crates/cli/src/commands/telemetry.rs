@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 
 use emmer::SiloBuilder;
 
-use crate::config::Settings;
 use crate::exit::{Failure, Result};
+use emmer::config::Settings;
 
 /// The keys, as an operator has set them.
 pub(super) struct Telemetry {

@@ -6,6 +6,8 @@ mod bad_input;
 #[cfg(test)]
 mod cluster;
 #[cfg(test)]
+mod config;
+#[cfg(test)]
 mod demo;
 #[cfg(test)]
 mod doctor;

@@ -177,7 +177,7 @@ async fn silos_over(store: &Arc<dyn emmer::store::SystemStore>, n: usize) -> Vec
     for _ in 0..n {
         let silo = Silo::builder()
             .store(store.clone())
-            .gateway(([127, 0, 0, 1], 0).into())
+            .gateway("127.0.0.1:0")
             .host::<dyn Knot, KnotGrain>()
             .on_terminate(|_| {});
         silos.push(silo.start().await.unwrap());

@@ -9,6 +9,8 @@ mod attacks;
 #[cfg(feature = "test")]
 mod cancelled;
 mod chains;
+#[cfg(feature = "test")]
+mod clients;
 mod cluster;
 mod common;
 #[cfg(feature = "test")]

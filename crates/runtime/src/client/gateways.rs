@@ -3,13 +3,13 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::Context;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use emmer_core::backoff::Backoff;
 use emmer_core::{GrainId, SiloAddress, SiloStatus};
-use emmer_store::silos::SiloTable;
 use emmer_wire::{
     FailureCode, GoodbyeCode, PeerKind, RequestHeader, channel, codec, encode_failure,
 };
@@ -17,8 +17,9 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+use super::listing::{Listed, Listing};
 use super::records::Figures;
-use super::{ConnectError, GatewayMessage};
+use super::{ClientState, ConnectError, GatewayMessage};
 use crate::clock::{COARSE_TICK, Clock};
 use crate::cluster::locations::Locations;
 use crate::filters::Filters;
@@ -32,6 +33,9 @@ use emmer_core::rng::SeededRng;
 
 /// The shortest pause between two readings of the list of gateways.
 const REFRESH_PAUSE: Duration = Duration::from_millis(100);
+
+/// The longest pause while no gateway is connected.
+const REFRESH_PAUSE_MAX: Duration = Duration::from_secs(2);
 
 /// The word that a gateway is dead may overtake the last answers of one that stopped in good order:
 /// they have so long to arrive.
@@ -68,7 +72,7 @@ pub(crate) struct ClientCore {
     pub(crate) spawner: Spawner,
     /// The filters around its calls.
     pub(crate) filters: Filters,
-    pub(super) table: SiloTable,
+    pub(super) listing: Listing,
     pub(super) greeting: Greeting,
     /// Sorted by silo, so that a grain's calls keep to one gateway while the list stays the same:
     /// per-grain order.
@@ -81,13 +85,15 @@ pub(crate) struct ClientCore {
     pub(crate) locations: Locations,
     wake: Notify,
     pub(super) closed: CancellationToken,
+    /// Calls that wait for a gateway.
+    waiting: AtomicUsize,
     statistics: Mutex<HashMap<SiloAddress, SiloStatistics>>,
     statistics_changed: Notify,
     pub(super) figures: Figures,
 }
 
 impl ClientCore {
-    pub(super) fn new(options: ClientOptions, filters: Filters, table: SiloTable) -> Self {
+    pub(super) fn new(options: ClientOptions, filters: Filters, listing: Listing) -> Self {
         let greeting = Greeting {
             cluster: options.cluster_id.clone(),
             me: PeerKind::Client(world::random_bits()),
@@ -105,13 +111,14 @@ impl ClientCore {
             locations: Locations::new(options.limits.location_cache_max),
             options,
             filters,
-            table,
+            listing,
             greeting,
             gateways: RwLock::default(),
             changed: Watched::new(0),
             generation: AtomicU64::new(1),
             wake: Notify::new(),
             closed: CancellationToken::new(),
+            waiting: AtomicUsize::new(0),
             statistics: Mutex::default(),
             statistics_changed: Notify::new(),
             figures: Figures::default(),
@@ -144,13 +151,13 @@ impl ClientCore {
     /// Reads the list and connects to as many gateways as wanted, those that are connected first.
     pub(super) async fn refresh(self: &Arc<Self>) -> Result<(), ConnectError> {
         let cluster = self.options.cluster_id.clone();
-        let listed = self.table.gateways().await?;
+        let listed = self.listing.read().await?;
         if listed.is_empty() {
             return Err(ConnectError::NoGateway(cluster));
         }
         self.gateways.write().retain_mut(|g| {
             // One that leaves still answers what is under way.
-            let listed = listed.iter().any(|row| row.address == g.silo);
+            let listed = listed.iter().any(|listed| listed.is(g.silo, g.endpoint));
             g.stopping |= !listed;
             listed
                 || !g
@@ -159,17 +166,18 @@ impl ClientCore {
         });
         self.gateways.write().retain(|g| !g.connection.is_lost());
         self.look_for_the_dead().await;
-        let mut fresh: Vec<_> =
-            listed.iter().filter(|row| !self.connected().contains(&row.address)).collect();
+        let mut fresh: Vec<_> = listed.into_iter().filter(|one| !self.has(one)).collect();
         SeededRng::new(world::random_bits()).shuffle(&mut fresh);
         let mut last = None;
-        for row in fresh {
+        for Listed { endpoint, silo } in fresh {
             let usable = self.gateways.read().iter().filter(|g| g.is_usable()).count();
             if usable >= self.options.gateways_max {
                 break;
             }
-            let endpoint = SocketAddr::new(row.address.ip(), row.proxy_port);
-            match dial(endpoint, Some(row.address), &self.greeting).await {
+            match dial(endpoint, silo, &self.greeting).await {
+                Ok((connection, silo, _)) if self.connected().contains(&silo) => {
+                    connection.goodbye(GoodbyeCode::Idle, "this gateway is connected already");
+                }
                 Ok((connection, silo, input)) => {
                     self.take_in(silo, endpoint, Arc::new(connection), input);
                 }
@@ -185,13 +193,19 @@ impl ClientCore {
         }
     }
 
+    /// Returns true if this gateway is connected.
+    fn has(&self, listed: &Listed) -> bool {
+        self.gateways.read().iter().any(|g| listed.is(g.silo, g.endpoint))
+    }
+
     /// Asks the table about gateways that are not listed any more and still owe answers: who is to
     /// say that one is dead may never have had this client.
     async fn look_for_the_dead(&self) {
+        let Some(table) = self.listing.table() else { return };
         let unlisted = |g: &Gateway| (g.stopping && !g.dead).then_some(g.silo);
         let unlisted: Vec<_> = self.gateways.read().iter().filter_map(unlisted).collect();
         for silo in unlisted {
-            if let Ok(row) = self.table.read_silo(&silo).await
+            if let Ok(row) = table.read_silo(&silo).await
                 && row.is_none_or(|row| row.status == SiloStatus::Dead)
             {
                 self.is_dead(silo);
@@ -280,19 +294,27 @@ impl ClientCore {
         });
     }
 
-    /// Reads the list again every period, and at once when a connection is lost.
+    /// Reads the list again every period, and soon when a connection is lost; while there is no
+    /// gateway, again and again, at longer and longer times that clients do not have in common.
     pub(super) async fn keep_connected(self: Arc<Self>) {
+        let mut backoff = Backoff::new(REFRESH_PAUSE, REFRESH_PAUSE_MAX);
+        let mut rng = SeededRng::new(world::random_bits());
         loop {
-            let period = if self.gateways.read().is_empty() {
-                REFRESH_PAUSE
-            } else {
-                self.options.gateway_list_refresh_period
+            let pause = async {
+                if self.gateways.read().is_empty() {
+                    return tokio::time::sleep(backoff.next_delay(&mut rng)).await;
+                }
+                backoff.reset();
+                tokio::select! {
+                    biased;
+                    () = self.wake.notified() => tokio::time::sleep(REFRESH_PAUSE).await,
+                    () = tokio::time::sleep(self.options.gateway_list_refresh_period) => {}
+                }
             };
             tokio::select! {
                 biased;
                 () = self.closed.cancelled() => return,
-                () = self.wake.notified() => tokio::time::sleep(REFRESH_PAUSE).await,
-                () = tokio::time::sleep(period) => {}
+                () = pause => {}
             }
             if let Err(e) = self.refresh().await {
                 tracing::debug!(error = %e, "the gateways could not be refreshed");
@@ -347,8 +369,10 @@ impl ClientCore {
         usable().nth(at).map(|g| g.connection.clone())
     }
 
-    /// The gateway for calls to `grain`, waiting for one if none is connected.
+    /// The gateway for calls to `grain`, waiting for one if none is connected. No more calls wait
+    /// than may.
     pub(crate) async fn gateway_for(&self, grain: &GrainId) -> Result<Arc<Connection>, Failure> {
+        let mut waits = None;
         loop {
             let seen = *self.changed.borrow();
             if self.closed.is_cancelled() {
@@ -357,6 +381,9 @@ impl ClientCore {
             if let Some(connection) = self.choose(grain) {
                 return Ok(connection);
             }
+            if waits.is_none() {
+                waits = Some(self.wait_for_gateway()?);
+            }
             self.wake.notify_one();
             tokio::select! {
                 biased;
@@ -364,6 +391,32 @@ impl ClientCore {
                 () = self.changed.until(|n| (*n != seen).then_some(())) => {}
             }
         }
+    }
+
+    /// Room for one more call that waits for a gateway.
+    fn wait_for_gateway(&self) -> Result<Waits<'_>, Failure> {
+        let max = self.options.calls_waiting_max;
+        let waits = Waits(&self.waiting);
+        if self.waiting.fetch_add(1, Ordering::Relaxed) < max {
+            return Ok(waits);
+        }
+        Err(CallError::Overloaded(format!(
+            "{max} calls of this client wait for a gateway already (calls_waiting_max)"
+        )))
+    }
+
+    /// Whether gateways are connected, and which.
+    pub(super) fn state(&self) -> ClientState {
+        let mut gateways: Vec<_> =
+            self.gateways.read().iter().filter(|g| g.is_usable()).map(|g| g.silo).collect();
+        gateways.dedup();
+        ClientState { gateways, closed: self.closed.is_cancelled() }
+    }
+
+    /// Waits for another state than this one.
+    pub(super) async fn state_after(&self, seen: &ClientState) -> ClientState {
+        let other = |_: &u64| Some(self.state()).filter(|now| now != seen);
+        self.changed.until(other).await
     }
 
     /// The gateway for calls to `grain`, if one is connected.
@@ -405,6 +458,15 @@ impl ClientCore {
             gateway.connection.goodbye(GoodbyeCode::Stopping, "the client closes");
         }
         self.note_change();
+    }
+}
+
+/// A call that waits for a gateway.
+struct Waits<'a>(&'a AtomicUsize);
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -2,24 +2,30 @@
 //! of them, and calls grains through them.
 
 mod gateways;
+mod listing;
 mod message;
 mod records;
+mod state;
 
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
+use emmer_core::backoff::Backoff;
+use emmer_core::rng::SeededRng;
 use emmer_core::{ClusterId, SiloAddress};
-use emmer_store::StoreError;
 use emmer_store::silos::SiloTable;
+use emmer_store::{StoreError, StoreErrorKind};
 
 pub(crate) use self::gateways::ClientCore;
+use self::listing::Listing;
 pub(crate) use self::message::{ClientFigures, GatewayMessage};
+pub use self::state::{ClientState, ClientWatch};
 use crate::filters::{Filter, Filters};
 use crate::grain::{ClusterClient, Interface, IntoKey};
 use crate::metrics::SiloStatistics;
-use crate::options::{ClientOptions, OptionError};
+use crate::options::{ClientOptions, OptionError, Setting, Wrong};
 use crate::stores::{NoStores, STORE_VARIABLE, StoreOpener, StoreSource};
 use crate::world;
 
@@ -31,11 +37,14 @@ pub enum ConnectError {
     #[error(transparent)]
     Store(#[from] StoreError),
     /// No store was given.
-    #[error("no store is configured: call .store(...) or set {STORE_VARIABLE}")]
+    #[error("no store is configured: call .store(...) or .gateways(...), or set {STORE_VARIABLE}")]
     NoStore,
     /// An option cannot be worked with.
     #[error(transparent)]
     Option(#[from] OptionError),
+    /// No name of the list of gateways is known.
+    #[error("no gateway of the list has an address: {0}")]
+    Unresolved(String),
     /// The table names no Active silo with a gateway.
     #[error("cluster {0:?} has no Active silo with a gateway in this store")]
     NoGateway(ClusterId),
@@ -49,6 +58,17 @@ pub enum ConnectError {
     },
 }
 
+impl ConnectError {
+    /// Returns true if another try may go better.
+    fn may_pass(&self) -> bool {
+        match self {
+            Self::Store(error) => error.kind == StoreErrorKind::Unavailable,
+            Self::NoGateway(_) | Self::Unreachable { .. } | Self::Unresolved(_) => true,
+            _ => false,
+        }
+    }
+}
+
 /// The sentence, which a `main` or an `unwrap` shows.
 impl fmt::Debug for ConnectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -59,7 +79,9 @@ impl fmt::Debug for ConnectError {
 /// Describes a client until it connects.
 pub struct ClientBuilder<S: StoreOpener> {
     options: ClientOptions,
+    wrong: Wrong,
     store: Option<StoreSource>,
+    gateways: Option<Vec<String>>,
     filters: Filters,
     stores: PhantomData<fn() -> S>,
 }
@@ -84,13 +106,36 @@ impl<S: StoreOpener> ClientBuilder<S> {
     #[must_use]
     pub fn store(mut self, store: impl Into<StoreSource>) -> Self {
         self.store = Some(store.into());
+        self.gateways = None;
+        self
+    }
+
+    /// Gateways to connect to, each as `ip:port` or `name:port`, instead of those that the store
+    /// names: such a client needs no store, and no credentials for one. A name may stand for
+    /// several gateways; it is looked up again when the list is.
+    #[must_use]
+    pub fn gateways<T: Into<String>>(mut self, gateways: impl IntoIterator<Item = T>) -> Self {
+        self.gateways = Some(gateways.into_iter().map(Into::into).collect());
+        self.store = None;
         self
     }
 
     /// The cluster to call.
     #[must_use]
-    pub fn cluster_id(mut self, cluster: ClusterId) -> Self {
-        self.options.cluster_id = cluster;
+    pub fn cluster_id(mut self, cluster: impl Setting<ClusterId>) -> Self {
+        if let Some(cluster) = self.wrong.read("cluster_id", cluster) {
+            self.options.cluster_id = cluster;
+        }
+        self
+    }
+
+    /// How long [`connect`](Self::connect) waits for a gateway, or for a store that is away:
+    /// a service and its cluster may start at the same time. Without a call 30 s; zero tries once.
+    #[must_use]
+    pub fn wait_for_gateway(mut self, longest: impl Setting<Duration>) -> Self {
+        if let Some(longest) = self.wrong.read("gateway_wait", longest) {
+            self.options.gateway_wait = longest;
+        }
         self
     }
 
@@ -101,18 +146,31 @@ impl<S: StoreOpener> ClientBuilder<S> {
         self
     }
 
-    /// Reads the list of gateways and connects to at least one of them.
+    /// Reads the list of gateways and connects to at least one of them, waiting for one as
+    /// [`wait_for_gateway`](Self::wait_for_gateway) says.
     ///
     /// # Errors
-    /// [`ConnectError`].
+    /// [`ConnectError`]: what the last try came to.
     pub async fn connect(self) -> Result<Client<S>, ConnectError> {
+        self.wrong.check()?;
         self.options.check()?;
-        let store = StoreSource::or_environment(self.store).ok_or(ConnectError::NoStore)?;
-        let store = store.open::<S>().await?;
-        let table = SiloTable::new(store, self.options.cluster_id.clone());
-        table.ensure().await?;
-        let core = Arc::new(ClientCore::new(self.options, self.filters, table));
-        core.refresh().await?;
+        let mut patience = Patience::new(self.options.gateway_wait);
+        let listing = match (self.store, self.gateways) {
+            (_, Some(gateways)) => Listing::of(gateways)?,
+            (store, None) => {
+                let source = StoreSource::or_environment(store).ok_or(ConnectError::NoStore)?;
+                loop {
+                    match open::<S>(source.clone(), &self.options).await {
+                        Ok(table) => break Listing::Table(table),
+                        Err(error) => patience.after(error).await?,
+                    }
+                }
+            }
+        };
+        let core = Arc::new(ClientCore::new(self.options, self.filters, listing));
+        while let Err(error) = core.refresh().await {
+            patience.after(error).await?;
+        }
         world::spawn(core.clone().keep_connected());
         world::spawn(core.clone().tick());
         let records = &core.options.records;
@@ -123,6 +181,47 @@ impl<S: StoreOpener> ClientBuilder<S> {
     }
 }
 
+async fn open<S: StoreOpener>(
+    store: StoreSource,
+    options: &ClientOptions,
+) -> Result<SiloTable, ConnectError> {
+    let table = SiloTable::new(store.open::<S>().await?, options.cluster_id.clone());
+    table.ensure().await?;
+    Ok(table)
+}
+
+/// What is left of the time to connect.
+struct Patience {
+    until: tokio::time::Instant,
+    backoff: Backoff,
+    rng: SeededRng,
+    is_told: bool,
+}
+
+impl Patience {
+    fn new(longest: Duration) -> Self {
+        let backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(2));
+        let rng = SeededRng::new(world::random_bits());
+        Self { until: tokio::time::Instant::now() + longest, backoff, rng, is_told: false }
+    }
+
+    /// Pauses before another try.
+    ///
+    /// # Errors
+    /// The error of the last one: it does not pass, or there is no time left.
+    async fn after(&mut self, error: ConnectError) -> Result<(), ConnectError> {
+        let next = tokio::time::Instant::now() + self.backoff.next_delay(&mut self.rng);
+        if !error.may_pass() || next > self.until {
+            return Err(error);
+        }
+        if !std::mem::replace(&mut self.is_told, true) {
+            tracing::info!(%error, "a client waits for a gateway");
+        }
+        tokio::time::sleep_until(next).await;
+        Ok(())
+    }
+}
+
 /// A connected client. Dropping the last clone of it and of its references ends its connections.
 pub struct Client<S: StoreOpener = NoStores> {
     core: Arc<ClientCore>,
@@ -130,11 +229,25 @@ pub struct Client<S: StoreOpener = NoStores> {
 }
 
 impl<S: StoreOpener> Client<S> {
+    /// A client of a cluster, whose gateways the store names:
+    /// `Client::connect("sqlite://cluster.db", "shop")`.
+    ///
+    /// # Errors
+    /// [`ConnectError`].
+    pub async fn connect(
+        store: impl Into<StoreSource>,
+        cluster: impl Setting<ClusterId>,
+    ) -> Result<Self, ConnectError> {
+        Self::builder().store(store).cluster_id(cluster).connect().await
+    }
+
     /// Begins to describe a client.
     pub fn builder() -> ClientBuilder<S> {
         ClientBuilder {
             options: ClientOptions::default(),
+            wrong: Wrong::default(),
             store: None,
+            gateways: None,
             filters: Filters::default(),
             stores: PhantomData,
         }
@@ -154,6 +267,11 @@ impl<S: StoreOpener> Client<S> {
     /// The gateways this client is connected to now.
     pub fn gateways(&self) -> Vec<SiloAddress> {
         self.core.connected()
+    }
+
+    /// Which gateways are connected, and when that changes.
+    pub fn watch(&self) -> ClientWatch {
+        ClientWatch::new(self.core.clone())
     }
 
     /// The counters of every connected gateway that answers within two seconds.

@@ -60,7 +60,8 @@ impl ClientCore {
     /// Records as the options say, until the client is closed.
     pub(super) async fn record(self: Arc<Self>) {
         let options = self.options.records.clone();
-        let (store, cluster) = (self.table.store().clone(), self.options.cluster_id.clone());
+        let Some(table) = self.listing.table() else { return };
+        let (store, cluster) = (table.store().clone(), self.options.cluster_id.clone());
         let metrics = async {
             let table = MetricsTable::new(store.clone(), cluster.clone());
             let mut is_made = false;

@@ -16,6 +16,9 @@ const POINTS_PER_SILO_MAX: u32 = 1_024;
 /// The most silos that are drawn for one activation.
 const CHOICES_MAX: usize = 64;
 
+/// The most calls that wait for a gateway.
+const CALLS_WAITING_MAX: usize = 1_000_000;
+
 /// The most gateways that a client stays connected to.
 const GATEWAYS_MAX: usize = 1_024;
 
@@ -82,6 +85,7 @@ impl ClientOptions {
         ];
         times.into_iter().try_for_each(|(option, time)| self::time(option, time))?;
         number("gateways_max", self.gateways_max, 1, GATEWAYS_MAX)?;
+        number("calls_waiting_max", self.calls_waiting_max, 1, CALLS_WAITING_MAX)?;
         records(&self.records)?;
         limits(&self.limits)
     }

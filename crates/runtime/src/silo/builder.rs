@@ -33,7 +33,7 @@ use crate::hosting::{States, contain};
 use crate::log::warn_seldom;
 use crate::metrics::store::{Measured, StoreMetrics};
 use crate::net::{Callers, Listener, Port};
-use crate::options::SiloOptions;
+use crate::options::{Setting, SiloOptions, Wrong};
 use crate::stores::{StoreOpener, StoreSource};
 use crate::world::{self, TcpListener};
 
@@ -42,6 +42,7 @@ type TerminateHook = Box<dyn FnOnce(TerminateReason) + Send>;
 /// Describes a silo until it is started.
 pub struct SiloBuilder<S: StoreOpener> {
     options: SiloOptions,
+    wrong: Wrong,
     store: Option<StoreSource>,
     hosted: Vec<HostedType>,
     services: Services,
@@ -59,6 +60,7 @@ impl<S: StoreOpener> SiloBuilder<S> {
     pub(super) fn new() -> Self {
         Self {
             options: SiloOptions::default(),
+            wrong: Wrong::default(),
             store: None,
             hosted: Vec::new(),
             services: Services::default(),
@@ -97,22 +99,27 @@ impl<S: StoreOpener> SiloBuilder<S> {
 
     /// The cluster to join.
     #[must_use]
-    pub fn cluster_id(mut self, cluster: ClusterId) -> Self {
-        self.options.cluster_id = cluster;
+    pub fn cluster_id(mut self, cluster: impl Setting<ClusterId>) -> Self {
+        if let Some(cluster) = self.wrong.read("cluster_id", cluster) {
+            self.options.cluster_id = cluster;
+        }
         self
     }
 
-    /// Where other silos connect to; port 0 takes a free one.
+    /// Where other silos connect to, as in `"10.0.0.1:11111"`; port 0 takes a free one.
     #[must_use]
-    pub const fn listen(mut self, address: SocketAddr) -> Self {
-        self.options.listen = address;
+    pub fn listen(mut self, address: impl Setting<SocketAddr>) -> Self {
+        if let Some(address) = self.wrong.read("listen", address) {
+            self.options.listen = address;
+        }
         self
     }
 
-    /// Where clients connect to; port 0 takes a free one. Without it the silo is no gateway.
+    /// Where clients connect to, as in `"10.0.0.1:30000"`; port 0 takes a free one. Without it the
+    /// silo is no gateway.
     #[must_use]
-    pub const fn gateway(mut self, address: SocketAddr) -> Self {
-        self.options.gateway = Some(address);
+    pub fn gateway(mut self, address: impl Setting<SocketAddr>) -> Self {
+        self.options.gateway = self.wrong.read("gateway", address).or(self.options.gateway);
         self
     }
 
@@ -255,8 +262,9 @@ impl<S: StoreOpener> SiloBuilder<S> {
     /// # Errors
     /// [`StartError`].
     pub async fn start(self) -> Result<Silo<S>, StartError> {
-        let Self { options, store, hosted, services, state_stores, .. } = self;
+        let Self { options, wrong, store, hosted, services, state_stores, .. } = self;
         let Self { filters, directors, on_terminate, on_start, before_leave, observers, .. } = self;
+        wrong.check()?;
         options.check()?;
         options.membership.validate()?;
         let classes = make_classes(hosted, options.collection_age, &filters)?;

@@ -28,7 +28,7 @@ use emmer_membership::{TerminateReason, View};
 
 pub use self::builder::SiloBuilder;
 use self::core::SiloCore;
-pub use self::running::Terminated;
+pub use self::running::{RunError, Terminated};
 pub use self::start_error::StartError;
 pub use self::watch::{Observer, Readiness, SiloWatch};
 use crate::cluster::membership::MembershipStatistics;

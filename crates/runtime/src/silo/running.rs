@@ -1,11 +1,16 @@
 //! A silo as the work of a process: until it is asked to stop, or has ended.
 
+use std::time::Duration;
+
 use emmer_core::SiloAddress;
 use emmer_membership::TerminateReason;
 
-use super::Silo;
+use super::{Silo, SiloBuilder, StartError};
 use crate::stores::StoreOpener;
 use crate::{EXIT_CODE_TABLE_WENT_BACK, EXIT_CODE_TERMINATED, world};
+
+/// The time between two lines about a silo that leaves.
+const PROGRESS: Duration = Duration::from_secs(2);
 
 /// A silo has ended although nobody asked it to: it runs no turn any more, and serves no call. Its
 /// process should end with [`exit_code`](Self::exit_code), and be started anew.
@@ -27,6 +32,51 @@ impl Terminated {
             _ => EXIT_CODE_TERMINATED,
         };
         code as u8
+    }
+}
+
+/// Why a process that is nothing but a silo ends.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// The silo did not start.
+    #[error(transparent)]
+    Start(#[from] StartError),
+    /// The silo has ended by itself.
+    #[error(transparent)]
+    Terminated(#[from] Terminated),
+    /// The process was asked to stop before the silo was Active.
+    #[error("stopped before the silo was Active")]
+    Interrupted,
+}
+
+impl RunError {
+    /// Returns the exit code for the process, as `docs/operations.md` lists it.
+    pub const fn exit_code(&self) -> u8 {
+        match self {
+            Self::Start(error) => error.exit_code(),
+            Self::Terminated(terminated) => terminated.exit_code(),
+            Self::Interrupted => 130,
+        }
+    }
+}
+
+impl<S: StoreOpener> SiloBuilder<S> {
+    /// Starts the silo, and serves as [`Silo::run_until_stopped`] does. A process that is asked to
+    /// stop before its silo is Active need not wait for that.
+    ///
+    /// # Errors
+    /// [`RunError`]. `emmer::exit` makes an exit code of it.
+    pub async fn run(self) -> Result<(), RunError> {
+        let silo = {
+            let mut requests = world::StopRequests::watch();
+            tokio::select! {
+                biased;
+                silo = self.start() => silo?,
+                () = requests.next() => return Err(RunError::Interrupted),
+            }
+        };
+        Ok(silo.run_until_stopped().await?)
     }
 }
 
@@ -52,6 +102,7 @@ impl<S: StoreOpener> Silo<S> {
                     biased;
                     // It never fails.
                     _ = self.stop() => {}
+                    () = self.tell_progress() => {}
                     () = requests.next() => self.stop_now().await,
                 }
             }
@@ -59,6 +110,21 @@ impl<S: StoreOpener> Silo<S> {
         match self.terminated().await {
             TerminateReason::Left => Ok(()),
             reason => Err(Terminated { silo: self.address(), reason }),
+        }
+    }
+
+    /// Writes to the log what a silo that leaves still waits for, until it has left.
+    async fn tell_progress(&self) {
+        loop {
+            tokio::time::sleep(PROGRESS).await;
+            let left = self.statistics();
+            tracing::info!(
+                me = %self.address(),
+                activations = left.activations,
+                turns_waiting = left.turns_waiting,
+                calls = left.calls_serving,
+                "leaving"
+            );
         }
     }
 }

@@ -150,6 +150,14 @@ pub(crate) fn host_name() -> String {
     named.next().unwrap_or_else(|| "localhost".to_owned())
 }
 
+/// The addresses of `host:port`: an IP address is one, a name may have several.
+pub(crate) async fn resolve(host: &str) -> std::io::Result<Vec<std::net::SocketAddr>> {
+    if let Ok(address) = host.parse() {
+        return Ok(vec![address]);
+    }
+    Ok(tokio::net::lookup_host(host).await?.collect())
+}
+
 /// Any 64 bits.
 #[allow(clippy::disallowed_methods, reason = "this is the one place")]
 pub(crate) fn random_bits() -> u64 {

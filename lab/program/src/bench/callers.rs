@@ -13,8 +13,8 @@ use tokio::sync::{Semaphore, oneshot};
 
 use crate::grains::slow::Slow;
 use crate::grains::turn_log;
+use emmer::config::Settings;
 use emmer_cli::commands::store;
-use emmer_cli::config::Settings;
 use emmer_cli::exit::{Failure, Result};
 
 /// How often calls begin.

@@ -43,8 +43,8 @@ use emmer_report::{Report, quantile};
 
 use self::stage::Stage;
 use crate::output::{TableFormat, show};
+use emmer::config::{ConfigArgs, Settings};
 use emmer_cli::commands::runtime;
-use emmer_cli::config::{ConfigArgs, Settings};
 use emmer_cli::exit::{Code, Failure, Result};
 use emmer_cli::logging;
 

@@ -34,9 +34,9 @@ use self::children::Cluster;
 use self::screen::Screen;
 use self::watch::Watcher;
 use super::{now_us, runtime, store};
-use crate::config::{ConfigArgs, Settings};
 use crate::exit::{Code, Failure, Result};
 use crate::{logging, text};
+use emmer::config::{ConfigArgs, Settings};
 
 /// The cluster's name where the store is the demo's own, and the beginning of its name elsewhere.
 const CLUSTER: &str = "demo";

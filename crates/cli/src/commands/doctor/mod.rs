@@ -12,9 +12,9 @@ use emmer::store::{Examination, FindingLevel, StoreLimits};
 
 use super::output::write_out;
 use super::{now_us, runtime, store};
-use crate::config::{ConfigArgs, Settings};
 use crate::exit::{Code, Failure, Result};
 use crate::logging;
+use emmer::config::{ConfigArgs, Settings};
 
 /// The flags of `emmer doctor`.
 #[derive(clap::Args)]

@@ -11,9 +11,9 @@ use emmer::{SiloEntry, TableVersion, Timestamp};
 
 use super::output::{Format, show, write_out};
 use super::{now, runtime, store};
-use crate::config::{ConfigArgs, Settings};
 use crate::exit::{Failure, Result};
 use crate::logging;
+use emmer::config::{ConfigArgs, Settings};
 
 /// How often `--watch` looks.
 const WATCH_PERIOD: Duration = Duration::from_secs(1);

@@ -15,9 +15,9 @@ use emmer::store::{StoreError, StoreErrorKind, SystemStore};
 
 use super::output::Format;
 use super::{runtime, store};
-use crate::config::{ConfigArgs, Settings};
 use crate::exit::{Failure, Result};
 use crate::logging;
+use emmer::config::{ConfigArgs, Settings};
 
 /// The flags of all three.
 #[derive(clap::Args)]

@@ -8,9 +8,9 @@ use emmer::{ClusterId, Timestamp};
 
 use super::output::{Format, show};
 use super::{now, runtime, store};
-use crate::config::{ConfigArgs, Settings};
 use crate::exit::{Failure, Result};
 use crate::logging;
+use emmer::config::{ConfigArgs, Settings};
 
 /// The flags of `emmer reminders`.
 #[derive(clap::Args)]

@@ -74,7 +74,7 @@ impl Big for BigGrain {
 async fn big(store: &str, change: impl FnOnce(&mut emmer::SiloOptions)) -> Silo {
     Silo::builder()
         .store(format!("memory://{store}"))
-        .gateway("127.0.0.1:0".parse().unwrap())
+        .gateway("127.0.0.1:0")
         .configure(change)
         .host::<dyn Big, BigGrain>()
         .start()

@@ -351,7 +351,7 @@ pub(crate) async fn silo(store: &str) -> Silo {
 pub(crate) async fn silo_with(store: &str, change: impl FnOnce(&mut emmer::SiloOptions)) -> Silo {
     Silo::builder()
         .store(format!("memory://{store}"))
-        .gateway("127.0.0.1:0".parse().unwrap())
+        .gateway("127.0.0.1:0")
         .configure(change)
         .host::<dyn Imp, ImpGrain>()
         .host::<dyn Line, LineGrain>()

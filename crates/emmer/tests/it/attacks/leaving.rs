@@ -171,7 +171,7 @@ impl Stopper for StopperGrain {
 async fn stopper(store: &str) -> Arc<Silo> {
     let silo = Silo::builder()
         .store(format!("memory://{store}"))
-        .gateway("127.0.0.1:0".parse().unwrap())
+        .gateway("127.0.0.1:0")
         .configure(|o| {
             o.deactivation_timeout = millis(500);
             o.shutdown_timeout = secs(3);

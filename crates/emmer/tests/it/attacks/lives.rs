@@ -194,7 +194,7 @@ impl Frail for FrailGrain {
 async fn start(store: &str) -> Silo {
     Silo::builder()
         .store(format!("memory://{store}"))
-        .gateway("127.0.0.1:0".parse().unwrap())
+        .gateway("127.0.0.1:0")
         .configure(|o| o.response_timeout = secs(5))
         .host::<dyn Frail, FrailGrain>()
         .start()

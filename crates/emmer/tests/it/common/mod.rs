@@ -109,7 +109,7 @@ pub fn store() -> Arc<dyn emmer::store::SystemStore> {
 pub async fn silo(store: &Arc<dyn emmer::store::SystemStore>) -> Silo {
     Silo::builder()
         .store(store.clone())
-        .gateway(([127, 0, 0, 1], 0).into())
+        .gateway("127.0.0.1:0")
         .host::<dyn Counter, CounterGrain>()
         .on_terminate(|_| {})
         .start()

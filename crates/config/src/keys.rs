@@ -1,6 +1,6 @@
 //! Every key there is, and how it is called in the environment.
 
-use emmer::SiloOptions;
+use emmer_runtime::SiloOptions;
 
 /// What every variable of ours begins with.
 pub(super) const VARIABLE_PREFIX: &str = "EMMER_";
@@ -60,6 +60,15 @@ pub(super) fn all() -> Vec<String> {
     keys.extend(fields("reminders", toml::Table::try_from(&defaults.reminders)));
     keys.extend(fields("limits", toml::Table::try_from(&defaults.limits)));
     keys
+}
+
+/// The tables that keys are in.
+pub(super) fn tables() -> Vec<String> {
+    let mut tables: Vec<String> =
+        all().iter().filter_map(|key| Some(key.split_once('.')?.0.to_owned())).collect();
+    tables.sort_unstable();
+    tables.dedup();
+    tables
 }
 
 fn fields<E>(table: &str, options: Result<toml::Table, E>) -> Vec<String> {

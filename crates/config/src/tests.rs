@@ -4,6 +4,8 @@ use std::path::Path;
 
 use super::*;
 
+type Options = emmer_runtime::SiloOptions;
+
 const FILE: &str = "\
 # A cluster
 store = \"sqlite://from-file.db\"
@@ -65,14 +67,14 @@ fn a_profile_is_what_the_keys_change() {
     let variables = [("EMMER_MEMBERSHIP_PROFILE", "classic")];
     let options =
         load(FILE, &variables, &["membership.num_probed_silos=4"]).unwrap().silo_options().unwrap();
-    let classic = emmer::membership::Config::classic();
+    let classic = emmer_membership::Config::classic();
     assert_eq!(options.membership.num_missed_probes_limit, classic.num_missed_probes_limit);
     assert_eq!((options.membership.num_probed_silos, options.membership.fan_out), (4, 4));
 }
 
 /// Loads and builds, and returns what is said against it.
 fn refusal(file: &str, variables: &[(&str, &str)], set: &[&str]) -> String {
-    load(file, variables, set).and_then(|settings| settings.silo_options()).unwrap_err().message
+    load(file, variables, set).and_then(|settings| settings.silo_options()).unwrap_err().to_string()
 }
 
 #[test]
@@ -123,13 +125,13 @@ fn a_file_that_is_missing_is_an_error() {
     let args =
         ConfigArgs { config: Some(Path::new("no/such/emmer.toml").to_owned()), set: Vec::new() };
     let found = Settings::load(&args, [], Vec::new()).unwrap_err();
-    assert!(found.message.contains("no/such/emmer.toml"), "{found}");
+    assert!(found.to_string().contains("no/such/emmer.toml"), "{found}");
 }
 
 /// The page is what an operator reads: no key may be missing there.
 #[test]
 fn operations_page_lists_every_key() {
-    let page = include_str!("../../../../docs/operations.md");
+    let page = include_str!("../../../docs/operations.md");
     for key in keys::all() {
         let name = key.rsplit('.').next().unwrap();
         assert!(page.contains(&format!("| `{name}` |")), "{key}");
@@ -139,8 +141,8 @@ fn operations_page_lists_every_key() {
 /// What the page calls a default is the default.
 #[test]
 fn operations_page_tells_the_true_defaults() {
-    let page = include_str!("../../../../docs/operations.md");
-    let defaults = emmer::SiloOptions::default();
+    let page = include_str!("../../../docs/operations.md");
+    let defaults = Options::default();
     let tables = [
         toml::Table::try_from(&defaults.membership),
         toml::Table::try_from(&defaults.reminders),
@@ -153,4 +155,50 @@ fn operations_page_tells_the_true_defaults() {
         let told: String = told.chars().filter(|c| !matches!(c, ',' | '_')).collect();
         assert_eq!(told, value, "{name}");
     }
+}
+
+#[test]
+fn all_mistakes_are_told_at_once_each_with_its_place() {
+    let file = format!("{FILE}fan_ot = 1\n\n[limit]\nx = 1\n\n[reminders]\nlease = [1]\n");
+    let error = load(&file, &[("EMMER_LISTE", "x")], &["nonsense", "rol=x"]).unwrap_err();
+    let wanted = [
+        "EMMER_LISTE",
+        "emmer.toml:9: unknown key \"membership.fan_ot\"",
+        "emmer.toml:11: unknown table [limit]; did you mean [limits]?",
+        "emmer.toml:15:",
+        "--set nonsense: expected KEY=VALUE",
+        "--set: unknown key \"rol\"; did you mean \"role\"?",
+    ];
+    assert_eq!(error.mistakes().len(), wanted.len(), "{error}");
+    for (mistake, wanted) in error.mistakes().iter().zip(wanted) {
+        assert!(mistake.contains(wanted), "{mistake}: {wanted}");
+    }
+    let wrong = ["listen=here", "collection_age=soon", "limits.forwards_max=300", "limits.x_max=1"];
+    let settings = load(FILE, &[], &wrong[..3]).unwrap();
+    let error = settings.silo_options().unwrap_err();
+    // A flag wins over the first of them.
+    for wanted in ["collection_age", "limits.forwards_max"] {
+        assert!(error.mistakes().iter().any(|mistake| mistake.contains(wanted)), "{error}");
+    }
+    assert_eq!(error.mistakes().len(), 2, "{error}");
+}
+
+#[test]
+fn every_setting_is_shown_with_its_place_and_without_secrets() {
+    let variables = [("EMMER_STORE", "postgres://me:hush@db/emmer?sslpassword=hush")];
+    let settings = load(FILE, &variables, &["limits.forwards_max=9"]).unwrap();
+    let all = settings.effective().unwrap();
+    assert_eq!(all.len(), keys::all().len());
+    let of = |key: &str| all.iter().find(|one| one.key == key).unwrap();
+    assert_eq!(of("store").place, Some(Place::Variable("EMMER_STORE".to_owned())));
+    assert!(!of("store").value.as_deref().unwrap().contains("hush"), "{:?}", of("store"));
+    assert_eq!(of("limits.forwards_max").value.as_deref(), Some("9"));
+    assert_eq!(of("limits.forwards_max").place, Some(Place::Flag("--set")));
+    assert_eq!(of("membership.probe_period").value.as_deref(), Some("7s"));
+    assert!(matches!(of("membership.probe_period").place, Some(Place::File { line: 7, .. })));
+    assert_eq!(
+        (of("response_timeout").value.as_deref(), &of("response_timeout").place),
+        (Some("30s"), &None)
+    );
+    assert_eq!(of("gateway").value, None);
 }

@@ -1,62 +1,78 @@
 //! From settings to the options of a silo.
 
+use std::fmt::Display;
+use std::net::SocketAddr;
+use std::str::FromStr;
 use std::time::Duration;
 
-use emmer::placement::{Metadata, Strategy};
-use emmer::{ClusterId, SiloOptions, membership};
+use emmer_core::ClusterId;
+use emmer_membership as membership;
+use emmer_placement::{Metadata, Strategy};
+use emmer_runtime::{Setting, SiloOptions};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::{Entry, Settings, keys};
-use crate::exit::{Failure, Result};
+use super::{ConfigError, Entry, Result, Settings, keys};
 
 /// The named sets of membership options.
 const PROFILES: [&str; 4] = ["default", "classic", "fast", "orleans-2026"];
 
 impl Settings {
     /// The cluster, which must be given.
+    ///
+    /// # Errors
+    /// It is not given, or is none.
     pub fn cluster(&self) -> Result<ClusterId> {
         let entry = self.required("cluster_id", "--cluster-id")?;
         ClusterId::new(&entry.text).map_err(|error| entry.wrong("cluster_id", error))
     }
 
     /// The service, if it has a name of its own.
+    ///
+    /// # Errors
+    /// It is none.
     pub fn service(&self) -> Result<Option<ClusterId>> {
         self.parsed("service_id")
     }
 
     /// The options of a silo: the defaults, and what was set.
+    ///
+    /// # Errors
+    /// [`ConfigError`], with all that is wrong.
     pub fn silo_options(&self) -> Result<SiloOptions> {
         let mut options = SiloOptions::default();
-        options.cluster_id = self.cluster()?;
-        options.service_id = self.service()?;
-        self.required("listen", "--listen")?;
-        set(&mut options.listen, self.parsed("listen")?);
-        options.advertise = self.parsed("advertise")?;
-        options.gateway = self.parsed("gateway")?;
+        let mut wrong = ConfigError::default();
+        set(&mut options.cluster_id, wrong.take(self.cluster()));
+        set(&mut options.service_id, wrong.take(self.service()));
+        wrong.take(self.required("listen", "--listen").map(drop));
+        set(&mut options.listen, wrong.take(self.address("listen")).flatten());
+        set(&mut options.advertise, wrong.take(self.address("advertise")));
+        set(&mut options.gateway, wrong.take(self.address("gateway")));
         options.name = self.get("name").map(|entry| entry.text.clone());
         options.role = self.get("role").map(|entry| entry.text.clone());
-        set(&mut options.update_zone, self.parsed("update_zone")?);
-        set(&mut options.fault_zone, self.parsed("fault_zone")?);
-        options.metadata = self.metadata()?;
-        set(&mut options.response_timeout, self.duration("response_timeout")?);
-        set(&mut options.collection_age, self.duration("collection_age")?);
-        options.collection_quantum = self.duration("collection_quantum")?;
-        set(&mut options.load_period, self.duration("load_period")?);
-        set(&mut options.activation_count_choices, self.parsed("activation_count_choices")?);
-        set(&mut options.version_selector, self.parsed("version_selector")?);
-        set(&mut options.activation_timeout, self.duration("activation_timeout")?);
-        set(&mut options.deactivation_timeout, self.duration("deactivation_timeout")?);
-        set(&mut options.shutdown_timeout, self.duration("shutdown_timeout")?);
-        set(&mut options.connect_timeout, self.duration("connect_timeout")?);
-        options.membership = self.membership()?;
-        options.load_shedding = self.overlay("load_shedding", &options.load_shedding)?;
-        options.records = self.overlay("records", &options.records)?;
-        options.reminders = self.overlay("reminders", &options.reminders)?;
-        options.limits = self.overlay("limits", &options.limits)?;
+        wrong.parsed(self, "update_zone", &mut options.update_zone);
+        wrong.parsed(self, "fault_zone", &mut options.fault_zone);
+        set(&mut options.metadata, wrong.take(self.metadata()));
+        wrong.time(self, "response_timeout", &mut options.response_timeout);
+        wrong.time(self, "collection_age", &mut options.collection_age);
+        set(&mut options.collection_quantum, wrong.take(self.duration("collection_quantum")));
+        wrong.time(self, "load_period", &mut options.load_period);
+        wrong.parsed(self, "activation_count_choices", &mut options.activation_count_choices);
+        wrong.parsed(self, "version_selector", &mut options.version_selector);
+        wrong.time(self, "activation_timeout", &mut options.activation_timeout);
+        wrong.time(self, "deactivation_timeout", &mut options.deactivation_timeout);
+        wrong.time(self, "shutdown_timeout", &mut options.shutdown_timeout);
+        wrong.time(self, "connect_timeout", &mut options.connect_timeout);
+        set(&mut options.membership, wrong.take(self.membership()));
+        wrong.overlaid(self, "load_shedding", &mut options.load_shedding);
+        wrong.overlaid(self, "records", &mut options.records);
+        wrong.overlaid(self, "reminders", &mut options.reminders);
+        wrong.overlaid(self, "limits", &mut options.limits);
+        // What is not understood is not looked at.
+        wrong.check()?;
         options.check().map_err(|error| match self.get(&error.option) {
             Some(entry) => entry.wrong(&error.option, error.reason),
-            None => Failure::usage(error),
+            None => ConfigError::new(error),
         })?;
         Ok(options)
     }
@@ -79,12 +95,18 @@ impl Settings {
     }
 
     /// The strategy of grain classes that name none.
+    ///
+    /// # Errors
+    /// It is none of the in-built ones.
     pub fn placement(&self) -> Result<Strategy> {
         let Some(entry) = self.get(keys::PLACEMENT) else { return Ok(Strategy::default()) };
         entry.text.parse().map_err(|error| entry.wrong(keys::PLACEMENT, error))
     }
 
     /// The membership options alone.
+    ///
+    /// # Errors
+    /// A value is wrong, or two contradict each other.
     pub fn membership(&self) -> Result<membership::Config> {
         let profile = match self.get(keys::PROFILE) {
             None => membership::Config::default(),
@@ -96,10 +118,16 @@ impl Settings {
             match self.get(&key).or_else(|| self.get(keys::PROFILE)) {
                 Some(entry) => entry.wrong(&key, error.reason),
                 // The contradiction is with another key that was set.
-                None => Failure::usage(format!("{key}: {}", error.reason)),
+                None => ConfigError::new(format!("{key}: {}", error.reason)),
             }
         })?;
         Ok(config)
+    }
+
+    fn address(&self, key: &str) -> Result<Option<SocketAddr>> {
+        let Some(entry) = self.get(key) else { return Ok(None) };
+        let address = Setting::<SocketAddr>::value(entry.text.as_str());
+        address.map(Some).map_err(|why| entry.wrong(key, why))
     }
 
     fn duration(&self, key: &str) -> Result<Option<Duration>> {
@@ -109,22 +137,50 @@ impl Settings {
 
     /// `base` with every key of `table` that was set.
     fn overlay<T: Serialize + DeserializeOwned>(&self, table: &str, base: &T) -> Result<T> {
-        let internal =
-            |error: &dyn std::fmt::Display| Failure::other(format!("[{table}]: {error}"));
+        let internal = |error: &dyn Display| ConfigError::new(format!("[{table}]: {error}"));
         let mut values = toml::Table::try_from(base).map_err(|error| internal(&error))?;
+        let mut wrong = ConfigError::default();
         for (key, entry) in &self.0 {
             let Some(name) = key.strip_prefix(table).and_then(|rest| rest.strip_prefix('.')) else {
                 continue;
             };
             let Some(slot) = values.get_mut(name) else { continue };
-            *slot = like(slot, &entry.text).map_err(|why| entry.wrong(key, why))?;
+            let read = like(slot, &entry.text).map_err(|why| entry.wrong(key, why));
+            let Some(value) = wrong.take(read) else { continue };
+            let before = std::mem::replace(slot, value);
             // One by one, so that a value out of its type's range is named with its key and place.
-            let _: T = values.clone().try_into().map_err(|error: toml::de::Error| {
+            let fits: std::result::Result<T, toml::de::Error> = values.clone().try_into();
+            if let Err(error) = fits {
                 let first = error.message().lines().next().unwrap_or_default();
-                entry.wrong(key, first)
-            })?;
+                wrong.0.extend(entry.wrong(key, first).0);
+                values.insert(name.to_owned(), before);
+            }
         }
+        wrong.check()?;
         values.try_into().map_err(|error| internal(&error))
+    }
+}
+
+impl ConfigError {
+    fn parsed<T>(&mut self, settings: &Settings, key: &str, slot: &mut T)
+    where
+        T: FromStr,
+        T::Err: Display,
+    {
+        set(slot, self.take(settings.parsed(key)).flatten());
+    }
+
+    fn time(&mut self, settings: &Settings, key: &str, slot: &mut Duration) {
+        set(slot, self.take(settings.duration(key)).flatten());
+    }
+
+    fn overlaid<T: Serialize + DeserializeOwned>(
+        &mut self,
+        settings: &Settings,
+        table: &str,
+        slot: &mut T,
+    ) {
+        set(slot, self.take(settings.overlay(table, slot)));
     }
 }
 

@@ -1,0 +1,88 @@
+//! What holds, and why: every setting with its value and where that comes from.
+
+use std::time::Duration;
+
+use emmer_membership::humane;
+use emmer_runtime::SiloOptions;
+use emmer_store::url::StoreUrl;
+use serde::Serialize;
+
+use super::{Place, Result, Settings, keys};
+
+/// A setting as it holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Effective {
+    /// The key, as files and `--set` name it.
+    pub key: String,
+    /// Its value, without secrets; none where it has none, or one that is made when a silo starts.
+    pub value: Option<String>,
+    /// Where it comes from; none for a default.
+    pub place: Option<Place>,
+}
+
+impl Settings {
+    /// Every setting that there is, in the order of the documentation. Values need not fit
+    /// together: [`silo_options`](Self::silo_options) says that.
+    ///
+    /// # Errors
+    /// A value of a table is wrong.
+    pub fn effective(&self) -> Result<Vec<Effective>> {
+        let defaults = SiloOptions::default();
+        let tables = [
+            ("membership", table(&self.membership()?)),
+            ("load_shedding", table(&defaults.load_shedding)),
+            ("records", table(&defaults.records)),
+            ("reminders", table(&defaults.reminders)),
+            ("limits", table(&defaults.limits)),
+        ];
+        let default_of = |key: &str| match key.split_once('.') {
+            Some((name, field)) => {
+                let (_, table) = tables.iter().find(|(known, _)| *known == name)?;
+                let value = table.get(field)?;
+                Some(value.as_str().map_or_else(|| value.to_string(), str::to_owned))
+            }
+            None => top(key, &defaults),
+        };
+        let effective = |key: String| match self.get(&key) {
+            None => Effective { value: default_of(&key), key, place: None },
+            Some(entry) => {
+                let value = if key == "store" { shown(&entry.text) } else { entry.text.clone() };
+                Effective { value: Some(value), place: Some(entry.place.clone()), key }
+            }
+        };
+        Ok(keys::all().into_iter().map(effective).collect())
+    }
+}
+
+fn table(options: &impl Serialize) -> toml::Table {
+    // Options are tables of plain values, which a test checks.
+    toml::Table::try_from(options).unwrap_or_default()
+}
+
+/// The address of a store without its secrets. What cannot be read may be one.
+fn shown(url: &str) -> String {
+    url.parse::<StoreUrl>().map_or_else(|_| "***".to_owned(), |url| url.to_string())
+}
+
+/// The default of a key outside the tables.
+fn top(key: &str, defaults: &SiloOptions) -> Option<String> {
+    let time = |time: Duration| Some(humane::print(time));
+    match key {
+        "update_zone" => Some(defaults.update_zone.to_string()),
+        "fault_zone" => Some(defaults.fault_zone.to_string()),
+        "log" => Some("warn".to_owned()),
+        "log_format" => Some("text".to_owned()),
+        "response_timeout" => time(defaults.response_timeout),
+        "collection_age" => time(defaults.collection_age),
+        "load_period" => time(defaults.load_period),
+        "activation_count_choices" => Some(defaults.activation_count_choices.to_string()),
+        "version_selector" => Some(defaults.version_selector.to_string()),
+        keys::PLACEMENT => Some("random".to_owned()),
+        "activation_timeout" => time(defaults.activation_timeout),
+        "deactivation_timeout" => time(defaults.deactivation_timeout),
+        "shutdown_timeout" => time(defaults.shutdown_timeout),
+        "connect_timeout" => time(defaults.connect_timeout),
+        keys::PROFILE => Some("default".to_owned()),
+        _ => None,
+    }
+}

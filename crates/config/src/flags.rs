@@ -1,0 +1,75 @@
+//! The flags of a silo, for a program that has a command line of its own.
+
+use super::{ConfigArgs, Result, Settings};
+
+/// The flags of a silo. A program flattens them into its own:
+///
+/// ```ignore (needs clap's derive in the program)
+/// #[derive(clap::Parser)]
+/// struct Args {
+///     #[command(flatten)]
+///     silo: emmer::config::SiloFlags,
+/// }
+/// ```
+#[derive(Clone, Debug, Default, clap::Args)]
+#[group(skip)]
+pub struct SiloFlags {
+    /// The system store that all silos of the cluster share, as in sqlite://cluster.db
+    #[arg(long, value_name = "URL")]
+    pub store: Option<String>,
+    /// The cluster to join
+    #[arg(long, value_name = "ID")]
+    pub cluster_id: Option<String>,
+    /// Where other silos connect to; port 0 takes a free one
+    #[arg(long, value_name = "ADDR")]
+    pub listen: Option<String>,
+    /// The address other silos are told, when it is not the one listened on
+    #[arg(long, value_name = "ADDR")]
+    pub advertise: Option<String>,
+    /// Where clients connect to; port 0 takes a free one [default: not a gateway]
+    #[arg(long, value_name = "ADDR")]
+    pub gateway: Option<String>,
+    /// A name for people [default: host name and port]
+    #[arg(long)]
+    pub name: Option<String>,
+    /// What it is for; grains may ask for silos of a role [default: the program's name]
+    #[arg(long)]
+    pub role: Option<String>,
+    /// The membership options to start from: default, classic (the original's published ones),
+    /// fast, orleans-2026
+    #[arg(long)]
+    pub profile: Option<String>,
+    /// Where grains go whose class does not say it: random, prefer_local, hash_based,
+    /// activation_count, resource_optimized
+    #[arg(long, value_name = "NAME")]
+    pub placement: Option<String>,
+    /// File and single keys.
+    #[command(flatten)]
+    pub config: ConfigArgs,
+}
+
+impl SiloFlags {
+    /// The settings: the file, over it the environment, over that these flags and `more` of the
+    /// program's own.
+    ///
+    /// # Errors
+    /// [`ConfigError`](super::ConfigError), with all that is wrong.
+    pub fn settings(
+        self,
+        more: Vec<(&'static str, Option<String>, &'static str)>,
+    ) -> Result<Settings> {
+        let mut flags = vec![
+            ("store", self.store, "--store"),
+            ("cluster_id", self.cluster_id, "--cluster-id"),
+            ("listen", self.listen, "--listen"),
+            ("advertise", self.advertise, "--advertise"),
+            ("gateway", self.gateway, "--gateway"),
+            ("name", self.name, "--name"),
+            ("role", self.role, "--role"),
+            ("membership.profile", self.profile, "--profile"),
+            ("placement", self.placement, "--placement"),
+        ];
+        flags.extend(more);
+        Settings::of_process(&self.config, flags)
+    }
+}

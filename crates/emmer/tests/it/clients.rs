@@ -1,0 +1,136 @@
+//! Clients: how they find gateways, wait for them, and tell of them.
+
+use emmer::prelude::*;
+use emmer::store::SiloTable;
+use emmer::test::{Cluster, Failure, World};
+use emmer::{ClusterId, ConnectError};
+
+#[grain_interface(key = u64)]
+trait Bell {
+    async fn ring(&mut self) -> u64;
+}
+
+#[derive(Grain, Default)]
+struct BellGrain {
+    rung: u64,
+}
+
+#[grain]
+impl Bell for BellGrain {
+    async fn ring(&mut self) -> u64 {
+        self.rung += 1;
+        self.rung
+    }
+}
+
+async fn cluster(world: &World, silos: usize) -> Cluster {
+    world.cluster(silos, |silo| silo.host::<dyn Bell, BellGrain>()).await
+}
+
+/// The gateways of a cluster, as an operator writes them into a list.
+async fn gateways(world: &World) -> Vec<String> {
+    let table = SiloTable::new(world.store().tables(), ClusterId::new("dev").unwrap());
+    let rows = table.gateways().await.unwrap();
+    rows.iter().map(|row| format!("{}:{}", row.address.ip(), row.proxy_port)).collect()
+}
+
+#[emmer::test(seeds = 3)]
+async fn a_list_of_gateways_does_without_the_store(world: World) {
+    let cluster = cluster(&world, 3).await;
+    let list = gateways(&world).await;
+    assert_eq!(list.len(), 3);
+    let twice = [list.clone(), list[..1].to_vec()].concat();
+    let client = cluster.client_of(|client| client.gateways(twice)).await;
+    assert_eq!(client.watch().state().gateways.len(), 3);
+    world.store().fail(Failure::Unavailable);
+    assert_eq!(client.grain::<dyn Bell>(1).ring().await.unwrap(), 1);
+    let before = world.store().requests();
+    cluster.client_of(|client| client.gateways([list[0].as_str()])).await;
+    let after = world.store().requests();
+    // The silos go on with what they do; a client asks nothing.
+    assert!(after.1 - before.1 <= 3, "{before:?} {after:?}");
+}
+
+#[emmer::test(seeds = 3)]
+async fn a_client_waits_for_its_cluster_and_its_store(world: World) {
+    let mut cluster = cluster(&world, 1).await;
+    world.store().fail(Failure::Unavailable);
+    let connecting = cluster.client_of(|client| client.wait_for_gateway("20s"));
+    let recovering = async {
+        tokio::time::sleep(secs(5)).await;
+        world.store().recover();
+    };
+    let (client, ()) = tokio::join!(connecting, recovering);
+    assert_eq!(client.grain::<dyn Bell>(1).ring().timeout(secs(60)).await.unwrap(), 1);
+    let mut watch = client.watch();
+    assert!(watch.changed().await.is_connected());
+    cluster.kill(0);
+    assert!(!watch.changed().await.is_connected());
+    let call = client.grain::<dyn Bell>(1).ring().timeout(secs(120));
+    cluster.restart(0).await;
+    let address = cluster.node(0).address();
+    let (rung, state) = tokio::join!(call.into_future(), watch.connected());
+    assert_eq!((rung.unwrap(), state.gateways), (1, vec![address]), "a new activation");
+    client.close().await;
+    assert!(watch.changed().await.closed);
+}
+
+#[emmer::test]
+async fn no_more_calls_wait_for_a_gateway_than_may(world: World) {
+    let cluster = cluster(&world, 1).await;
+    let client = cluster.client_with(|options| options.calls_waiting_max = 3).await;
+    client.grain::<dyn Bell>(1).ring().await.unwrap();
+    let mut watch = client.watch();
+    assert!(watch.changed().await.is_connected());
+    cluster.kill(0);
+    assert!(!watch.changed().await.is_connected());
+    let calls = (0..5u64).map(|key| client.grain::<dyn Bell>(key).ring().timeout(secs(10)));
+    let calls = calls.map(async |call| call.await.unwrap_err());
+    let errors = futures_util::future::join_all(calls).await;
+    let refused = |error: &CallError<_>| matches!(error, CallError::Overloaded(_));
+    assert_eq!(errors.iter().filter(|error| refused(error)).count(), 2, "{errors:?}");
+    let words = errors.iter().find(|error| refused(error)).unwrap().to_string();
+    assert!(words.contains("3 calls of this client wait for a gateway already"), "{words}");
+    // Those that waited are gone, and there is room again.
+    let late = client.grain::<dyn Bell>(1).ring().timeout(secs(1)).await.unwrap_err();
+    assert!(matches!(late, CallError::Timeout { maybe_executed: false, .. }), "{late}");
+}
+
+#[tokio::test]
+async fn what_cannot_be_connected_to_is_said_at_once_where_nobody_waits() {
+    let once = || Client::builder().store("memory://nobody").wait_for_gateway(millis(0));
+    let error = once().cluster_id("shop").connect().await.unwrap_err();
+    assert!(matches!(error, ConnectError::NoGateway(_)), "{error}");
+    let error = once().cluster_id("two words").connect().await.unwrap_err();
+    assert!(error.to_string().starts_with("cluster_id: \"two words\" is not a cluster"), "{error}");
+    let error = once().gateways(["gateway"]).connect().await.unwrap_err();
+    assert!(error.to_string().contains("\"gateway\" is no gateway: expected host:port"), "{error}");
+    let error = once().gateways(["no-such-host.invalid:1"]).connect().await.unwrap_err();
+    assert!(matches!(error, ConnectError::Unresolved(_)), "{error}");
+    let error = once().gateways(["127.0.0.1:1"]).connect().await.unwrap_err();
+    assert!(matches!(error, ConnectError::Unreachable { .. }), "{error}");
+    let error = Client::connect("nonsense", "shop").await.unwrap_err();
+    assert!(matches!(error, ConnectError::Store(_)), "{error}");
+    // A store that does not know its word for good is not waited for.
+    let silo = Silo::builder().store("memory://nobody").listen("localhost:1");
+    let error = silo.start().await.unwrap_err().to_string();
+    assert!(error.contains("listen: \"localhost:1\" is not an address: a name is none"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn names_are_looked_up_and_texts_are_taken() {
+    let silo = Silo::builder()
+        .store("memory://texts")
+        .cluster_id("texts")
+        .listen("127.0.0.1:0")
+        .gateway("127.0.0.1:0")
+        .host::<dyn Bell, BellGrain>();
+    let silo = silo.start().await.unwrap();
+    let port = silo.gateway().unwrap().port();
+    let list = [format!("localhost:{port}")];
+    let client = Client::builder().cluster_id("texts").gateways(list).connect().await.unwrap();
+    assert_eq!(client.grain::<dyn Bell>(1).ring().await.unwrap(), 1);
+    let client = Client::connect("memory://texts", "texts").await.unwrap();
+    assert_eq!(client.grain::<dyn Bell>(1).ring().await.unwrap(), 2);
+    silo.stop().await.unwrap();
+}

@@ -1,0 +1,119 @@
+//! Where a client finds its gateways: in the system store, or in a list of its own.
+
+use std::net::SocketAddr;
+
+use emmer_core::SiloAddress;
+use emmer_store::silos::SiloTable;
+
+use super::ConnectError;
+use crate::options::OptionError;
+use crate::world;
+
+/// The most gateways of a list.
+const LIST_MAX: usize = 1_024;
+
+/// Where the gateways stand.
+pub(crate) enum Listing {
+    /// In the table of silos.
+    Table(SiloTable),
+    /// In a list: each is `ip:port` or `name:port`.
+    List(Vec<String>),
+}
+
+/// A gateway that can be dialled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Listed {
+    pub(super) endpoint: SocketAddr,
+    /// The silo behind it, if that is known.
+    pub(super) silo: Option<SiloAddress>,
+}
+
+impl Listed {
+    /// Returns true if it is this one.
+    pub(super) fn is(&self, silo: SiloAddress, endpoint: SocketAddr) -> bool {
+        self.silo.map_or(self.endpoint == endpoint, |listed| listed == silo)
+    }
+}
+
+impl Listing {
+    /// The gateways of a list, each as `host:port`.
+    ///
+    /// # Errors
+    /// Names the one that is none.
+    pub(super) fn of(gateways: Vec<String>) -> Result<Self, OptionError> {
+        let refuse = |reason| Err(OptionError { option: "gateways".to_owned(), reason });
+        if gateways.is_empty() || gateways.len() > LIST_MAX {
+            let many = gateways.len();
+            return refuse(format!("there are {many}: expected 1 to {LIST_MAX}"));
+        }
+        for gateway in &gateways {
+            let port = gateway.rsplit_once(':').filter(|(host, _)| !host.is_empty());
+            let port = port.and_then(|(_, port)| port.parse::<u16>().ok());
+            if port.is_none_or(|port| port == 0) {
+                let shown: String = gateway.chars().take(80).collect();
+                return refuse(format!("{shown:?} is no gateway: expected host:port"));
+            }
+        }
+        Ok(Self::List(gateways))
+    }
+
+    /// The table, where they stand in one.
+    pub(super) const fn table(&self) -> Option<&SiloTable> {
+        match self {
+            Self::Table(table) => Some(table),
+            Self::List(_) => None,
+        }
+    }
+
+    /// The gateways there are now. A name may stand for several.
+    ///
+    /// # Errors
+    /// The store does not answer, or no name is known.
+    pub(super) async fn read(&self) -> Result<Vec<Listed>, ConnectError> {
+        match self {
+            Self::Table(table) => {
+                let rows = table.gateways().await?;
+                let listed = rows.iter().map(|row| Listed {
+                    endpoint: SocketAddr::new(row.address.ip(), row.proxy_port),
+                    silo: Some(row.address),
+                });
+                Ok(listed.collect())
+            }
+            Self::List(gateways) => {
+                let (mut listed, mut unknown) = (Vec::<Listed>::new(), None);
+                for gateway in gateways {
+                    match world::resolve(gateway).await {
+                        Ok(found) => listed.extend(
+                            found.into_iter().map(|endpoint| Listed { endpoint, silo: None }),
+                        ),
+                        Err(error) => unknown = Some(format!("{gateway}: {error}")),
+                    }
+                }
+                listed.sort_unstable_by_key(|listed| listed.endpoint);
+                listed.dedup();
+                match unknown.filter(|_| listed.is_empty()) {
+                    None => Ok(listed),
+                    Some(detail) => Err(ConnectError::Unresolved(detail)),
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_has_hosts_and_ports() {
+        let of = |text: &str| Listing::of(vec![text.to_owned()]);
+        for good in ["10.0.0.1:30000", "gateway.shop:30000", "[::1]:1"] {
+            assert!(of(good).is_ok(), "{good}");
+        }
+        for bad in ["", "gateway", "gateway:", ":30000", "gateway:0", "gateway:70000", "g:1:x"] {
+            let Err(error) = of(bad) else { panic!("{bad} was taken") };
+            assert!(error.to_string().contains(&format!("{bad:?} is no gateway")), "{error}");
+        }
+        assert!(Listing::of(Vec::new()).is_err());
+    }
+}
