@@ -123,6 +123,7 @@ impl PlacementTable {
     ///
     /// # Errors
     /// [`PlaceError`] when it chose none of them.
+    #[inline]
     pub fn answered(
         strategy: &Strategy,
         silos: &[SiloAddress],

@@ -130,6 +130,7 @@ impl Placing {
         ["here", "elsewhere", "failed"].into_iter().zip(counts)
     }
 
+    #[inline]
     fn choose_now(
         &self,
         sought: Sought<'_>,
