@@ -124,7 +124,11 @@ impl Settings {
         Ok(config)
     }
 
-    fn address(&self, key: &str) -> Result<Option<SocketAddr>> {
+    /// The address under a key: an IP address and a port.
+    ///
+    /// # Errors
+    /// It is none.
+    pub fn address(&self, key: &str) -> Result<Option<SocketAddr>> {
         let Some(entry) = self.get(key) else { return Ok(None) };
         let address = Setting::<SocketAddr>::value(entry.text.as_str());
         address.map(Some).map_err(|why| entry.wrong(key, why))

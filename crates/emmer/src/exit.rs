@@ -33,6 +33,8 @@ pub fn exit(result: Result<()>) -> ExitCode {
         run.exit_code()
     } else if is_config(&error) {
         2
+    } else if is_listen(&error) {
+        4
     } else {
         1
     };
@@ -44,6 +46,17 @@ fn is_config(error: &Error) -> bool {
     #[cfg(feature = "config")]
     return error.downcast_ref::<crate::config::ConfigError>().is_some();
     #[cfg(not(feature = "config"))]
+    {
+        let _ = error;
+        false
+    }
+}
+
+/// Returns true if an address for metrics and health cannot be listened on.
+fn is_listen(error: &Error) -> bool {
+    #[cfg(feature = "telemetry")]
+    return error.downcast_ref::<crate::telemetry::EndpointError>().is_some();
+    #[cfg(not(feature = "telemetry"))]
     {
         let _ = error;
         false

@@ -9,6 +9,10 @@ use crate::{Result, Silo, SiloBuilder};
 /// The silo leaves in good order, and tells in the log what it still waits for; a second request
 /// makes it leave in haste. One that comes before the silo is Active ends the process at once.
 ///
+/// With the feature `telemetry` it serves `/metrics`, `/healthz` and `/readyz` where the setting
+/// `telemetry` says. The log and traces are the program's own affair: it installs a subscriber of
+/// `tracing`, and `emmer::telemetry::Otlp` for a collector.
+///
 /// ```no_run
 /// use emmer::config::{ConfigArgs, Settings};
 /// use emmer::prelude::*;
@@ -31,15 +35,43 @@ use crate::{Result, Silo, SiloBuilder};
 /// ```
 ///
 /// # Errors
-/// A setting is wrong, the silo did not start, or it has ended by itself. [`exit`](crate::exit)
-/// makes the documented exit code of it.
+/// A setting is wrong, or one that this program does not obey; the silo did not start, or it has
+/// ended by itself. [`exit`](crate::exit) makes the documented exit code of it.
 pub async fn run(
     settings: &Settings,
     describe: impl FnOnce(SiloBuilder) -> SiloBuilder,
 ) -> Result<()> {
+    for key in ["otlp", "traces"] {
+        if let Some(entry) = settings.get(key) {
+            let why = "this program sends no traces by its settings: write emmer::telemetry::Otlp";
+            return Err(entry.wrong(key, why).into());
+        }
+    }
     let options = settings.silo_options()?;
     let store = settings.required("store", "--store")?.text.as_str();
     let placement = settings.placement()?;
     let silo = Silo::builder().options(options).store(store).default_placement(placement);
+    let silo = observed(settings, silo).await?;
     Ok(describe(silo).run().await?)
+}
+
+/// The silo with its endpoint for metrics and health, where one is asked for.
+#[cfg(feature = "telemetry")]
+async fn observed(settings: &Settings, silo: SiloBuilder) -> Result<SiloBuilder> {
+    let Some(address) = settings.address("telemetry")? else { return Ok(silo) };
+    let endpoint = crate::telemetry::Endpoint::bind(address).await?;
+    Ok(silo.observer(endpoint))
+}
+
+/// The silo as it is: this program has no endpoint.
+#[cfg(not(feature = "telemetry"))]
+async fn observed(settings: &Settings, silo: SiloBuilder) -> Result<SiloBuilder> {
+    std::future::ready(()).await;
+    match settings.get("telemetry") {
+        None => Ok(silo),
+        Some(entry) => {
+            let why = "this program was built without it: build it with the feature telemetry";
+            Err(entry.wrong("telemetry", why).into())
+        }
+    }
 }

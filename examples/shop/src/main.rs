@@ -1,26 +1,34 @@
-//! A silo of the shop: `cargo run -p emmer-example-shop -- http://127.0.0.1:8080`, with the address
-//! of a server that answers `GET /prices/tea` with a number.
+//! A silo of the shop: `docs/shop.md` says how it is run.
 
 use std::sync::Arc;
 
-use emmer::Silo;
+use clap::Parser;
+use emmer::config::SiloFlags;
 use emmer_example_shop::{PriceServer, Prices, shop};
+
+/// A silo of the shop.
+#[derive(Parser)]
+struct Args {
+    /// The server of prices: it answers `GET /prices/tea` with a number
+    #[arg(default_value = "http://127.0.0.1:8080")]
+    prices: String,
+    #[command(flatten)]
+    silo: SiloFlags,
+}
 
 #[tokio::main]
 async fn main() -> std::process::ExitCode {
-    emmer::exit(serve().await)
+    emmer::exit(serve(Args::parse()).await)
 }
 
-async fn serve() -> emmer::Result<()> {
-    let server = std::env::args().nth(1).unwrap_or_else(|| "http://127.0.0.1:8080".to_owned());
-    let prices: Arc<dyn Prices> = Arc::new(PriceServer::at(server));
-    let silo = shop(Silo::builder())
-        .shared_service(prices)
-        .store("sqlite://shop.db")
-        .gateway("127.0.0.1:30000")
-        .start()
-        .await?;
-    println!("the shop is open: clients find it by the store sqlite://shop.db");
-    silo.run_until_stopped().await?;
-    Ok(())
+async fn serve(args: Args) -> emmer::Result<()> {
+    let settings = args.silo.settings(Vec::new())?;
+    let prices: Arc<dyn Prices> = Arc::new(PriceServer::at(args.prices));
+    let describe = |silo| {
+        shop(silo).shared_service(prices).on_start(|_| async {
+            println!("the shop is open");
+            Ok(())
+        })
+    };
+    emmer::run(&settings, describe).await
 }

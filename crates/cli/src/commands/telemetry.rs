@@ -102,7 +102,9 @@ fn otlp(settings: &Settings) -> Result<Option<emmer::telemetry::OtlpSender>> {
     let share = settings.parsed("traces")?;
     let Some(endpoint) = settings.get("otlp") else {
         return match settings.get("traces") {
-            Some(traces) => Err(traces.wrong("traces", "traces go to a collector: set otlp, too")),
+            Some(traces) => {
+                Err(traces.wrong("traces", "traces go to a collector: set otlp, too").into())
+            }
             None => Ok(None),
         };
     };
