@@ -68,7 +68,7 @@ impl Settings {
         wrong.overlaid(self, "records", &mut options.records);
         wrong.overlaid(self, "reminders", &mut options.reminders);
         wrong.overlaid(self, "limits", &mut options.limits);
-        // What is not understood is not looked at.
+        // Options are checked once all of them are understood.
         wrong.check()?;
         options.check().map_err(|error| match self.get(&error.option) {
             Some(entry) => entry.wrong(&error.option, error.reason),
@@ -77,7 +77,7 @@ impl Settings {
         Ok(options)
     }
 
-    /// What the silo says of itself.
+    /// The silo's metadata: `zone=a, disk=ssd`.
     fn metadata(&self) -> Result<Metadata> {
         let Some(entry) = self.get(keys::METADATA) else { return Ok(Metadata::new()) };
         let mut metadata = Metadata::new();

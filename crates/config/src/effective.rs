@@ -1,4 +1,4 @@
-//! What holds, and why: every setting with its value and where that comes from.
+//! Every setting with the value that holds, and the place it comes from.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ pub struct Effective {
     pub key: String,
     /// Its value, without secrets; none where it has none, or one that is made when a silo starts.
     pub value: Option<String>,
-    /// Where it comes from; none for a default.
+    /// The place it comes from; none for a default.
     pub place: Option<Place>,
 }
 

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use super::{ConfigError, Place, Settings, keys};
 
-/// The settings that variables say, and the file that one of them names. What is wrong with them
-/// goes to `wrong`.
+/// The settings that variables say, and the file that one of them names. Their mistakes go to
+/// `wrong`.
 pub(super) fn read(
     environment: impl IntoIterator<Item = (OsString, OsString)>,
     wrong: &mut ConfigError,

@@ -32,7 +32,7 @@ pub struct SiloFlags {
     /// A name for people [default: host name and port]
     #[arg(long)]
     pub name: Option<String>,
-    /// What it is for; grains may ask for silos of a role [default: the program's name]
+    /// Its role; grains may ask for silos of a role [default: the program's name]
     #[arg(long)]
     pub role: Option<String>,
     /// The membership options to start from: default, classic (the original's published ones),

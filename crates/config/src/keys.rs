@@ -42,7 +42,7 @@ const TOP: [&str; 27] = [
 /// The strategy of grain classes that name none.
 pub(super) const PLACEMENT: &str = "placement";
 
-/// What a silo says of itself, as `key=value`, separated by commas.
+/// The silo's metadata, as `key=value`, separated by commas.
 pub(super) const METADATA: &str = "metadata";
 
 /// Which named set of membership options holds where no key says otherwise.

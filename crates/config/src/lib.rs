@@ -24,7 +24,7 @@ pub use self::effective::Effective;
 #[cfg(feature = "clap")]
 pub use self::flags::SiloFlags;
 
-/// What a command can be told about its settings beside flags of its own.
+/// The flags that name a file and single settings.
 #[derive(Clone, Debug, Default)]
 #[cfg_attr(feature = "clap", derive(clap::Args), group(skip))]
 pub struct ConfigArgs {
@@ -36,7 +36,7 @@ pub struct ConfigArgs {
     pub set: Vec<String>,
 }
 
-/// What is wrong with settings, one sentence each: with the place, the key, and what was expected.
+/// The mistakes in settings, a sentence each: it names the place, the key, and what was expected.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConfigError(Vec<String>);
 
@@ -71,7 +71,7 @@ impl fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
-/// What reading settings comes to.
+/// The result of reading settings.
 pub type Result<T> = std::result::Result<T, ConfigError>;
 
 /// Where a value came from.

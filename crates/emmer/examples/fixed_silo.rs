@@ -16,7 +16,7 @@ pub trait Room {
     async fn place(&self) -> String;
 }
 
-/// What the class says to its director: any type that serde knows.
+/// The class tells its director this: any type that serde knows.
 #[derive(Serialize, Deserialize)]
 struct From {
     table: String,

@@ -25,40 +25,27 @@ use crate::{Error, Result, RunError, StartError, Terminated};
 pub fn exit(result: Result<()>) -> ExitCode {
     let Err(error) = result else { return ExitCode::SUCCESS };
     eprintln!("error: {error:?}");
-    let code = if let Some(terminated) = error.downcast_ref::<Terminated>() {
-        terminated.exit_code()
-    } else if let Some(start) = error.downcast_ref::<StartError>() {
-        start.exit_code()
-    } else if let Some(run) = error.downcast_ref::<RunError>() {
-        run.exit_code()
-    } else if is_config(&error) {
-        2
-    } else if is_listen(&error) {
-        4
-    } else {
-        1
-    };
-    ExitCode::from(code)
+    ExitCode::from(code_of(&error))
 }
 
-/// Returns true if settings are wrong.
-fn is_config(error: &Error) -> bool {
+/// The exit code that an error stands for.
+fn code_of(error: &Error) -> u8 {
+    if let Some(terminated) = error.downcast_ref::<Terminated>() {
+        return terminated.exit_code();
+    }
+    if let Some(start) = error.downcast_ref::<StartError>() {
+        return start.exit_code();
+    }
+    if let Some(run) = error.downcast_ref::<RunError>() {
+        return run.exit_code();
+    }
     #[cfg(feature = "config")]
-    return error.downcast_ref::<crate::config::ConfigError>().is_some();
-    #[cfg(not(feature = "config"))]
-    {
-        let _ = error;
-        false
+    if error.downcast_ref::<crate::config::ConfigError>().is_some() {
+        return 2;
     }
-}
-
-/// Returns true if an address for metrics and health cannot be listened on.
-fn is_listen(error: &Error) -> bool {
     #[cfg(feature = "telemetry")]
-    return error.downcast_ref::<crate::telemetry::EndpointError>().is_some();
-    #[cfg(not(feature = "telemetry"))]
-    {
-        let _ = error;
-        false
+    if error.downcast_ref::<crate::telemetry::EndpointError>().is_some() {
+        return 4;
     }
+    1
 }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::strategy::Strategy;
 
-/// What a silo says of itself beside what its row says: texts under keys.
+/// Facts about a silo beside those in its row: texts under keys.
 pub type Metadata = BTreeMap<String, String>;
 
 /// The most entries that the metadata of a silo has.
@@ -18,7 +18,7 @@ pub const METADATA_KEY_BYTES_MAX: usize = 64;
 /// The longest value of a silo's metadata, in bytes.
 pub const METADATA_VALUE_BYTES_MAX: usize = 256;
 
-/// What is wrong with the metadata of a silo.
+/// Checks the metadata of a silo.
 ///
 /// # Errors
 /// A sentence that names the key.

@@ -53,7 +53,7 @@ pub struct SiloOptions {
     /// The silo's fault zone: silos of one zone fail together, because they share a rack or a
     /// power line. Directors see it. Default 0.
     pub fault_zone: i32,
-    /// What the silo says of itself, for placement: at most 32 entries, with keys of 1 to 64 bytes
+    /// Facts about the silo, for placement: at most 32 entries, with keys of 1 to 64 bytes
     /// and values of at most 256, without control characters. Default none.
     pub metadata: Metadata,
     /// The membership protocol's parameters.
@@ -192,10 +192,11 @@ pub struct ClientOptions {
     pub connect_timeout: Duration,
     /// How many gateways to stay connected to. Default 4.
     pub gateways_max: usize,
-    /// How long connecting waits for a gateway, or for a store that is away. Zero: it tries once.
-    /// Default 30 s.
+    /// The time after which connecting begins no further try to reach a gateway, or a store that is
+    /// away. Zero: it tries once. Default 30 s.
     pub gateway_wait: Duration,
-    /// How many calls wait while no gateway is connected; one more is `Overloaded`. Default 10,000.
+    /// The most calls that wait while no gateway is connected; one more is `Overloaded`. Default
+    /// 10,000.
     pub calls_waiting_max: usize,
     /// The settings of the client's records in the store: its metrics and its statistics. Default
     /// nothing: a client needs to read the store only.

@@ -23,7 +23,7 @@ pub struct Args {
 #[derive(Serialize)]
 struct Document {
     settings: Vec<Setting>,
-    /// What keeps a silo from starting with these settings.
+    /// The mistakes that keep a silo from starting.
     mistakes: Vec<String>,
 }
 

@@ -17,7 +17,7 @@ pub struct Args {
 
 pub(super) fn run(args: Args, log: Option<String>) -> Result<()> {
     let flags = vec![("store", args.store, "--store"), ("log", log, "--log")];
-    let settings = Settings::load(&args.config, std::env::vars_os(), flags)?;
+    let settings = Settings::of_process(&args.config, flags)?;
     let entry = settings.required("store", "--store")?;
     match emmer::store::schema(&entry.text).map_err(Failure::usage)? {
         Some(script) => write_out(&script),

@@ -275,6 +275,41 @@ async fn a_director_that_never_answers_costs_its_own_calls_their_time_only(world
     }
 }
 
+/// A call that its caller keeps and does not poll has its answer for itself.
+#[emmer::test(seeds = 3)]
+async fn a_call_that_is_kept_gives_no_old_answer_to_others(world: World) {
+    let (failing, asked) = (Arc::new(AtomicU32::new(1)), Arc::new(AtomicU32::new(0)));
+    let (fails, counted) = (failing.clone(), asked.clone());
+    let director = move |request: PlacementRequest| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        let fails = fails.load(Ordering::Relaxed) > 0;
+        async move {
+            tokio::time::sleep(secs(1)).await;
+            if fails {
+                return Err("the database is away".into());
+            }
+            Ok(request.candidates().next().map(|silo| silo.address()))
+        }
+    };
+    let describe = move |silo: emmer::SiloBuilder| {
+        silo.host::<dyn Late, LateGrain>().async_director("late", director.clone())
+    };
+    let cluster = world.cluster(2, describe).await;
+    let called = cluster.node(0).run(async move |silo| {
+        let mut kept = Box::pin(silo.grain::<dyn Late>(1u64).silo().into_future());
+        let once = std::future::poll_fn(|cx| std::task::Poll::Ready(kept.as_mut().poll(cx)));
+        assert!(once.await.is_pending());
+        tokio::time::sleep(secs(5)).await;
+        failing.store(0, Ordering::Relaxed);
+        let fresh = silo.grain::<dyn Late>(1u64).silo().await;
+        assert!(fresh.is_ok(), "{fresh:?}");
+        assert_eq!(asked.load(Ordering::Relaxed), 2, "each has an answer of its own");
+        let error = kept.await.unwrap_err().to_string();
+        assert!(error.contains("the database is away"), "{error}");
+    });
+    called.await.unwrap();
+}
+
 #[emmer::test(seeds = 3)]
 async fn a_caller_that_gives_up_takes_its_director_along(world: World) {
     let (cluster, gate) = gated(&world).await;

@@ -293,7 +293,7 @@ async fn one_way_calls_have_them_too(world: World) {
     assert!(error.to_string().ends_with("Shelf.put: not today"), "{error}");
     let error = shelf.put(1).with(&DO, "panic").send().unwrap_err();
     assert!(error.to_string().contains("a filter panicked"), "{error}");
-    // What a filter adds does not hide that the call's own part is too much.
+    // The call's own part is too much, whatever a filter adds.
     let large = shelf.put(1).with(&DO, "name").with(&TENANT, "x".repeat(5_000));
     let error = large.send().unwrap_err();
     assert!(error.to_string().contains("no room for \"tenant\""), "{error}");

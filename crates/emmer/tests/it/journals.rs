@@ -249,7 +249,7 @@ async fn an_append_that_fails_is_stored_or_not_as_its_error_says(world: World) {
         };
         assert_eq!(maybe, how == Failure::LostAnswer, "{error}");
         let after = a.events().await.unwrap();
-        // What failed first may have been the snapshot.
+        // The write that failed may have been the snapshot.
         assert!(after == before || (maybe && after == before + 2), "{how:?}: {before} {after}");
         expected += after - before;
         assert_eq!(a.balance().await.unwrap(), expected as i64, "{how:?}");
@@ -323,7 +323,41 @@ async fn what_states_do_is_counted(world: World) {
     }
 }
 
-/// What an administrator, or another version of the program, may have done to the rows.
+#[emmer::test]
+async fn no_activation_has_more_to_read_than_the_appends_between_two_snapshots(world: World) {
+    let cluster = world.cluster(1, |silo| silo.host::<dyn Account, AccountGrain>()).await;
+    let client = cluster.client().await;
+    let a = client.grain::<dyn Account>("a");
+    for n in 1..=20u64 {
+        a.pay_in(vec![1, 1]).await.unwrap();
+        let rows = rows(&world, "a").await;
+        let snapshots = rows.iter().filter_map(|row| row.strip_prefix("~s")?.parse::<u64>().ok());
+        let snapshots: Vec<_> = snapshots.collect();
+        assert!(snapshots.len() <= 1, "{rows:?}");
+        let behind = n - snapshots.first().copied().unwrap_or(0);
+        assert!((1..=3).contains(&behind), "{behind} behind the snapshot of {rows:?}");
+    }
+}
+
+#[emmer::test]
+async fn a_clear_that_fails_half_way_leaves_the_state_as_it_is(world: World) {
+    let cluster = world.cluster(1, |silo| silo.host::<dyn Account, AccountGrain>()).await;
+    let client = cluster.client().await;
+    let a = client.grain::<dyn Account>("a");
+    for _ in 0..20 {
+        a.pay_in(vec![1]).await.unwrap();
+    }
+    // The first commit that removes rows goes well, the second does not.
+    world.store().fail_next_write("booked~000000000010", Failure::Unavailable);
+    a.clear().await.unwrap_err();
+    assert_eq!((a.balance().await.unwrap(), a.events().await.unwrap()), (20, 20));
+    assert_eq!(a.history(0, 1).await.unwrap(), [(8, 1)]);
+    assert_eq!(a.pay_in(vec![1]).await.unwrap(), 21);
+    a.clear().await.unwrap();
+    assert_eq!(rows(&world, "a").await, Vec::<String>::new());
+}
+
+/// Rows as an administrator, or another version of the program, may have left them.
 #[emmer::test]
 async fn rows_that_do_not_fit_fail_the_activation_with_words(world: World) {
     let mut cluster = world.cluster(1, |silo| silo.host::<dyn Account, AccountGrain>()).await;

@@ -57,7 +57,7 @@ impl PlacementRequest {
         &self.grain
     }
 
-    /// What the class says to its director.
+    /// The data that the class gives its director.
     ///
     /// # Errors
     /// [`DataError::Read`] when it says nothing, or something else.

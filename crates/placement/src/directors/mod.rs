@@ -39,7 +39,7 @@ pub struct PlacementTarget<'a> {
     /// The grain whose turn makes the call. None for calls of clients and one-way calls, and for
     /// those that come from no grain.
     pub caller: Option<&'a GrainId>,
-    /// What the call says to the director (`.hint(..)`), as text.
+    /// The call's hint (`.hint(..)`), as text.
     pub(crate) hint: Option<&'a str>,
 }
 
@@ -56,13 +56,12 @@ impl<'a> PlacementTarget<'a> {
         self
     }
 
-    /// What the call says to the director (`.hint(..)`); none when it says nothing, or nothing of
-    /// this type.
+    /// The call's hint (`.hint(..)`); none when it has none, or none of this type.
     pub fn hint<T: FromStr>(&self) -> Option<T> {
         self.hint?.parse().ok()
     }
 
-    /// What the class says to its director (`#[placement("name", data)]`).
+    /// The data that the class gives its director (`#[placement("name", data)]`).
     ///
     /// # Errors
     /// [`DataError::Read`] when it says nothing, or something else.

@@ -83,12 +83,12 @@ impl Hosted {
         self.all(grain_type).next()
     }
 
-    /// What this silo says of itself.
+    /// The metadata of this silo.
     pub fn own_metadata(&self) -> &Metadata {
         self.own.metadata()
     }
 
-    /// What a silo says of itself; none while nothing is known of it.
+    /// The metadata of a silo; none while nothing is known of it.
     pub fn metadata(&self, silo: &SiloAddress) -> Option<&Metadata> {
         let place = self.silos.binary_search_by_key(silo, |(silo, _)| *silo).ok()?;
         Some(self.silos.get(place)?.1.as_ref()?.metadata())

@@ -104,7 +104,7 @@ impl Manifest {
         self.types_number
     }
 
-    /// What the silo says of itself.
+    /// The metadata of the silo.
     pub const fn metadata(&self) -> &Metadata {
         &self.metadata
     }

@@ -2,56 +2,67 @@
 
 use std::collections::HashMap;
 use std::error::Error;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use emmer_core::{GrainId, SiloAddress};
-use emmer_placement::{AsyncDirector, PlaceError, PlacementRequest, PlacementTable, Strategy};
-use futures_util::FutureExt;
-use futures_util::future::{BoxFuture, Shared, WeakShared};
+use emmer_placement::{AsyncDirector, PlaceError, PlacementRequest, PlacementTable};
 use parking_lot::Mutex;
 
 use crate::cluster::Question;
 use crate::hosting::contained;
-use crate::world::Spawner;
+use crate::world::{Abort, Spawner, Watched};
 
 /// A grain, and the method that is called.
 type Key = (GrainId, u32);
 
 type Answer = Result<SiloAddress, PlaceError>;
 
-/// The questions that are open.
+/// The questions that calls of one grain share.
 #[derive(Default)]
 pub(crate) struct Open {
-    shared: Mutex<HashMap<Key, WeakShared<BoxFuture<'static, Answer>>>>,
+    shared: Mutex<HashMap<Key, Weak<Asked>>>,
+}
+
+/// A director that is asked, in a task of its own: it goes on, and is over, whether a call that
+/// waits for it is polled or not. The task ends with the last of these calls.
+struct Asked {
+    answer: Arc<Watched<Option<Answer>>>,
+    _task: Abort,
+}
+
+impl Asked {
+    fn new(director: Arc<dyn AsyncDirector>, request: PlacementRequest, spawner: &Spawner) -> Self {
+        let answer = Arc::new(Watched::new(None));
+        let told = answer.clone();
+        let task = spawner.spawn(async move { told.set(Some(ask(director, request).await)) });
+        Self { answer, _task: task.into() }
+    }
+
+    async fn answered(&self) -> Answer {
+        self.answer.until(Clone::clone).await
+    }
 }
 
 impl Open {
-    /// Waits for the director. It runs in a task of its own, which ends when no call waits for it
-    /// any more.
+    /// Waits for the director, together with other calls that ask it the same.
     pub(super) async fn ask(&self, question: Question, spawner: &Spawner) -> Answer {
         let Question { director, request, key } = question;
-        let answer = answer(director, request, spawner.clone());
-        let Some(key) = key else { return answer.await };
-        // The last one that waits forgets the question, after it has let go of the answer.
+        let Some(key) = key else {
+            return Asked::new(director, request, spawner).answered().await;
+        };
+        // Dropped in this order: the last one that waits forgets the question.
         let _forget = Forget { open: self, key: &key };
-        self.join(&key, answer).await
-    }
-
-    /// The answer to the question of this key: that of `answer` if nobody has asked it yet.
-    fn join(
-        &self,
-        key: &Key,
-        answer: impl Future<Output = Answer> + Send + 'static,
-    ) -> Shared<BoxFuture<'static, Answer>> {
-        let mut open = self.shared.lock();
-        if let Some(known) = open.get(key).and_then(WeakShared::upgrade) {
-            return known;
-        }
-        let shared = answer.boxed().shared();
-        if let Some(weak) = shared.downgrade() {
-            open.insert(key.clone(), weak);
-        }
-        shared
+        let asked = {
+            let mut open = self.shared.lock();
+            // An answer that is there was given to other calls, and may be an old one.
+            let known = open.get(&key).and_then(Weak::upgrade);
+            known.filter(|asked| asked.answer.borrow().is_none()).unwrap_or_else(|| {
+                let asked = Arc::new(Asked::new(director, request, spawner));
+                open.insert(key.clone(), Arc::downgrade(&asked));
+                asked
+            })
+        };
+        asked.answered().await
     }
 }
 
@@ -63,36 +74,26 @@ struct Forget<'a> {
 impl Drop for Forget<'_> {
     fn drop(&mut self) {
         let mut open = self.open.shared.lock();
-        if open.get(self.key).is_some_and(|shared| shared.upgrade().is_none()) {
+        if open.get(self.key).is_some_and(|asked| asked.strong_count() == 0) {
             open.remove(self.key);
         }
     }
 }
 
-/// Asks a director in a task of its own.
-async fn answer(
-    director: Arc<dyn AsyncDirector>,
-    request: PlacementRequest,
-    spawner: Spawner,
-) -> Answer {
+/// Asks a director, whose code may panic.
+async fn ask(director: Arc<dyn AsyncDirector>, request: PlacementRequest) -> Answer {
     let strategy = request.target().strategy.clone();
     let silos = request.silos();
     // All of the director's own code is in here, the drop of its error as well.
     let asked = async move { director.choose(request).await.map_err(|error| words(&*error)) };
-    let failed = |why: String| PlaceError::Failed { strategy: strategy.clone(), why };
-    match spawner.run(contained(asked)).await {
-        Some(Ok(Ok(chosen))) => PlacementTable::answered(&strategy, &silos, chosen),
-        Some(Ok(Err(why))) => Err(failed(why)),
-        Some(Err(panic)) => Err(PlaceError::Panicked(name(&strategy), panic)),
-        None => Err(failed("the runtime of the silo has ended".to_owned())),
+    match contained(asked).await {
+        Ok(Ok(chosen)) => PlacementTable::answered(&strategy, &silos, chosen),
+        Ok(Err(why)) => Err(PlaceError::Failed { strategy, why }),
+        Err(panic) => Err(PlaceError::Panicked(strategy.name().to_owned(), panic)),
     }
 }
 
-fn name(strategy: &Strategy) -> String {
-    strategy.name().to_owned()
-}
-
-/// What an error says, and those behind it.
+/// The words of an error, and of those behind it.
 fn words(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

@@ -41,6 +41,11 @@ const REFRESH_PAUSE_MAX: Duration = Duration::from_secs(2);
 /// they have so long to arrive.
 const LAST_ANSWERS: Duration = Duration::from_millis(500);
 
+/// The pauses between tries while no gateway is connected.
+pub(super) fn backoff() -> Backoff {
+    Backoff::new(REFRESH_PAUSE, REFRESH_PAUSE_MAX)
+}
+
 struct Gateway {
     silo: SiloAddress,
     /// The address that is dialled.
@@ -297,7 +302,7 @@ impl ClientCore {
     /// Reads the list again every period, and soon when a connection is lost; while there is no
     /// gateway, again and again, at longer and longer times that clients do not have in common.
     pub(super) async fn keep_connected(self: Arc<Self>) {
-        let mut backoff = Backoff::new(REFRESH_PAUSE, REFRESH_PAUSE_MAX);
+        let mut backoff = backoff();
         let mut rng = SeededRng::new(world::random_bits());
         loop {
             let pause = async {
@@ -405,7 +410,7 @@ impl ClientCore {
         )))
     }
 
-    /// Whether gateways are connected, and which.
+    /// The gateways that take calls now.
     pub(super) fn state(&self) -> ClientState {
         let mut gateways: Vec<_> =
             self.gateways.read().iter().filter(|g| g.is_usable()).map(|g| g.silo).collect();

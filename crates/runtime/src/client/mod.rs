@@ -129,8 +129,10 @@ impl<S: StoreOpener> ClientBuilder<S> {
         self
     }
 
-    /// How long [`connect`](Self::connect) waits for a gateway, or for a store that is away:
-    /// a service and its cluster may start at the same time. Without a call 30 s; zero tries once.
+    /// Sets the time after which [`connect`](Self::connect) begins no further try to reach a
+    /// gateway, or a store that is away: a service and its cluster may start at the same time. A
+    /// try under way is brought to its end, and takes at most `connect_timeout` for each gateway.
+    /// Without this 30 s; zero tries once.
     #[must_use]
     pub fn wait_for_gateway(mut self, longest: impl Setting<Duration>) -> Self {
         if let Some(longest) = self.wrong.read("gateway_wait", longest) {
@@ -200,7 +202,7 @@ struct Patience {
 
 impl Patience {
     fn new(longest: Duration) -> Self {
-        let backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(2));
+        let backoff = gateways::backoff();
         let rng = SeededRng::new(world::random_bits());
         Self { until: tokio::time::Instant::now() + longest, backoff, rng, is_told: false }
     }
@@ -269,7 +271,7 @@ impl<S: StoreOpener> Client<S> {
         self.core.connected()
     }
 
-    /// Which gateways are connected, and when that changes.
+    /// Tells which gateways are connected, and when that changes.
     pub fn watch(&self) -> ClientWatch {
         ClientWatch::new(self.core.clone())
     }

@@ -192,7 +192,14 @@ mod tests {
     /// What there is to choose from: the first silo asks, and each hosts what is said, or has not
     /// said it yet.
     fn choice(silos: &[SiloEntry], full: &[SiloAddress], hosts: &[Option<&[&str]>]) -> Choice {
-        let manifests: Vec<_> = hosts.iter().map(|types| types.map(manifest)).collect();
+        choice_of(silos, full, hosts.iter().map(|types| types.map(manifest)).collect())
+    }
+
+    fn choice_of(
+        silos: &[SiloEntry],
+        full: &[SiloAddress],
+        manifests: Vec<Option<Arc<Manifest>>>,
+    ) -> Choice {
         let known = silos.iter().zip(&manifests).map(|(silo, manifest)| {
             let overloaded = full.contains(&silo.address);
             let report = LoadReport { overloaded, ..LoadReport::default() };
@@ -209,7 +216,8 @@ mod tests {
         for (silo, manifest) in silos.iter().zip(manifests) {
             if let Some(manifest) = manifest {
                 let types = manifest.types().cloned().collect();
-                let told = Message::Tell(manifest.number(), types);
+                let metadata = manifest.metadata().clone();
+                let told = Message::Describe(manifest.number(), types, metadata);
                 learner.handle_message(Instant::ZERO, silo.address, told);
             }
         }
@@ -315,6 +323,35 @@ mod tests {
         assert_eq!(without(&[b, c], Newest), Ok(vec![a]), "another version is left");
         assert_eq!(without(&[a, b, c], Any), Ok(vec![]));
         assert_eq!(without(&[a], Any), Ok(vec![b, c]));
+    }
+
+    #[test]
+    fn silos_that_pass_a_filter_come_first_and_full_ones_after_others_that_do_not_pass() {
+        let silos = [silo(1, "front"), silo(2, "front"), silo(3, "front")];
+        let [a, b, c] = silos.each_ref().map(|silo| silo.address);
+        let choice = |filter: SiloFilter, full: &[SiloAddress]| {
+            let of = |disk: &str| {
+                let plain = manifest(&["A"]);
+                let types = plain.types().cloned();
+                let types = types.map(|one| HostedType { filters: vec![filter.clone()], ..one });
+                let metadata = [("disk".to_owned(), disk.to_owned())].into();
+                Some(Arc::new(Manifest::new(types.collect()).with_metadata(metadata)))
+            };
+            choice_of(&silos, full, vec![of("hdd"), of("ssd"), of("ssd")])
+        };
+        let required = SiloFilter::require("disk", "ssd");
+        let preferred = required.clone().preferred();
+        for filter in [&required, &preferred] {
+            assert_eq!(can_host(&choice(filter.clone(), &[]), "A", None), [b, c]);
+            assert_eq!(can_host(&choice(filter.clone(), &[b]), "A", None), [c]);
+        }
+        assert_eq!(can_host(&choice(required, &[b, c]), "A", None), [b, c], "no other passes");
+        assert_eq!(can_host(&choice(preferred, &[b, c]), "A", None), [a], "the others are full");
+        let tape = SiloFilter::require("disk", "tape");
+        assert_eq!(can_host(&choice(tape.clone().preferred(), &[]), "A", None), [a, b, c]);
+        let any = VersionSelector::Any;
+        let none = candidates(&choice(tape, &[]), ("A", METHOD), None, any, &[]);
+        assert!(matches!(none, Err(PlaceError::NoSiloPasses(_))), "{none:?}");
     }
 
     #[test]

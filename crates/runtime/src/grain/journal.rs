@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 use super::bond::Bond;
 use super::persistent::encoded;
 use crate::grain::{Ctx, STATE_FORMAT, StateError, StateSpec};
-use crate::metrics::StateOperation;
+use crate::metrics::{StateEnded, StateOperation};
 use crate::{clock, trace};
 
 /// No row is removed.
@@ -219,12 +219,14 @@ where
         let binding = self.binding.as_mut().ok_or(StateError::Unbound)?;
         let span = trace::part(|| trace::state("read", binding.spec.state.name));
         let read = trace::within(span, binding.read::<E>()).await;
+        let ended = if read.is_ok() { StateEnded::Ok } else { StateEnded::Error };
+        binding.bond().count(StateOperation::Read, ended);
         let (state, head, etag) = read?;
         (self.state, binding.head, binding.etag) = (state, head, etag);
         Ok(())
     }
 
-    /// How many events were ever appended, as far as this activation knows.
+    /// Returns the number of events that were ever appended, as far as this activation knows.
     pub fn events(&self) -> u64 {
         self.binding.as_ref().map_or(0, |binding| binding.head.events)
     }
@@ -302,7 +304,9 @@ where
         S: Apply<E>,
     {
         for _ in 0..READS_MAX {
-            let Some((head, etag)) = self.bond().read(self.slot.head().await)? else {
+            let head = self.slot.head().await;
+            let head = head.map_err(|error| self.bond().store_error(&error, false))?;
+            let Some((head, etag)) = head else {
                 return Ok((S::default(), Head::default(), None));
             };
             let Some(mut state) = self.read_snapshot(head.snapshot).await? else { continue };
@@ -324,7 +328,10 @@ where
             return Ok(Some(S::default()));
         }
         let bond = self.bond();
-        let Some(stored) = bond.read(self.slot.snapshot(appends).await)? else { return Ok(None) };
+        let found = self.slot.snapshot(appends).await;
+        let Some(stored) = found.map_err(|error| bond.store_error(&error, false))? else {
+            return Ok(None);
+        };
         let read = || self.spec.state.read(&stored.format, &stored.payload);
         self.ctx.client().bind(read).map(Some).map_err(|detail| bond.codec_error(detail))
     }

@@ -22,7 +22,8 @@ pub use self::methods::MethodStatistics;
 pub(crate) use self::methods::{Ended, MethodMetrics};
 pub use self::sample::{MetricValue, Sample};
 use self::states::StateMetrics;
-pub(crate) use self::states::{StateEnded, StateOperation};
+pub(crate) use self::states::StateOperation;
+pub(crate) use self::store::Ended as StateEnded;
 use self::threads::Counter;
 
 /// The counters of one silo. All but the gauges only grow.

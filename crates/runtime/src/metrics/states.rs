@@ -1,8 +1,10 @@
-//! What grains ask of their states and journals, counted.
+//! The counters of what grains do with their states and journals.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What a grain does with a state or journal.
+use super::store::{Ended, OUTCOMES};
+
+/// The things that a grain does with a state or journal.
 #[derive(Clone, Copy, Debug)]
 pub enum StateOperation {
     Read,
@@ -21,26 +23,12 @@ impl StateOperation {
     }
 }
 
-/// What it comes to.
-#[derive(Clone, Copy, Debug)]
-pub enum StateEnded {
-    Ok,
-    /// Somebody else wrote since it was read.
-    Conflict,
-    /// It may have happened.
-    Unknown,
-    Error,
-}
-
-/// Their names, in the same order.
-const OUTCOMES: [&str; 4] = ["ok", "conflict", "unknown", "error"];
-
 /// The counts of one silo.
 #[derive(Debug, Default)]
 pub(crate) struct StateMetrics([[AtomicU64; OUTCOMES.len()]; OPERATIONS.len()]);
 
 impl StateMetrics {
-    pub(crate) fn note(&self, operation: StateOperation, ended: StateEnded) {
+    pub(crate) fn note(&self, operation: StateOperation, ended: Ended) {
         self.0[operation as usize][ended as usize].fetch_add(1, Ordering::Relaxed);
     }
 

@@ -41,17 +41,19 @@ const OPERATIONS: [&str; 9] = [
     "delete_older_than",
 ];
 
-/// The end of a request.
+/// The end of a request, to a store or to a state in it.
 #[derive(Clone, Copy, Debug)]
-enum Ended {
+pub enum Ended {
     Ok,
+    /// Somebody else wrote since it was read.
     Conflict,
+    /// It may have happened.
     Unknown,
     Error,
 }
 
 /// Their names, in the same order.
-const OUTCOMES: [&str; 4] = ["ok", "conflict", "unknown", "error"];
+pub(super) const OUTCOMES: [&str; 4] = ["ok", "conflict", "unknown", "error"];
 
 /// The counts of the requests to a store.
 #[derive(Debug, Default)]

@@ -159,7 +159,7 @@ pub(crate) fn run(args: &Args, log: Option<String>) -> Result<()> {
         Subject::Faults { args, common } => on_stage(common, log, What::Faults(args)),
         Subject::Speed(scenario) => {
             let flags = vec![("log", log, "--log")];
-            logging::start(&Settings::load(&ConfigArgs::default(), std::env::vars_os(), flags)?)?;
+            logging::start(&Settings::of_process(&ConfigArgs::default(), flags)?)?;
             speed::run(scenario)
         }
         Subject::Callers(args) => {
@@ -167,7 +167,7 @@ pub(crate) fn run(args: &Args, log: Option<String>) -> Result<()> {
                 ("log", log, "--log"),
                 ("cluster_id", Some(args.cluster_id.clone()), "--cluster-id"),
             ];
-            let settings = Settings::load(&ConfigArgs::default(), std::env::vars_os(), flags)?;
+            let settings = Settings::of_process(&ConfigArgs::default(), flags)?;
             logging::start(&settings)?;
             let runtime = runtime()?;
             let called = runtime.block_on(callers::run(args, &settings));
@@ -221,7 +221,7 @@ fn on_stage(common: &Common, log: Option<String>, what: What<'_>) -> Result<()> 
         ("log", log, "--log"),
         ("membership.profile", Some(common.profile.clone()), "--profile"),
     ];
-    let settings = Settings::load(&ConfigArgs::default(), std::env::vars_os(), flags)?;
+    let settings = Settings::of_process(&ConfigArgs::default(), flags)?;
     logging::start(&settings)?;
     let membership = settings.membership()?;
     let runtime = runtime()?;

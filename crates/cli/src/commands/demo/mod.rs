@@ -81,7 +81,7 @@ pub(super) fn run(args: &Args, log: Option<String>) -> Result<()> {
         ("membership.profile", Some(args.profile.clone()), "--profile"),
         ("placement", Some(args.placement.clone()), "--placement"),
     ];
-    let settings = Settings::load(&ConfigArgs::default(), std::env::vars_os(), flags)?;
+    let settings = Settings::of_process(&ConfigArgs::default(), flags)?;
     logging::start(&settings)?;
     settings.membership()?;
     let placement = settings.placement()?;

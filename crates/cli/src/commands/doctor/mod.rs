@@ -76,7 +76,7 @@ impl Diagnosis {
 
 pub(super) fn run(args: Args, log: Option<String>) -> Result<()> {
     let flags = vec![("store", args.store, "--store"), ("log", log, "--log")];
-    let settings = Settings::load(&args.config, std::env::vars_os(), flags)?;
+    let settings = Settings::of_process(&args.config, flags)?;
     // What a store warns of is among the findings.
     logging::start_at(&settings, "error")?;
     let url = settings.required("store", "--store")?.text.clone();

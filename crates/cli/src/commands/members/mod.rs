@@ -53,7 +53,7 @@ pub(super) fn run(args: Args, log: Option<String>) -> Result<()> {
         ("cluster_id", args.cluster_id, "--cluster-id"),
         ("log", log, "--log"),
     ];
-    let settings = Settings::load(&args.config, std::env::vars_os(), flags)?;
+    let settings = Settings::of_process(&args.config, flags)?;
     logging::start(&settings)?;
     let url = settings.required("store", "--store")?.text.clone();
     let cluster = settings.cluster()?;

@@ -52,7 +52,7 @@ fn read<T: Default, F: Future<Output = std::result::Result<T, StoreError>>>(
         ("cluster_id", common.cluster_id, "--cluster-id"),
         ("log", log, "--log"),
     ];
-    let settings = Settings::load(&common.config, std::env::vars_os(), flags)?;
+    let settings = Settings::of_process(&common.config, flags)?;
     logging::start(&settings)?;
     let url = settings.required("store", "--store")?.text.clone();
     let cluster = settings.cluster()?;

@@ -77,7 +77,7 @@ pub(super) fn run(args: Args, log: Option<String>) -> Result<()> {
         ("service_id", args.service_id, "--service-id"),
         ("log", log, "--log"),
     ];
-    let settings = Settings::load(&args.config, std::env::vars_os(), flags)?;
+    let settings = Settings::of_process(&args.config, flags)?;
     logging::start(&settings)?;
     let url = settings.required("store", "--store")?.text.clone();
     let service = match settings.service()? {
