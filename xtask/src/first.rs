@@ -14,8 +14,10 @@ use crate::workspace::{Member, Workspace};
 use crate::{tests, tidy};
 
 /// The steps, in the order they run.
-const STEPS: &[&str] =
-    &["fmt", "tidy", "spelling", "links", "deny", "clippy", "doc", "test", "doctests", "start"];
+const STEPS: &[&str] = &[
+    "fmt", "tidy", "spelling", "links", "book", "deny", "clippy", "doc", "test", "doctests",
+    "start", "examples",
+];
 
 /// Why known vulnerabilities are not looked for by default.
 const NO_ADVISORIES: &str =
@@ -72,6 +74,7 @@ fn run_step(context: &Context, step: &str, packages: &[&str]) -> Result<Vec<Row>
             command.args(["--offline", "--no-progress", "--include-fragments"]);
             command.args(["./*.md", "docs/**/*.md", "examples/**/*.md"]);
         })?],
+        "book" => book(context)?,
         "deny" => deny(context)?,
         "clippy" => vec![context.step(step, 70, clippy(context, packages))?],
         "doc" => vec![context.step(step, 40, doc(context, packages))?],
@@ -87,13 +90,17 @@ fn run_step(context: &Context, step: &str, packages: &[&str]) -> Result<Vec<Row>
             },
         )?,
         "doctests" => vec![doctests(context, packages)?],
-        "start" => {
-            let mut command = Command::new("bash");
-            command.current_dir(&context.root).arg("xtask/getting-started.sh");
-            vec![context.step(step, 60, command)?]
-        }
+        "start" => vec![context.step(step, 60, script(context, "getting-started.sh"))?],
+        "examples" => vec![context.step(step, 60, script(context, "examples.sh"))?],
         other => return Err(format!("no step {other}")),
     })
+}
+
+/// A script of this folder.
+fn script(context: &Context, name: &str) -> Command {
+    let mut command = Command::new("bash");
+    command.current_dir(&context.root).arg(format!("xtask/{name}"));
+    command
 }
 
 /// Clippy over some packages, as tests compile them.
@@ -144,6 +151,22 @@ fn with_tool(
     command.current_dir(&context.root);
     arguments(&mut command);
     context.step(step, stated, command)
+}
+
+/// The book as a site, and every link in it.
+fn book(context: &Context) -> Result<Vec<Row>, String> {
+    let built = with_tool(context, "book", &tools::MDBOOK, 5, |command| {
+        command.args(["build", "docs"]);
+    })?;
+    if !matches!(built.verdict, Verdict::Passed) {
+        return Ok(vec![built]);
+    }
+    let linked = with_tool(context, "book links", &tools::LYCHEE, 2, |command| {
+        command.args(["--offline", "--no-progress", "--include-fragments"]);
+        command.arg("--root-dir").arg(context.root.join("target/book"));
+        command.arg("target/book/**/*.html");
+    })?;
+    Ok(vec![built, linked])
 }
 
 /// Licences, sources and kept-out crates of everything that is compiled in.

