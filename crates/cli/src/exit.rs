@@ -26,6 +26,8 @@ pub enum Code {
     Violated = 8,
     /// The doctor found a store that is not fit for a cluster.
     Unfit = 9,
+    /// The store has no cluster of the name that was given.
+    NoCluster = 10,
     /// The cluster declared this silo dead; it stopped itself. The same number as
     /// [`emmer::EXIT_CODE_TERMINATED`], which an application's own silos end with.
     DeclaredDead = 86,
@@ -49,6 +51,7 @@ Exit codes:
     7  an input file cannot be read or is malformed
     8  a simulated run or a measurement violated an invariant
     9  the doctor found a store that is not fit for a cluster
+   10  the store has no cluster of that name
    86  the cluster declared this silo dead; start a new one
    87  the membership table has lost a commit; look at the store, then start a new silo
   130  interrupted";
@@ -138,6 +141,7 @@ mod tests {
             Code::Input,
             Code::Violated,
             Code::Unfit,
+            Code::NoCluster,
             Code::Interrupted,
         ] {
             let number = code as u8;

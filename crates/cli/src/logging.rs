@@ -64,9 +64,8 @@ fn begin(
         Some(entry) => (entry.text.as_str(), entry.place.to_string()),
         None => (default, String::new()),
     };
-    let filter: Targets = text.parse().map_err(|error| {
-        Failure::usage(format!("{place}: log: {text:?} is no log filter: {error}"))
-    })?;
+    let filter = filter(text)
+        .map_err(|why| Failure::usage(format!("{place}: log: {text:?} is no log filter: {why}")))?;
     let lines = tracing_subscriber::fmt::layer()
         .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr);
@@ -81,4 +80,20 @@ fn begin(
         }
     };
     started.map_err(|error| Failure::other(format!("the log cannot be started: {error}")))
+}
+
+/// The filter that a text stands for: levels, and targets with levels.
+fn filter(text: &str) -> std::result::Result<Targets, String> {
+    for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+        // To the parser a word alone is a target of which everything is logged. Nearly always it is
+        // a level that is written wrong.
+        let level = part.split_once('=').map_or(part, |(_, level)| level);
+        if level.parse::<LevelFilter>().is_err() {
+            return Err(format!(
+                "{level:?} is no level: expected off, error, warn, info, debug or trace, or a \
+                 list as in warn,emmer_runtime=debug"
+            ));
+        }
+    }
+    text.parse().map_err(|error: tracing_subscriber::filter::ParseError| error.to_string())
 }

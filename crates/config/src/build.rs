@@ -38,10 +38,12 @@ impl Settings {
     /// The options of a silo: the defaults, and what was set.
     ///
     /// # Errors
-    /// [`ConfigError`], with all that is wrong.
+    /// [`ConfigError`], with all that keeps a silo from starting: a store that is not set and a
+    /// wrong placement too, which are no options.
     pub fn silo_options(&self) -> Result<SiloOptions> {
         let mut options = SiloOptions::default();
         let mut wrong = ConfigError::default();
+        wrong.take(self.required("store", "--store").map(drop));
         set(&mut options.cluster_id, wrong.take(self.cluster()));
         set(&mut options.service_id, wrong.take(self.service()));
         wrong.take(self.required("listen", "--listen").map(drop));
@@ -68,6 +70,7 @@ impl Settings {
         wrong.overlaid(self, "records", &mut options.records);
         wrong.overlaid(self, "reminders", &mut options.reminders);
         wrong.overlaid(self, "limits", &mut options.limits);
+        wrong.take(self.placement());
         // Options are checked once all of them are understood.
         wrong.check()?;
         options.check().map_err(|error| match self.get(&error.option) {
@@ -155,8 +158,7 @@ impl Settings {
             // One by one, so that a value out of its type's range is named with its key and place.
             let fits: std::result::Result<T, toml::de::Error> = values.clone().try_into();
             if let Err(error) = fits {
-                let first = error.message().lines().next().unwrap_or_default();
-                wrong.0.extend(entry.wrong(key, first).0);
+                wrong.0.extend(entry.wrong(key, out_of_type(&error)).0);
                 values.insert(name.to_owned(), before);
             }
         }
@@ -198,7 +200,15 @@ fn set<T>(slot: &mut T, value: Option<T>) {
 fn like(model: &toml::Value, text: &str) -> std::result::Result<toml::Value, String> {
     match model {
         toml::Value::Integer(_) => {
-            let number = text.parse().map_err(|_| format!("{text:?} is not a whole number"))?;
+            let number = text.parse().map_err(|_| {
+                let digits = text.strip_prefix('-').unwrap_or(text);
+                let is_number = !digits.is_empty() && digits.chars().all(|c| c.is_ascii_digit());
+                if is_number {
+                    format!("{text} is out of range")
+                } else {
+                    format!("{text:?} is not a whole number")
+                }
+            })?;
             Ok(toml::Value::Integer(number))
         }
         toml::Value::Boolean(_) => {
@@ -207,6 +217,24 @@ fn like(model: &toml::Value, text: &str) -> std::result::Result<toml::Value, Str
         }
         _ => Ok(toml::Value::String(text.to_owned())),
     }
+}
+
+/// Says why a value does not fit the type of its setting. For a number serde names the type.
+fn out_of_type(error: &toml::de::Error) -> String {
+    let said = error.message().lines().next().unwrap_or_default();
+    let number = || said.strip_prefix("invalid value: integer `")?.split_once("`, expected ");
+    let Some((number, kind)) = number() else { return said.to_owned() };
+    let max = match kind {
+        "u8" => u64::from(u8::MAX),
+        "u16" => u64::from(u16::MAX),
+        "u32" => u64::from(u32::MAX),
+        // Larger than any number that a file can hold.
+        "u64" | "usize" => return format!("{number} is negative: expected 0 or more"),
+        "a nonzero u8" | "a nonzero u16" | "a nonzero u32" | "a nonzero u64"
+        | "a nonzero usize" => return format!("{number} is out of range: expected 1 or more"),
+        _ => return said.to_owned(),
+    };
+    format!("{number} is out of range: expected 0 to {max}")
 }
 
 fn profile(entry: &Entry) -> Result<membership::Config> {

@@ -58,11 +58,18 @@ impl Text<'_> {
             let key = format!("{prefix}{}", name.get_ref());
             let line = line_at(self.text, name.span().start);
             let place = Place::File { path: self.path.to_owned(), line };
-            if let (DeValue::Table(inner), true) = (value.get_ref(), prefix.is_empty()) {
+            let is_key = keys::check(&key).is_ok();
+            if let (DeValue::Table(inner), true) = (value.get_ref(), prefix.is_empty() && !is_key) {
                 match table_name(&key) {
                     Ok(()) => self.take(&format!("{key}."), inner, settings, wrong),
                     Err(why) => wrong.push((line, format!("{place}: {why}"))),
                 }
+                continue;
+            }
+            let is_table = prefix.is_empty() && table_name(&key).is_ok();
+            if is_table {
+                let why = "is a table: its keys stand below it, a line each";
+                wrong.push((line, format!("{place}: [{key}] {why}")));
                 continue;
             }
             let found = keys::check(&key)

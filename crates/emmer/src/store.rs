@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 pub use emmer_core::reminder::{Reminder, Schedule};
 use emmer_runtime::StoreOpener;
-pub use emmer_store::history::{HistoryTable, Recorded};
+pub use emmer_store::history::{CLUSTERS_MAX, HistoryTable, Recorded, clusters};
 pub use emmer_store::keys::{GrainRef, ParseGrainRefError};
 pub use emmer_store::memory::MemoryStore;
 pub use emmer_store::metrics::{ClientMetrics, MetricsTable, Shared as SharedMetrics, SiloMetrics};

@@ -36,6 +36,13 @@ pub static MEMBERSHIP_HISTORY: TableDecl = TableDecl {
     one_moment: false,
 };
 
+/// The partition with a row for each cluster whose history is kept. No cluster has this name: none
+/// begins with a dot.
+const CLUSTERS: &str = ".clusters";
+
+/// The most clusters that are listed.
+pub const CLUSTERS_MAX: usize = 1_000;
+
 /// One change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recorded {
@@ -98,6 +105,17 @@ impl HistoryTable {
         Ok(())
     }
 
+    /// Adds the cluster to the [list](clusters) of those in the store, if it is not there yet.
+    ///
+    /// # Errors
+    /// As the store.
+    pub async fn enlist(&self, at: Timestamp) -> Result<()> {
+        let row = Row::new(self.cluster.as_str())
+            .with("DeploymentId", Value::Text(self.cluster.as_str().into()))
+            .with("Time", Value::Time(at));
+        self.store.append(&MEMBERSHIP_HISTORY, CLUSTERS, vec![row]).await
+    }
+
     fn row(&self, one: &Recorded) -> Row {
         let text = |text: &Arc<str>| Value::Text(keys::escape(text).into());
         let version = i64::try_from(one.version).unwrap_or(i64::MAX);
@@ -137,6 +155,21 @@ impl HistoryTable {
         let partition = self.cluster.as_str();
         self.store.delete_older_than(&MEMBERSHIP_HISTORY, partition, "Time", cutoff).await
     }
+}
+
+/// The clusters of which the store has kept a history, by name, each with the time at which it was
+/// first seen. At most [`CLUSTERS_MAX`].
+///
+/// # Errors
+/// As the store; `NotFound` when nobody ever kept one.
+pub async fn clusters(store: &dyn SystemStore) -> Result<Vec<(ClusterId, Timestamp)>> {
+    let rows = store.read_partition(&MEMBERSHIP_HISTORY, CLUSTERS).await?;
+    // A row that somebody else has put there names no cluster.
+    let known = |row: &Row| Some((ClusterId::new(row.key()).ok()?, Fields(row).time("Time").ok()?));
+    let mut all: Vec<_> = rows.iter().filter_map(|row| known(&row.row)).collect();
+    all.sort_by(|(a, _), (b, _)| a.as_str().cmp(b.as_str()));
+    all.truncate(CLUSTERS_MAX);
+    Ok(all)
 }
 
 fn understand(fields: &Fields<'_>, key: &str) -> std::result::Result<Recorded, String> {

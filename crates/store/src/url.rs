@@ -148,6 +148,15 @@ fn foreign(text: &str) -> Option<&'static str> {
             "a connection string of Azure Storage: write its AccountName and AccountKey as \
              azure-table://NAME?account_key=KEY",
         )
+    } else if lower.trim().is_empty() {
+        Some("it is empty: expected scheme://..., as in sqlite://cluster.db")
+    } else if lower.starts_with("sqlite:") && !lower.starts_with("sqlite://") {
+        Some("two slashes are missing: write sqlite://cluster.db, or sqlite:///var/lib/cluster.db")
+    } else if is_path(&lower) {
+        Some(
+            "a path alone is none: write sqlite:// before it, as in sqlite://cluster.db or \
+             sqlite:///var/lib/cluster.db",
+        )
     } else if lower.starts_with("jdbc:") {
         Some(
             "an address for Java: write it without jdbc:, as in postgres://user:password@host/database",
@@ -157,6 +166,13 @@ fn foreign(text: &str) -> Option<&'static str> {
     } else {
         None
     }
+}
+
+/// Returns true if a text looks like a file.
+fn is_path(text: &str) -> bool {
+    let begins = ["/", "./", "../", "~", ".\\"].iter().any(|start| text.starts_with(start));
+    let ends = [".db", ".sqlite", ".sqlite3"].iter().any(|end| text.ends_with(end));
+    !text.contains("://") && (begins || ends)
 }
 
 /// The text is not the address of a system store.

@@ -42,8 +42,8 @@ pub(super) fn run(args: Args, log: Option<String>) -> Result<()> {
     };
     let all = settings.effective()?.into_iter();
     let all = all.filter(|one| !args.changed || one.place.is_some()).map(setting).collect();
-    let options = settings.silo_options().map(drop).and_then(|()| settings.placement().map(drop));
-    let mistakes = options.map_or_else(|error| error.mistakes().to_vec(), |()| Vec::new());
+    let options = settings.silo_options();
+    let mistakes = options.map_or_else(|error| error.mistakes().to_vec(), |_| Vec::new());
     let document = Document { settings: all, mistakes };
     show(args.format, || table(&document), &document)
 }

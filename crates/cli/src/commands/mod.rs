@@ -1,6 +1,7 @@
 //! The commands, one module each.
 
 pub mod child;
+pub mod clusters;
 pub mod config;
 pub mod demo;
 pub mod doctor;
@@ -9,16 +10,41 @@ pub mod output;
 pub mod records;
 pub mod reminders;
 pub mod schema;
+mod shell;
 pub mod silo;
 pub mod store;
 mod telemetry;
+pub mod version;
 
 use std::time::SystemTime;
 
-use clap::Subcommand;
+use clap::{CommandFactory as _, Parser, Subcommand};
 use emmer::Timestamp;
 
-use crate::exit::{Failure, Result};
+use crate::exit::{self, Failure, Result};
+
+/// Virtual actors in clusters that manage themselves.
+#[derive(Parser)]
+#[command(name = "emmer", version = version::short(), long_version = version::long())]
+#[command(after_help = exit::HELP)]
+pub struct CommandLine {
+    /// What to log on stderr: off, error, warn, info, debug, trace, or a list such as
+    /// `warn,emmer_runtime=debug` [environment: EMMER_LOG] [default: warn]
+    #[arg(long, global = true, value_name = "FILTER")]
+    log: Option<String>,
+    #[command(subcommand)]
+    command: Command,
+}
+
+impl CommandLine {
+    /// Runs what it asks for.
+    ///
+    /// # Errors
+    /// It could not be done; the failure has its exit code.
+    pub fn run(self) -> Result<()> {
+        self.command.run(self.log)
+    }
+}
 
 /// What to do.
 #[derive(Subcommand)]
@@ -32,6 +58,10 @@ pub enum Command {
     ///
     /// Reads the table only, so it works while no silo runs.
     Members(members::Args),
+    /// Show the clusters in a store: how many silos each has, and when one was last alive
+    ///
+    /// A cluster is listed once a silo of it has kept a history (`records.history_retention`).
+    Clusters(clusters::Args),
     /// Show the reminders of a service: what is due next, what was fired and missed
     ///
     /// Reads the table only, so it works while no silo runs.
@@ -63,14 +93,23 @@ pub enum Command {
     Config(config::Args),
     /// Print the script that makes the tables of a relational store
     Schema(schema::Args),
+    /// Print the completions of a shell, to be put where that shell looks for them
+    ///
+    /// As in `emmer completions bash > /etc/bash_completion.d/emmer`.
+    Completions(shell::CompletionsArgs),
+    /// Print the manual page, of `emmer` or of one command
+    ///
+    /// As in `emmer man silo > /usr/local/share/man/man1/emmer-silo.1`.
+    Man(shell::ManArgs),
 }
 
 impl Command {
     /// Runs the command; `log` is the global flag.
-    pub fn run(self, log: Option<String>) -> Result<()> {
+    fn run(self, log: Option<String>) -> Result<()> {
         match self {
             Self::Silo(args) => silo::run(args, log, |builder| builder),
             Self::Members(args) => members::run(args, log),
+            Self::Clusters(args) => clusters::run(args, log),
             Self::Reminders(args) => reminders::run(args, log),
             Self::Metrics(args) => records::metrics::run(args, log),
             Self::Statistics(args) => records::statistics::run(args, log),
@@ -79,6 +118,8 @@ impl Command {
             Self::Doctor(args) => doctor::run(args, log),
             Self::Config(args) => config::run(args, log),
             Self::Schema(args) => schema::run(args, log),
+            Self::Completions(args) => shell::completions(&args, CommandLine::command()),
+            Self::Man(args) => shell::man(&args, CommandLine::command()),
         }
     }
 }
@@ -101,4 +142,9 @@ fn now() -> Timestamp {
 pub fn now_us() -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+}
+
+#[test]
+fn the_command_line_is_sound() {
+    CommandLine::command().debug_assert();
 }

@@ -61,8 +61,14 @@ pub fn run(args: Args, log: Option<String>, host: fn(SiloBuilder) -> SiloBuilder
     };
     logging::start_with(&settings, telemetry.layer())?;
     tracing::info!("set: {}", settings.told());
-    let url = settings.required("store", "--store")?.text.clone();
     let options = settings.silo_options()?;
+    let url = settings.required("store", "--store")?.text.clone();
+    if store::is_memory(&url) {
+        tracing::warn!(
+            "memory:// is the memory of this process: no other silo can join, no client finds it, \
+             and nothing outlives it"
+        );
+    }
     let placement = settings.placement()?;
     let ended = runtime.block_on(async {
         let mut requests = stop_requests(args.until_stdin_ends)?;

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use emmer::store::{self, StoreErrorKind, SystemStore};
+use emmer::store::{self, SiloTable, StoreErrorKind, SystemStore};
+use emmer::{ClusterId, TableVersion};
 
-use crate::exit::{Failure, Result};
+use crate::exit::{Code, Failure, Result};
 
 /// Opens the store at `url`, making what is missing.
 pub async fn open(url: &str) -> Result<Arc<dyn SystemStore>> {
@@ -14,6 +15,11 @@ pub async fn open(url: &str) -> Result<Arc<dyn SystemStore>> {
 /// Opens the store at `url` to look at it: a file that is missing is an error and stays missing,
 /// because the likeliest reason is a typing mistake.
 pub async fn open_existing(url: &str) -> Result<Arc<dyn SystemStore>> {
+    if is_memory(url) {
+        let why = "is the memory of one process, into which no other can look: give the store that \
+            the silos share, as in sqlite://cluster.db";
+        return Err(Failure::store(format!("memory:// {why}")));
+    }
     store::open(&existing(url)).await.map_err(|error| {
         let hint = match error.kind {
             StoreErrorKind::Refused if is_file(url) => {
@@ -23,6 +29,42 @@ pub async fn open_existing(url: &str) -> Result<Arc<dyn SystemStore>> {
         };
         Failure::store(format!("{error}{hint}"))
     })
+}
+
+/// Returns true if the store is gone with this process.
+pub fn is_memory(url: &str) -> bool {
+    url.split_once("://").is_some_and(|(scheme, _)| scheme.eq_ignore_ascii_case("memory"))
+}
+
+/// Refuses a cluster that never had a silo: the likeliest reason is a typing mistake.
+pub(super) async fn check_cluster(store: &Arc<dyn SystemStore>, cluster: &ClusterId) -> Result<()> {
+    let table = SiloTable::new(Arc::clone(store), cluster.clone());
+    match table.read_version().await {
+        Ok(version) => check_version(store, cluster, &version).await,
+        Err(error) if error.kind == StoreErrorKind::NotFound => {
+            check_version(store, cluster, &TableVersion::default()).await
+        }
+        Err(error) => Err(Failure::store(error)),
+    }
+}
+
+/// The same for a version that was read.
+pub(super) async fn check_version(
+    store: &Arc<dyn SystemStore>,
+    cluster: &ClusterId,
+    version: &TableVersion,
+) -> Result<()> {
+    if version.number > 0 {
+        return Ok(());
+    }
+    let known = super::clusters::known(store.as_ref()).await?;
+    let known: Vec<_> = known.iter().take(20).map(|(id, _)| id.as_str()).collect();
+    let hint = match known.as_slice() {
+        [] => "no silo has ever joined it; is the name right?".to_owned(),
+        known => format!("there is {}", known.join(", ")),
+    };
+    let why = format!("{} has no cluster {cluster}: {hint}", store.describe());
+    Err(Failure::new(Code::NoCluster, why))
 }
 
 fn is_file(url: &str) -> bool {

@@ -22,7 +22,7 @@ impl Telemetry {
     /// # Errors
     /// A value is wrong, or this program was built without what it asks for.
     pub(super) fn begin(settings: &Settings) -> Result<Self> {
-        let endpoint = settings.parsed("telemetry")?;
+        let endpoint = settings.address("telemetry")?;
         if cfg!(not(feature = "telemetry")) && endpoint.is_some() {
             return Err(Failure::usage(
                 "telemetry: this program was built without it: build it with --features telemetry",

@@ -30,6 +30,10 @@ fn assert_bars(lines: &[String]) {
     let mut words = compared.split_whitespace();
     let grains = count(words.next()) + count(words.nth(2));
     let title = "Grains by silo, placed by activation_count";
+    let before = lines.iter().position(|line| line.starts_with("Grains by silo")).unwrap();
+    assert!(lines[before].contains("; an equal share is "), "{lines:?}");
+    let kill = lines.iter().position(|line| line.contains("(SIGKILL)")).unwrap();
+    assert_eq!(before + 4, kill, "three bars, then the kill: {lines:?}");
     let at = lines.iter().position(|line| line == title).unwrap();
     let bars: Vec<_> = lines[at + 1..].iter().map(|l| l.split_whitespace()).collect();
     let names: Vec<_> = bars.iter().filter_map(|words| words.clone().next()).collect();

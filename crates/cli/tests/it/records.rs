@@ -94,8 +94,36 @@ fn bad_input_is_named_and_an_unused_store_has_nothing() {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.code() == Some(2) && said.contains("at most 31d"), "{said}");
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "nothing was made");
-    // A cluster that nobody ever used, in a store that somebody did.
+    // A cluster without metrics, and one that nobody ever used, in a store that somebody did.
     Silo::start(&store, "127.0.0.1:0", &["--set", "records.metrics_period=0s"]);
-    let base = ["metrics", "--store", &store, "--cluster-id", "other"];
-    assert!(String::from_utf8_lossy(&run(&base).stdout).ends_with(": 0 silos have written\n"));
+    let base = ["metrics", "--store", &store, "--cluster-id"];
+    let shown = run(&[&base[..], &["test"]].concat()).stdout;
+    assert!(String::from_utf8_lossy(&shown).ends_with(": 0 silos have written\n"));
+    let (code, said) = failure(&run(&[&base[..], &["other"]].concat()));
+    assert!(code == 10 && said.contains("has no cluster other"), "{said}");
+}
+
+/// The list grows with each cluster that runs in the store, and helps with a name that is wrong.
+#[test]
+fn the_clusters_of_a_store_are_listed() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = store_in(dir.path());
+    let clusters = || {
+        let output = run(&["clusters", "--store", &store, "--format", "json"]);
+        assert!(output.status.success(), "{output:?}");
+        let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let all = document["clusters"].as_array().unwrap().clone();
+        all.into_iter()
+            .map(|one| (one["cluster_id"].as_str().unwrap().to_owned(), one["active"].clone()))
+            .collect::<Vec<_>>()
+    };
+    std::fs::File::create(dir.path().join("cluster.db")).unwrap();
+    assert_eq!(clusters(), []);
+    let _silo = Silo::start(&store, "127.0.0.1:0", &[]);
+    let listed = wait_for("the list", || Some(clusters()).filter(|all| !all.is_empty()));
+    assert_eq!(listed, [("test".to_owned(), 1.into())]);
+    let shown = String::from_utf8(run(&["clusters", "--store", &store]).stdout).unwrap();
+    assert!(shown.contains("1 cluster\n") && shown.contains("LAST I AM ALIVE"), "{shown}");
+    let (code, said) = failure(&run(&["history", "--store", &store, "--cluster-id", "tset"]));
+    assert!(code == 10 && said.contains("has no cluster tset: there is test"), "{said}");
 }

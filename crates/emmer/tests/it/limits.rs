@@ -117,7 +117,8 @@ async fn no_time_and_no_list_of_nothing_is_accepted() {
     for (name, set) in TIMES {
         for time in [Duration::ZERO, Duration::from_micros(9_999)] {
             let [refused, _] = refusals(|o| set(o, time), |o| o.connect_timeout = time).await;
-            let says = format!("is {time:?}: it must be at least 10ms");
+            let time = emmer::membership::humane::print(time);
+            let says = format!("is {time}: it must be at least 10ms");
             assert_eq!((refused.option.as_str(), refused.reason), (name, says));
         }
     }

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use emmer_core::limits::{Limits, NAME_BYTES_MAX};
+use emmer_membership::humane;
 
 use super::{ClientOptions, RecordOptions, ReminderOptions, SheddingOptions, SiloOptions};
 
@@ -48,6 +49,7 @@ impl SiloOptions {
     pub fn check(&self) -> Result<(), OptionError> {
         let names = [("name", &self.name), ("role", &self.role)];
         names.into_iter().try_for_each(|(option, name)| self::name(option, name.as_deref()))?;
+        self.ports()?;
         emmer_placement::check_metadata(&self.metadata)
             .or_else(|reason| refuse("metadata", reason))?;
         let times = [
@@ -68,6 +70,20 @@ impl SiloOptions {
         records(&self.records)?;
         reminders(&self.reminders)?;
         limits(&self.limits)
+    }
+
+    /// Silos and clients connect to two ports.
+    fn ports(&self) -> Checked {
+        let Some(gateway) = self.gateway.filter(|gateway| gateway.port() != 0) else {
+            return Ok(());
+        };
+        let (one, other) = (self.listen.ip(), gateway.ip());
+        let overlap = one == other || one.is_unspecified() || other.is_unspecified();
+        if self.listen.port() != gateway.port() || !overlap {
+            return Ok(());
+        }
+        let why = format!("is {gateway}, where silos connect (listen); expected another port");
+        refuse("gateway", why)
     }
 }
 
@@ -111,7 +127,8 @@ fn name(option: &str, name: Option<&str>) -> Checked {
 
 fn time(option: &str, time: Duration) -> Checked {
     if time < TIME_LEAST {
-        return refuse(option, format!("is {time:?}: it must be at least {TIME_LEAST:?}"));
+        let (is, least) = (humane::print(time), humane::print(TIME_LEAST));
+        return refuse(option, format!("is {is}: it must be at least {least}"));
     }
     Ok(())
 }

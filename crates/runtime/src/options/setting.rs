@@ -52,13 +52,31 @@ settings! {
 
 fn address(text: &str) -> Result<SocketAddr, String> {
     text.trim().parse().map_err(|_| {
+        let why = no_address(text.trim());
         let text = shown(text);
-        let is_named = text.rsplit_once(':').is_some_and(|(host, port)| {
-            host.contains(char::is_alphabetic) && !host.contains(':') && port.parse::<u16>().is_ok()
-        });
-        let why = if is_named { ": a name is none, an IP address is needed" } else { "" };
         format!("{text:?} is not an address{why}; expected ip:port, as in 127.0.0.1:30000")
     })
+}
+
+/// The likeliest reason why a text is no address.
+fn no_address(text: &str) -> &'static str {
+    if text.parse::<IpAddr>().is_ok() {
+        return ": the port is missing";
+    }
+    let Some((host, port)) = text.rsplit_once(':') else {
+        return if text.parse::<u16>().is_ok() { ": the IP address is missing" } else { "" };
+    };
+    match port.parse::<u64>() {
+        Ok(port) if port > u64::from(u16::MAX) => ": a port is at most 65535",
+        Ok(_) if host.is_empty() => ": the IP address is missing (0.0.0.0 stands for all)",
+        Ok(_) if host.contains(char::is_alphabetic) && !host.contains(':') => {
+            ": a name is none, an IP address is needed"
+        }
+        Ok(_) if host.parse::<std::net::Ipv6Addr>().is_ok() => {
+            ": an IPv6 address stands in brackets, as in [::1]:30000"
+        }
+        _ => "",
+    }
 }
 
 impl Setting<SocketAddr> for ([u8; 4], u16) {
@@ -122,8 +140,20 @@ mod tests {
             error.starts_with("gateway: \"localhost:3\" is not an address: a name is none"),
             "{error}"
         );
-        let plain = Setting::<SocketAddr>::value("127.0.0.1").unwrap_err();
-        assert!(plain.contains("not an address; expected ip:port"), "{plain}");
+        for (text, why) in [
+            ("127.0.0.1", ": the port is missing"),
+            ("::1", ": the port is missing"),
+            ("30000", ": the IP address is missing"),
+            (":30000", ": the IP address is missing (0.0.0.0 stands for all)"),
+            ("127.0.0.1:70000", ": a port is at most 65535"),
+            ("fe80::1:30000000", ": a port is at most 65535"),
+            ("10.0.0.256:1", ""),
+            ("", ""),
+        ] {
+            let error = Setting::<SocketAddr>::value(text).unwrap_err();
+            let expected = format!("{text:?} is not an address{why}; expected ip:port");
+            assert!(error.starts_with(&expected), "{error}");
+        }
         assert!(Setting::<Duration>::value("5").is_err());
     }
 }

@@ -166,13 +166,26 @@ impl SiloCore {
         if self.options.records.history_retention.is_zero() {
             return std::future::pending().await;
         }
+        let mut is_listed = false;
         loop {
             self.cluster.history.more().await;
             self.host.wheel.sleep(HISTORY_PAUSE).await;
+            while !is_listed {
+                is_listed = self.enlist().await;
+                if !is_listed {
+                    self.host.wheel.sleep(AGAIN).await;
+                }
+            }
             while !self.write_history().await {
                 self.host.wheel.sleep(AGAIN).await;
             }
         }
+    }
+
+    /// Adds the cluster to the list of those in the store; false if the store did not take it.
+    async fn enlist(&self) -> bool {
+        let listed = self.records.history.enlist(wall()).await;
+        listed.inspect_err(|error| warn_seldom!(%error, "the cluster was not listed")).is_ok()
     }
 
     /// Records what waits; false if the store did not take it.

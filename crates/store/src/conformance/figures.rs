@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 
 use super::CONNECTIONS;
 use super::bench::{Bench, Case, Failure, check, same};
-use crate::history::{HistoryTable, Recorded};
+use crate::history::{HistoryTable, Recorded, clusters};
 use crate::metrics::{ClientMetrics, MetricsTable, Shared, SiloMetrics};
 use crate::statistics::{Kind, Reported, Source, Statistic, StatisticsTable};
 
@@ -146,5 +146,10 @@ pub(super) async fn history_is_kept_until_it_is_cleaned(bench: &Bench) -> Case {
     check!(found == wanted, "changes are others, or in another order");
     same!(table(1)?.clean(later(201)).await?, 400, "changes that are too old");
     check!(table(0)?.read().await? == wanted[..100], "other changes are left");
+    table(0)?.enlist(later(1)).await?;
+    table(1)?.enlist(later(2)).await?;
+    let known = clusters(bench.store(2).as_ref()).await?;
+    same!(known, [(cluster("past")?, later(1))], "clusters with a history");
+    check!(table(2)?.read().await? == wanted[..100], "the list is taken for a part of a history");
     Ok(())
 }

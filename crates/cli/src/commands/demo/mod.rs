@@ -28,7 +28,7 @@ use std::time::Duration;
 use clap::builder::RangedU64ValueParser;
 use emmer::placement::Strategy;
 use emmer::store::SystemStore;
-use emmer::{Client, ClusterId};
+use emmer::{Client, ClientOptions, ClusterId};
 
 use self::children::Cluster;
 use self::screen::Screen;
@@ -43,6 +43,9 @@ const CLUSTER: &str = "demo";
 
 /// How long anything may take that should take a moment: a silo to join, a death to be declared.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The most silos of a demo.
+const SILOS_MAX: usize = 16;
 
 /// The flags of `emmer demo`.
 #[derive(clap::Args)]
@@ -146,7 +149,8 @@ async fn on_cluster(
     }
     let connect = || connect(store.clone(), cluster_id.clone());
     let client = connect().await?;
-    let played = play::play(input, &client, &mut cluster, &watcher, screen, args.seed).await?;
+    let told = play::Play { seed: args.seed, placement: placement.clone() };
+    let played = play::play(input, &client, &mut cluster, &watcher, screen, &told).await?;
     screen.finish();
     let verdict = verify::verify(&input.streams, &Arc::new(client.clone())).await?;
     client.close().await;
@@ -171,6 +175,10 @@ async fn on_cluster(
 }
 
 async fn connect(store: Arc<dyn SystemStore>, cluster: ClusterId) -> Result<Client> {
-    let connected = Client::builder().store(store).cluster_id(cluster).connect().await;
+    let mut options = ClientOptions::default();
+    // It asks each silo for its counts.
+    options.gateways_max = SILOS_MAX;
+    let connected =
+        Client::builder().options(options).store(store).cluster_id(cluster).connect().await;
     connected.map_err(|error| Failure::other(format!("the client cannot connect: {error}")))
 }

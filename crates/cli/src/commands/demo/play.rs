@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use emmer::placement::Strategy;
 use emmer::{Client, SiloAddress, SiloEntry, SiloStatus};
 use emmer_example_flights::feeder::{
     self, ClusterSink, FeedReport, FeederOptions, Progress, Snapshot,
@@ -14,6 +15,7 @@ use super::PATIENCE;
 use super::children::Cluster;
 use super::input::Input;
 use super::screen::{Live, Screen};
+use super::shares;
 use super::watch::Watcher;
 use crate::exit::{Failure, Result};
 use crate::text;
@@ -57,6 +59,14 @@ impl<T> Drop for Background<T> {
     }
 }
 
+/// What a run is told.
+pub(super) struct Play {
+    /// Decides which silo is killed.
+    pub(super) seed: u64,
+    /// Where grains go.
+    pub(super) placement: Strategy,
+}
+
 /// Replays everything.
 pub(super) async fn play(
     input: &Input,
@@ -64,7 +74,7 @@ pub(super) async fn play(
     cluster: &mut Cluster,
     watcher: &Watcher,
     screen: &Screen,
-    seed: u64,
+    play: &Play,
 ) -> Result<Played> {
     let progress = Arc::new(Progress::default());
     let sink = Arc::new(ClusterSink::new(Arc::new(client.clone()), CALL_TIMEOUT));
@@ -80,7 +90,8 @@ pub(super) async fn play(
         screen.event("the replay is complete");
         Ok::<_, Failure>(report)
     };
-    let drama = kill_and_replace(total, &progress, cluster, watcher, screen, seed);
+    let middle = Middle { total, progress: &progress, client, play };
+    let drama = kill_and_replace(&middle, cluster, watcher, screen);
     let both = async { tokio::try_join!(fed, drama) };
     let (report, mut killed) = tokio::select! {
         both = both => both?,
@@ -111,19 +122,29 @@ async fn show_live(progress: &Progress, client: &Client, watcher: &Watcher, scre
     }
 }
 
-async fn kill_and_replace(
+/// When the kill comes, and whom it is for.
+struct Middle<'a> {
     total: u64,
-    progress: &Progress,
+    progress: &'a Progress,
+    client: &'a Client,
+    play: &'a Play,
+}
+
+async fn kill_and_replace(
+    middle: &Middle<'_>,
     cluster: &mut Cluster,
     watcher: &Watcher,
     screen: &Screen,
-    seed: u64,
 ) -> Result<Killed> {
+    let Middle { total, progress, client, play } = *middle;
     while progress.snapshot().applied < total / 2 {
         tokio::time::sleep(POLL).await;
     }
+    for line in shares::compared(&play.placement, &shares::of(client, watcher).await) {
+        screen.line(&line);
+    }
     let moves = progress.snapshot().moves;
-    let name = cluster.kill(seed)?;
+    let name = cluster.kill(play.seed)?;
     let killed_at = Instant::now();
     screen.event(&format!("half way: silo {name} is killed (SIGKILL)"));
     let victim = |silo: &SiloEntry| *silo.instance_name == *name;

@@ -1,4 +1,4 @@
-//! Which silo has how many grains at the end.
+//! The number of grains on each silo.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -41,6 +41,17 @@ pub(super) async fn of(client: &Client, watcher: &Watcher) -> Vec<Share> {
     shares
 }
 
+/// The same as [`chart`] with the share that each would have if all had the same.
+pub(super) fn compared(placement: &Strategy, shares: &[Share]) -> Vec<String> {
+    let all: u64 = shares.iter().filter_map(|share| share.activations).sum();
+    let equal = all.checked_div(shares.len() as u64).unwrap_or_default();
+    let mut lines = chart(placement, shares);
+    if let Some(title) = lines.get_mut(1) {
+        title.push_str(&format!("; an equal share is {}", grouped(equal)));
+    }
+    lines
+}
+
 /// A bar for each silo; the one with the most has the longest.
 pub(super) fn chart(placement: &Strategy, shares: &[Share]) -> Vec<String> {
     let most = shares.iter().filter_map(|share| share.activations).max().unwrap_or_default().max(1);
@@ -77,5 +88,7 @@ mod tests {
         assert!(lines[6].contains("did not answer"), "{lines:?}");
         assert!(lines[2].contains("1,000"), "{lines:?}");
         assert_eq!(chart(&Strategy::Random, &[]).len(), 2);
+        let compared = compared(&Strategy::Random, &shares[..3]);
+        assert!(compared[1].ends_with("placed by random; an equal share is 500"), "{compared:?}");
     }
 }

@@ -63,7 +63,8 @@ pub(super) fn run(args: Args, log: Option<String>) -> Result<()> {
             watch(&table, args.format).await
         } else {
             let reading = read(&table).await?;
-            show(args.format, || table::print(&reading), &json::Document::of(&reading))
+            show(args.format, || table::print(&reading), &json::Document::of(&reading))?;
+            store::check_version(table.store(), table.cluster(), &reading.version).await
         }
     })
 }

@@ -58,6 +58,7 @@ fn read<T: Default, F: Future<Output = std::result::Result<T, StoreError>>>(
     let cluster = settings.cluster()?;
     runtime()?.block_on(async {
         let opened = store::open_existing(&url).await?;
+        store::check_cluster(&opened, &cluster).await?;
         let place = Place { cluster: cluster.clone(), store: opened.describe() };
         match read(opened, cluster).await {
             Ok(found) => Ok((place, common.format, found)),
