@@ -12,6 +12,8 @@ mod exit;
 #[cfg(feature = "config")]
 mod run;
 pub mod store;
+#[cfg(feature = "config")]
+mod systemd;
 
 /// What the macros' code names.
 #[doc(hidden)]
@@ -20,6 +22,8 @@ pub use emmer_runtime::macro_support as __rt;
 pub use self::exit::exit;
 #[cfg(feature = "config")]
 pub use self::run::run;
+#[cfg(feature = "config")]
+pub use self::systemd::tell_systemd;
 /// Settings from a file, the environment and flags, each with the place it comes from.
 #[cfg(feature = "config")]
 pub use emmer_config as config;

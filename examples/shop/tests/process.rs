@@ -47,6 +47,43 @@ async fn it_serves_until_it_is_asked_to_stop() {
     assert_eq!(ended(shop), (Some(0), String::new()));
 }
 
+/// What systemd hears from a service of `Type=notify` with `WatchdogSec`.
+#[cfg(target_os = "linux")]
+#[test]
+fn systemd_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("notify");
+    let systemd = std::os::unix::net::UnixDatagram::bind(&path).unwrap();
+    systemd.set_read_timeout(Some(std::time::Duration::from_secs(60))).unwrap();
+    let store = format!("sqlite://{}/shop.db?mode=rwc", dir.path().display());
+    let shop = command()
+        .args(["--store", &store, "--cluster-id", "shop", "--listen", "127.0.0.1:0"])
+        .env("NOTIFY_SOCKET", &path)
+        .env("WATCHDOG_USEC", "500000")
+        .spawn()
+        .unwrap();
+    let until = |wanted: &str| {
+        let mut heard = Vec::new();
+        let mut buffer = [0; 1_024];
+        loop {
+            let length = systemd.recv(&mut buffer).unwrap();
+            let text = String::from_utf8_lossy(&buffer[..length]).into_owned();
+            let is_wanted = text.lines().any(|line| line == wanted);
+            heard.push(text);
+            if is_wanted {
+                return heard.concat();
+            }
+        }
+    };
+    let heard = until("READY=1");
+    assert!(heard.contains("STATUS=ready"), "{heard}");
+    until("WATCHDOG=1");
+    Command::new("kill").args(["-TERM", &shop.id().to_string()]).status().unwrap();
+    let heard = until("STOPPING=1");
+    assert!(!heard.contains("READY=1"), "{heard}");
+    assert_eq!(ended(shop).0, Some(0));
+}
+
 #[test]
 fn wrong_settings_are_told_all_at_once_with_their_exit_code() {
     let child = command().args(["--listen", "localhost:1", "--set", "limits.x=1"]).spawn().unwrap();

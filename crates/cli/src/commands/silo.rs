@@ -101,7 +101,7 @@ async fn start(
     host: fn(SiloBuilder) -> SiloBuilder,
 ) -> Result<Silo> {
     let store = store::open(url).await?;
-    let builder = Silo::builder()
+    let builder = emmer::tell_systemd(Silo::builder())
         .options(options.clone())
         .store(store)
         .default_placement(placement)
