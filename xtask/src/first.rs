@@ -16,7 +16,7 @@ use crate::{tests, tidy};
 /// The steps, in the order they run.
 const STEPS: &[&str] = &[
     "fmt", "tidy", "spelling", "links", "book", "deny", "clippy", "doc", "test", "doctests",
-    "start", "examples",
+    "start", "examples", "package",
 ];
 
 /// Why known vulnerabilities are not looked for by default.
@@ -92,8 +92,22 @@ fn run_step(context: &Context, step: &str, packages: &[&str]) -> Result<Vec<Row>
         "doctests" => vec![doctests(context, packages)?],
         "start" => vec![context.step(step, 60, script(context, "getting-started.sh"))?],
         "examples" => vec![context.step(step, 60, script(context, "examples.sh"))?],
+        "package" => vec![package(context)?],
         other => return Err(format!("no step {other}")),
     })
+}
+
+/// The packages as a registry gets them. That each compiles by itself is not looked at: it would
+/// compile everything anew.
+fn package(context: &Context) -> Result<Row, String> {
+    let members = Workspace::load()?.members;
+    let private = members.iter().filter(|member| !tidy::packages::is_published(member));
+    let mut command = context.cargo("package");
+    command.args(["--workspace", "--no-verify", "--allow-dirty", "--quiet"]);
+    for member in private {
+        command.args(["--exclude", &member.name]);
+    }
+    context.step("package", 30, command)
 }
 
 /// A script of this folder.
@@ -204,8 +218,23 @@ fn toolchain(context: &Context) -> Row {
     } else {
         Verdict::Failed(format!("missing: run `rustup component add {}`", missing.join(" ")))
     };
-    let note = version(&["--version"]).unwrap_or_default();
+    let is = version(&["--version"]).unwrap_or_default();
+    let manifest = std::fs::read_to_string(context.root.join("Cargo.toml")).unwrap_or_default();
+    let note = format!("{is}: {}", oldest(&is, &manifest));
     Row::check("toolchain", verdict, start.elapsed()).noted(note)
+}
+
+/// Says whether this run proves the `rust-version` of the manifests.
+fn oldest(cargo: &str, manifest: &str) -> String {
+    let stated = manifest.lines().find_map(|line| line.strip_prefix("rust-version = \""));
+    let stated = stated.map_or("", |rest| rest.trim_end_matches('"'));
+    let is = cargo.split_whitespace().nth(1).unwrap_or_default();
+    let is_oldest = is.strip_prefix(stated).is_some_and(|rest| rest.starts_with('.'));
+    if is_oldest && !stated.is_empty() {
+        format!("the oldest that the manifests state, {stated}")
+    } else {
+        format!("says nothing of the oldest that the manifests state, {stated:?}")
+    }
 }
 
 /// Whether the committed `Cargo.lock` fits the committed manifests. `--locked` alone cannot tell:
@@ -282,6 +311,15 @@ mod test {
             let known = crate::stores::packages().contains(&member.name.as_str())
                 || ["emmer-cost", "emmer-guard", "emmer-models"].contains(&member.name.as_str());
             assert!(known, "{} is in no tier", member.name);
+        }
+    }
+
+    #[test]
+    fn only_the_stated_version_proves_itself() {
+        let manifest = "[workspace.package]\nrust-version = \"1.95\"\n";
+        assert!(oldest("cargo 1.95.0 (abc 2026-03-21)", manifest).starts_with("the oldest"));
+        for other in ["cargo 1.96.1 (abc)", "cargo 1.9.0", ""] {
+            assert!(oldest(other, manifest).starts_with("says nothing"), "{other}");
         }
     }
 }

@@ -1,5 +1,5 @@
 //! The settings of a silo: a TOML file, then `EMMER_*` variables, then flags; the later one wins,
-//! key by key (`docs/operations.md`).
+//! key by key (`docs/settings.md`).
 //!
 //! Every value keeps the place it came from, so that an error names key and place, and a person can
 //! be shown what holds and why ([`Settings::effective`]). Names that nobody knows are refused with
@@ -28,7 +28,7 @@ pub use self::flags::SiloFlags;
 #[derive(Clone, Debug, Default)]
 #[cfg_attr(feature = "clap", derive(clap::Args), group(skip))]
 pub struct ConfigArgs {
-    /// A TOML file with any of the keys that docs/operations.md lists [environment: EMMER_CONFIG]
+    /// A TOML file with any of the keys that docs/settings.md lists [environment: EMMER_CONFIG]
     #[cfg_attr(feature = "clap", arg(long, value_name = "FILE"))]
     pub config: Option<PathBuf>,
     /// Sets any key, as in `--set membership.probe_period=500ms`; may be repeated

@@ -1,4 +1,12 @@
-#![doc = include_str!("../../../docs/directory.md")]
+//! The grain directory: which silo hosts a grain, and who may.
+//!
+//! A state machine without sockets, clocks or threads. Every silo runs one [`Directory`], in two
+//! roles: owner of some ranges of the ring, and requester to the owners of the others. Of all silos
+//! that want to activate a grain, one gets `Registered`, the others `Taken`.
+//!
+//! The shell hands in views, messages of other silos and commands, each with the time, and carries
+//! out the [`Effect`]s. The rules, the invariants and what is promised while views change are on
+//! the book's page "The grain directory" (`docs/directory.md` in the repository).
 
 mod answering;
 mod api;

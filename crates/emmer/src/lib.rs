@@ -28,6 +28,10 @@ pub use self::systemd::tell_systemd;
 #[cfg(feature = "config")]
 pub use emmer_config as config;
 pub use emmer_core::limits::Limits;
+/// The limits that nobody can set.
+pub mod limits {
+    pub use emmer_core::limits::{CALL_CHAIN_MAX, GRAIN_KEY_BYTES_MAX, NAME_BYTES_MAX};
+}
 pub use emmer_core::{
     ClusterId, GrainId, GrainKey, GrainTypeId, SiloAddress, SiloEntry, SiloStatus, TableVersion,
     Timestamp, Uuid, Vote,
@@ -133,27 +137,4 @@ pub mod prelude {
         Grain, GrainError, GrainKey, Interleaved, Journal, Lifecycle, Missed, Persistent, Silo,
         StateError, Tick, Timer, grain, grain_interface, millis, secs,
     };
-}
-
-/// The pages of the book whose code is tested.
-#[cfg(doctest)]
-mod book {
-    #[doc = include_str!("../../../docs/getting-started.md")]
-    struct GettingStarted;
-
-    #[doc = include_str!("../../../docs/grains.md")]
-    struct Grains;
-
-    #[doc = include_str!("../../../docs/observability.md")]
-    struct Observability;
-
-    #[doc = include_str!("../../../docs/placement.md")]
-    struct Placement;
-
-    #[doc = include_str!("../../../docs/reminders.md")]
-    struct Reminders;
-
-    #[cfg(feature = "test")]
-    #[doc = include_str!("../../../docs/testing.md")]
-    struct Testing;
 }

@@ -9,7 +9,8 @@ use crate::{Result, Silo, SiloBuilder};
 /// The silo leaves in good order, and tells in the log what it still waits for; a second request
 /// makes it leave in haste. One that comes before the silo is Active ends the process at once.
 ///
-/// systemd is told when the silo is ready and when it stops ([`tell_systemd`](crate::tell_systemd)).
+/// systemd is told when the silo is ready and when it stops
+/// ([`tell_systemd`](crate::tell_systemd)).
 ///
 /// With the feature `telemetry` it serves `/metrics`, `/healthz` and `/readyz` where the setting
 /// `telemetry` says. The log and traces are the program's own affair: it installs a subscriber of

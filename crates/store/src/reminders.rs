@@ -456,7 +456,8 @@ mod tests {
             (partition.as_str(), row.as_str()),
             ("prod_FA6C89EF", "thermostat/s.attic-a%2Db")
         );
-        let page = include_str!("../../../docs/reminders.md");
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reminders.md");
+        let page = std::fs::read_to_string(page).unwrap();
         assert!(page.contains(&format!("emmer:{{reminders/{partition}}}")));
         let of_partition = indexes_in(&partition).unwrap();
         let hash = emmer_core::reminder::hash_of(&grain);

@@ -15,10 +15,3 @@ pub fn bank(silo: emmer::SiloBuilder) -> emmer::SiloBuilder {
     silo.host::<dyn api::Account, account::AccountGrain>()
         .host::<dyn api::Transfer, transfer::TransferGrain>()
 }
-
-/// The page of the book whose code needs axum.
-#[cfg(doctest)]
-mod book {
-    #[doc = include_str!("../../../docs/clients.md")]
-    struct Clients;
-}

@@ -21,10 +21,3 @@ pub fn shop(silo: emmer::SiloBuilder) -> emmer::SiloBuilder {
         .host::<dyn Order, OrderGrain>()
         .host::<dyn Stock, StockGrain>()
 }
-
-/// The page of the book whose code is tested.
-#[cfg(doctest)]
-mod book {
-    #[doc = include_str!("../../../docs/shop.md")]
-    struct Shop;
-}

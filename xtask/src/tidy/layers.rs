@@ -185,6 +185,12 @@ pub(crate) const LAYERS: &[Layer] = &[
         tests_may_use: &[],
     },
     Layer {
+        package: "emmer-book",
+        sans_io: false,
+        may_use: &["emmer", "emmer-example-*"],
+        tests_may_use: &[],
+    },
+    Layer {
         package: "emmer-benches",
         sans_io: false,
         may_use: &[

@@ -8,6 +8,7 @@ mod docs;
 mod ignored;
 mod invariants;
 pub(crate) mod layers;
+pub(crate) mod packages;
 mod purity;
 pub(crate) mod rooms;
 mod scan;
@@ -128,6 +129,11 @@ const RULES: &[Rule] = &[
         name: "crates",
         about: "each crate has its doc, its lints and its clippy file",
         check: crates::check,
+    },
+    Rule {
+        name: "packages",
+        about: "what is published is whole, what is private stays so",
+        check: packages::check,
     },
     Rule { name: "docs", about: "the book and the code map are complete", check: docs::check },
     Rule {

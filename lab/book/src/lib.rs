@@ -1,0 +1,33 @@
+//! The code on the pages of the book. Each page is documentation here, so that its samples are
+//! compiled and run as doctests, with what an application may depend on. It is a package of its own
+//! because a package that is published holds no page.
+
+#[cfg(doctest)]
+mod pages {
+    #[doc = include_str!("../../../docs/clients.md")]
+    struct Clients;
+
+    #[doc = include_str!("../../../docs/getting-started.md")]
+    struct GettingStarted;
+
+    #[doc = include_str!("../../../docs/grains.md")]
+    struct Grains;
+
+    #[doc = include_str!("../../../docs/observability.md")]
+    struct Observability;
+
+    #[doc = include_str!("../../../docs/operations.md")]
+    struct Operations;
+
+    #[doc = include_str!("../../../docs/placement.md")]
+    struct Placement;
+
+    #[doc = include_str!("../../../docs/reminders.md")]
+    struct Reminders;
+
+    #[doc = include_str!("../../../docs/shop.md")]
+    struct Shop;
+
+    #[doc = include_str!("../../../docs/testing.md")]
+    struct Testing;
+}
