@@ -35,14 +35,13 @@ impl Settings {
             ("reminders", table(&defaults.reminders)),
             ("limits", table(&defaults.limits)),
         ];
-        let default_of = |key: &str| match key.split_once('.') {
-            Some((name, field)) => {
-                let (_, table) = tables.iter().find(|(known, _)| *known == name)?;
-                let value = table.get(field)?;
-                Some(value.as_str().map_or_else(|| value.to_string(), str::to_owned))
-            }
-            None => top(key, &defaults),
+        let of_table = |key: &str| {
+            let (name, field) = key.split_once('.')?;
+            let (_, table) = tables.iter().find(|(known, _)| *known == name)?;
+            let value = table.get(field)?;
+            Some(value.as_str().map_or_else(|| value.to_string(), str::to_owned))
         };
+        let default_of = |key: &str| top(key, &defaults).or_else(|| of_table(key));
         let effective = |key: String| match self.get(&key) {
             None => Effective { value: default_of(&key), key, place: None },
             Some(entry) => {
@@ -64,7 +63,7 @@ fn shown(url: &str) -> String {
     url.parse::<StoreUrl>().map_or_else(|_| "***".to_owned(), |url| url.to_string())
 }
 
-/// The default of a key outside the tables.
+/// The default of a key that is in no table of options.
 fn top(key: &str, defaults: &SiloOptions) -> Option<String> {
     let time = |time: Duration| Some(humane::print(time));
     match key {
