@@ -32,7 +32,8 @@ pub(crate) fn names() -> PossibleValuesParser {
 /// what is only measured with.
 fn is_here(member: &Member) -> bool {
     let store = member.folder.strip_prefix("stores/");
-    let is_store = store.is_some_and(|s| !["postgres", "relational", "testing"].contains(&s));
+    let is_store =
+        store.is_some_and(|s| !["open", "postgres", "relational", "testing"].contains(&s));
     !is_store && !["lab/cost", "lab/guard", "lab/models"].contains(&member.folder.as_str())
 }
 

@@ -39,7 +39,7 @@ impl Settings {
             let (name, field) = key.split_once('.')?;
             let (_, table) = tables.iter().find(|(known, _)| *known == name)?;
             let value = table.get(field)?;
-            Some(value.as_str().map_or_else(|| value.to_string(), str::to_owned))
+            Some(plain(value))
         };
         let default_of = |key: &str| top(key, &defaults).or_else(|| of_table(key));
         let effective = |key: String| match self.get(&key) {
@@ -50,6 +50,17 @@ impl Settings {
             }
         };
         Ok(keys::all().into_iter().map(effective).collect())
+    }
+}
+
+/// A value as it is written after `--set`.
+pub(super) fn plain(value: &toml::Value) -> String {
+    match value {
+        toml::Value::String(text) => text.clone(),
+        toml::Value::Integer(number) => number.to_string(),
+        toml::Value::Boolean(truth) => truth.to_string(),
+        // Options have no others.
+        _ => String::new(),
     }
 }
 

@@ -4,8 +4,6 @@ use std::path::Path;
 
 use super::*;
 
-type Options = emmer_runtime::SiloOptions;
-
 const FILE: &str = "\
 # A cluster
 store = \"sqlite://from-file.db\"
@@ -188,7 +186,7 @@ fn the_page_tells_the_true_least_limits() {
     let limits: Vec<_> = limits.collect();
     assert_eq!(limits.len(), least.len());
     for (key, told) in limits {
-        assert_eq!(told, least[&key].to_string(), "{key}");
+        assert_eq!(told, effective::plain(&least[&key]), "{key}");
     }
 }
 

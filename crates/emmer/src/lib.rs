@@ -5,8 +5,26 @@
 #![doc = include_str!("../examples/counter.rs")]
 //! ```
 //!
-//! The book (`docs/` in the repository) explains the rest: grains, operations, membership, the
-//! wire.
+//! | to | begin with |
+//! |---|---|
+//! | write a grain | [`macro@grain_interface`], [`derive@Grain`], [`macro@grain`], [`Persistent`], [`Journal`], [`Ctx`] |
+//! | run a silo | [`Silo::builder`], or `run` with the feature `config`; [`exit`](exit()) |
+//! | call grains from elsewhere | [`Client::connect`], [`Call`], [`CallError`] |
+//! | call later | [`Ctx::remind`], [`Ctx::timer`] |
+//! | say where grains go | [`placement`] |
+//! | look at a cluster | [`Silo::statistics`], [`metrics`], [`store`] |
+//! | test all of it | the feature `test` |
+//!
+//! # Features
+//!
+//! | feature | what it brings |
+//! |---|---|
+//! | `sqlite` (default), `postgres`, `mysql`, `redis`, `etcd`, `consul`, `zookeeper`, `cassandra`, `mongodb`, `azure`, `cosmos`, `dynamodb`, `mssql`, `oracle` | a system store each; `all-stores` all of them |
+//! | `test` | tests in virtual time on real silos: `emmer::test` |
+//! | `config`, `clap` | settings from a file, the environment and flags: `emmer::config`, `emmer::run` |
+//! | `telemetry`, `otlp` | metrics and health over HTTP; metrics and traces for a collector |
+//!
+//! The book (`docs/` in the repository) explains the rest.
 
 mod exit;
 #[cfg(feature = "config")]
@@ -24,9 +42,6 @@ pub use self::exit::exit;
 pub use self::run::run;
 #[cfg(feature = "config")]
 pub use self::systemd::tell_systemd;
-/// Settings from a file, the environment and flags, each with the place it comes from.
-#[cfg(feature = "config")]
-pub use emmer_config as config;
 pub use emmer_core::limits::Limits;
 /// The limits that nobody can set.
 pub mod limits {
@@ -37,13 +52,13 @@ pub use emmer_core::{
     Timestamp, Uuid, Vote,
 };
 pub use emmer_macros::{GrainKey, grain, grain_interface};
-pub use emmer_membership as membership;
 pub use emmer_membership::TerminateReason;
 pub use emmer_runtime::grain::{
     ActivationError, Apply, Call, CallError, ClusterClient, ContextKey, Ctx, DeactivationReason,
     Hosted, Interface, Interleaved, Journal, KeyType, Left, Lifecycle, Migrate, NoError, OldState,
     Persistent, Services, SetContextError, StateError,
 };
+pub use emmer_runtime::{Client, ClientBuilder, Silo, SiloBuilder};
 pub use emmer_runtime::{
     ClientOptions, ClientState, ClientWatch, ConnectError, EXIT_CODE_TABLE_WENT_BACK,
     EXIT_CODE_TERMINATED, Filter, FilterCall, GrainQueue, Latency, MembershipStatistics,
@@ -52,6 +67,21 @@ pub use emmer_runtime::{
     SiloOptions, SiloStatistics, SiloWatch, StartError, StartTimer, StoreSource, Terminated, Tick,
     Timer,
 };
+/// Settings from a file, the environment and flags, each with the place it comes from
+/// ([`run`](run())).
+#[cfg(feature = "config")]
+pub mod config {
+    #[cfg(feature = "clap")]
+    pub use emmer_config::SiloFlags;
+    pub use emmer_config::{ConfigArgs, ConfigError, Effective, Entry, Place, Settings};
+}
+
+/// The options of the cluster's membership ([`SiloOptions::membership`]), and the form in which
+/// durations are written.
+pub mod membership {
+    pub use emmer_membership::{Config, View, humane};
+}
+
 /// Every metric of a silo, and its values ([`Silo::metrics`]).
 pub mod metrics {
     pub use emmer_runtime::metrics::{METRICS, Metric, MetricKind, MetricValue, Sample};
@@ -85,31 +115,13 @@ pub mod placement {
 /// What a grain class is (trait) and how a struct becomes one (derive).
 pub use {emmer_macros::Grain, emmer_macros::GrainError, emmer_runtime::grain::Grain};
 
-/// A running silo; see [`Silo::builder`].
-pub type Silo = emmer_runtime::Silo<store::Stores>;
-/// Describes a silo until it is started.
-pub type SiloBuilder = emmer_runtime::SiloBuilder<store::Stores>;
-/// A client outside the cluster; see [`Client::builder`].
-pub type Client = emmer_runtime::Client<store::Stores>;
-/// Describes a client until it connects.
-pub type ClientBuilder = emmer_runtime::ClientBuilder<store::Stores>;
-
 /// Tests in virtual time; see [`macro@test`].
 #[cfg(feature = "test")]
 pub mod test {
     pub use emmer_testkit::{
-        CallFault, Calls, Ended, Failure, HostClock, NetModel, SEED_VARIABLE, TestStore, at_rest,
-        hours, run, run_seed,
+        Alone, CallFault, Calls, Cluster, Ended, Failure, HostClock, NetModel, Node, SEED_VARIABLE,
+        TestStore, World, at_rest, hours, run, run_seed,
     };
-
-    use crate::store::Stores;
-
-    /// A cluster of real silos.
-    pub type Cluster = emmer_testkit::Cluster<Stores>;
-    /// A silo of a test.
-    pub type Node = emmer_testkit::Node<Stores>;
-    /// What a test runs in.
-    pub type World = emmer_testkit::World<Stores>;
 }
 #[cfg(feature = "test")]
 pub use emmer_macros::test;

@@ -40,7 +40,7 @@ pub use reminders::{Remind, ReminderError, ReminderInfo, Tick};
 pub use silo::{
     Observer, Readiness, RunError, Silo, SiloBuilder, SiloWatch, StartError, Terminated,
 };
-pub use stores::{NoStores, StoreOpener, StoreSource};
+pub use stores::StoreSource;
 pub use timers::{StartTimer, Timer};
 
 /// What the generated code names. Not for people; may change in any version.

@@ -2,33 +2,7 @@
 
 use std::sync::Arc;
 
-use emmer_store::{BoxFuture, StoreError, SystemStore};
-
-/// What opens a system store by URL. The facade's implementation knows the stores its features
-/// bring.
-pub trait StoreOpener: 'static {
-    /// Opens the store.
-    ///
-    /// # Errors
-    /// An unknown scheme, or what the store says.
-    fn open(url: &str) -> BoxFuture<'static, Result<Arc<dyn SystemStore>, StoreError>>;
-}
-
-/// Opens nothing: for embedding this crate without the facade.
-#[derive(Debug)]
-pub struct NoStores;
-
-impl StoreOpener for NoStores {
-    fn open(url: &str) -> BoxFuture<'static, Result<Arc<dyn SystemStore>, StoreError>> {
-        let store = url.split("://").next().unwrap_or_default().to_owned();
-        Box::pin(std::future::ready(Err(StoreError {
-            kind: emmer_store::StoreErrorKind::Invalid,
-            store,
-            operation: "open".to_owned(),
-            detail: "no store is known by URL here: give an opened one".to_owned(),
-        })))
-    }
-}
+use emmer_store::{StoreError, SystemStore};
 
 /// A system store: by URL, or opened already.
 #[derive(Clone)]
@@ -67,9 +41,9 @@ impl StoreSource {
         named.or_else(|| of_environment().map(Self::Url))
     }
 
-    pub(crate) async fn open<S: StoreOpener>(self) -> Result<Arc<dyn SystemStore>, StoreError> {
+    pub(crate) async fn open(self) -> Result<Arc<dyn SystemStore>, StoreError> {
         match self {
-            Self::Url(url) => S::open(&url).await,
+            Self::Url(url) => emmer_stores::open(&url).await,
             Self::Opened(store) => Ok(store),
         }
     }

@@ -20,7 +20,7 @@ pub(crate) const BUCKETS: [f64; 14] = [
 /// facade, again and again.
 ///
 /// ```no_run
-/// # fn f<S: emmer_runtime::StoreOpener>(builder: emmer_runtime::SiloBuilder<S>) {
+/// # fn f(builder: emmer_runtime::SiloBuilder) {
 /// use std::time::Duration;
 ///
 /// let builder = builder.observer(emmer_telemetry::Facade::every(Duration::from_secs(10)));

@@ -3,7 +3,7 @@
 use bytes::BytesMut;
 use emmer_core::{ClusterId, Timestamp};
 use emmer_runtime::grain::{Interface, IntoKey};
-use emmer_runtime::{Client, STATE_FORMAT, SiloOptions, StoreOpener};
+use emmer_runtime::{Client, STATE_FORMAT, SiloOptions};
 use emmer_store::SystemStore;
 use emmer_store::state::StateTable;
 use serde::Serialize;
@@ -12,14 +12,14 @@ use crate::cluster::{Cluster, Describe};
 use crate::world::World;
 
 /// A grain that is to be tested alone.
-pub struct Alone<'a, S: StoreOpener> {
-    world: &'a World<S>,
-    describe: Describe<S>,
+pub struct Alone<'a> {
+    world: &'a World,
+    describe: Describe,
     states: StateTable,
 }
 
-impl<'a, S: StoreOpener> Alone<'a, S> {
-    pub(crate) fn new(world: &'a World<S>, describe: Describe<S>) -> Self {
+impl<'a> Alone<'a> {
+    pub(crate) fn new(world: &'a World, describe: Describe) -> Self {
         let service: ClusterId = SiloOptions::default().service().clone();
         let store: std::sync::Arc<dyn SystemStore> = std::sync::Arc::new(world.store.clone());
         Self { world, describe, states: StateTable::new(store, service) }
@@ -60,7 +60,7 @@ impl<'a, S: StoreOpener> Alone<'a, S> {
 
     /// Starts the silo, and returns a client of it. The silo lives as long as the cluster that
     /// comes with it.
-    pub async fn start(self) -> (Cluster<S>, Client<S>) {
+    pub async fn start(self) -> (Cluster, Client) {
         let mut cluster = Cluster::new(self.world, self.describe);
         cluster.add().await;
         let client = cluster.client().await;
@@ -68,7 +68,7 @@ impl<'a, S: StoreOpener> Alone<'a, S> {
     }
 }
 
-impl<S: StoreOpener> std::fmt::Debug for Alone<'_, S> {
+impl std::fmt::Debug for Alone<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Alone").finish_non_exhaustive()
     }

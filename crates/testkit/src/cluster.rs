@@ -7,7 +7,7 @@ use emmer_core::{SiloAddress, SiloStatus};
 use emmer_membership::TerminateReason;
 use emmer_runtime::{
     Client, ClientBuilder, ClientOptions, GrainQueue, RecordOptions, Silo, SiloBuilder,
-    SiloStatistics, SiloWatch, StoreOpener, StoreSource, Terminated,
+    SiloStatistics, SiloWatch, StoreSource, Terminated,
 };
 use emmer_store::SystemStore;
 use emmer_virtual::{Host, HostClock, Net};
@@ -16,7 +16,7 @@ use crate::store::TestStore;
 use crate::world::World;
 
 /// What a silo hosts and how it is configured.
-pub(crate) type Describe<S> = Box<dyn Fn(SiloBuilder<S>) -> SiloBuilder<S>>;
+pub(crate) type Describe = Box<dyn Fn(SiloBuilder) -> SiloBuilder>;
 
 /// The port of a silo.
 const SILO_PORT: u16 = 11_111;
@@ -25,12 +25,12 @@ const GATEWAY_PORT: u16 = 30_000;
 
 /// A silo of a test: a process on a machine of its own. Silos are counted from 0, in the order in
 /// which they were added.
-pub struct Node<S: StoreOpener> {
+pub struct Node {
     host: Arc<Host>,
-    silo: Silo<S>,
+    silo: Silo,
 }
 
-impl<S: StoreOpener> Node<S> {
+impl Node {
     /// The silo's identity.
     pub fn address(&self) -> SiloAddress {
         self.silo.address()
@@ -93,20 +93,20 @@ impl<S: StoreOpener> Node<S> {
 }
 
 /// A cluster of real silos.
-pub struct Cluster<S: StoreOpener> {
+pub struct Cluster {
     world: emmer_virtual::World,
     store: TestStore,
-    describe: Describe<S>,
-    nodes: Vec<Node<S>>,
+    describe: Describe,
+    nodes: Vec<Node>,
 }
 
-impl<S: StoreOpener> Cluster<S> {
-    pub(crate) fn new(world: &World<S>, describe: Describe<S>) -> Self {
+impl Cluster {
+    pub(crate) fn new(world: &World, describe: Describe) -> Self {
         Self { world: world.inner.clone(), store: world.store.clone(), describe, nodes: Vec::new() }
     }
 
     /// The silos, dead ones too.
-    pub fn nodes(&self) -> &[Node<S>] {
+    pub fn nodes(&self) -> &[Node] {
         &self.nodes
     }
 
@@ -114,13 +114,13 @@ impl<S: StoreOpener> Cluster<S> {
     ///
     /// # Panics
     /// There is none.
-    pub fn node(&self, n: usize) -> &Node<S> {
+    pub fn node(&self, n: usize) -> &Node {
         &self.nodes[n]
     }
 
     /// What silos that are started from now on host, and how they are configured: those of an
     /// upgrade, or of another kind.
-    pub fn describe(&mut self, describe: impl Fn(SiloBuilder<S>) -> SiloBuilder<S> + 'static) {
+    pub fn describe(&mut self, describe: impl Fn(SiloBuilder) -> SiloBuilder + 'static) {
         self.describe = Box::new(describe);
     }
 
@@ -131,7 +131,7 @@ impl<S: StoreOpener> Cluster<S> {
 
     /// Starts a silo on `host`; a failure names it as `who`.
     #[expect(clippy::panic, reason = "that is how a test fails")]
-    async fn start_on(&self, host: &Arc<Host>, who: &str) -> Silo<S> {
+    async fn start_on(&self, host: &Arc<Host>, who: &str) -> Silo {
         // Tests that want records say so: others count on what the store is asked.
         let bare = Silo::builder().configure(|options| options.records = RecordOptions::OFF);
         let builder = (self.describe)(bare)
@@ -245,7 +245,7 @@ impl<S: StoreOpener> Cluster<S> {
     ///
     /// # Panics
     /// It cannot connect.
-    pub async fn client(&self) -> Client<S> {
+    pub async fn client(&self) -> Client {
         self.client_with(|_| {}).await
     }
 
@@ -253,7 +253,7 @@ impl<S: StoreOpener> Cluster<S> {
     ///
     /// # Panics
     /// It does not connect.
-    pub async fn client_with(&self, configure: impl FnOnce(&mut ClientOptions)) -> Client<S> {
+    pub async fn client_with(&self, configure: impl FnOnce(&mut ClientOptions)) -> Client {
         self.client_of(|client| client.configure(configure)).await
     }
 
@@ -262,10 +262,7 @@ impl<S: StoreOpener> Cluster<S> {
     /// # Panics
     /// It does not connect.
     #[expect(clippy::panic, reason = "that is how a test fails")]
-    pub async fn client_of(
-        &self,
-        describe: impl FnOnce(ClientBuilder<S>) -> ClientBuilder<S>,
-    ) -> Client<S> {
+    pub async fn client_of(&self, describe: impl FnOnce(ClientBuilder) -> ClientBuilder) -> Client {
         let host = self.world.host();
         let builder = describe(Client::builder().store(self.source()));
         let client = host.run(builder.connect()).await;
@@ -292,13 +289,13 @@ impl<S: StoreOpener> Cluster<S> {
     }
 }
 
-impl<S: StoreOpener> Drop for Cluster<S> {
+impl Drop for Cluster {
     fn drop(&mut self) {
         self.nodes.iter().for_each(|node| node.host.kill());
     }
 }
 
-impl<S: StoreOpener> std::fmt::Debug for Cluster<S> {
+impl std::fmt::Debug for Cluster {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Cluster").field("silos", &self.nodes.len()).finish_non_exhaustive()
     }

@@ -4,8 +4,6 @@ use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Duration;
 
-use emmer_runtime::StoreOpener;
-
 use crate::world::World;
 
 /// The environment variable that replays one seed: `EMMER_TEST_SEED=7 cargo test name_of_the_test`.
@@ -20,10 +18,9 @@ const LONGEST: Duration = Duration::from_secs(366 * 24 * 3_600);
 /// The test panics; before, the seed and how to replay it are printed. Or the variable holds no
 /// number.
 #[expect(clippy::panic, reason = "that is how a test fails")]
-pub fn run<S, F, T>(name: &str, seeds: u64, test: F)
+pub fn run<F, T>(name: &str, seeds: u64, test: F)
 where
-    S: StoreOpener,
-    F: Fn(World<S>) -> T,
+    F: Fn(World) -> T,
     T: Future<Output = ()>,
 {
     let only = std::env::var(SEED_VARIABLE).ok().map(|text| {
@@ -50,7 +47,7 @@ where
 ///
 /// # Panics
 /// The test panics.
-pub fn run_seed<S: StoreOpener>(seed: u64, test: impl AsyncFnOnce(World<S>)) {
+pub fn run_seed(seed: u64, test: impl AsyncFnOnce(World)) {
     in_virtual_time(async { test(World::new(seed)).await });
 }
 

@@ -1,10 +1,9 @@
 //! The world of one test.
 
-use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
-use emmer_runtime::{SiloBuilder, StoreOpener};
+use emmer_runtime::SiloBuilder;
 use emmer_virtual::Net;
 
 use crate::alone::Alone;
@@ -13,16 +12,15 @@ use crate::cluster::Cluster;
 use crate::store::TestStore;
 
 /// What a test runs in: a network, a store, and time that passes as fast as the processor allows.
-pub struct World<S: StoreOpener> {
+pub struct World {
     pub(crate) inner: emmer_virtual::World,
     pub(crate) store: TestStore,
-    stores: PhantomData<fn() -> S>,
 }
 
-impl<S: StoreOpener> World<S> {
+impl World {
     pub(crate) fn new(seed: u64) -> Self {
         let inner = emmer_virtual::World::new(seed);
-        Self { inner, store: TestStore::new(), stores: PhantomData }
+        Self { inner, store: TestStore::new() }
     }
 
     /// The seed that everything in this world grows from.
@@ -81,8 +79,8 @@ impl<S: StoreOpener> World<S> {
     pub async fn cluster(
         &self,
         silos: usize,
-        describe: impl Fn(SiloBuilder<S>) -> SiloBuilder<S> + 'static,
-    ) -> Cluster<S> {
+        describe: impl Fn(SiloBuilder) -> SiloBuilder + 'static,
+    ) -> Cluster {
         let mut cluster = Cluster::new(self, Box::new(describe));
         for _ in 0..silos {
             cluster.add().await;
@@ -92,15 +90,12 @@ impl<S: StoreOpener> World<S> {
 
     /// Begins to describe one grain that is tested alone: a silo of its own, a state given
     /// beforehand, and fakes for the grains that it calls.
-    pub fn alone(
-        &self,
-        describe: impl Fn(SiloBuilder<S>) -> SiloBuilder<S> + 'static,
-    ) -> Alone<'_, S> {
+    pub fn alone(&self, describe: impl Fn(SiloBuilder) -> SiloBuilder + 'static) -> Alone<'_> {
         Alone::new(self, Box::new(describe))
     }
 }
 
-impl<S: StoreOpener> std::fmt::Debug for World<S> {
+impl std::fmt::Debug for World {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("World").field("seed", &self.seed()).finish_non_exhaustive()
     }

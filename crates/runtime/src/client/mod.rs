@@ -8,7 +8,6 @@ mod records;
 mod state;
 
 use std::fmt;
-use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,7 +25,7 @@ use crate::filters::{Filter, Filters};
 use crate::grain::{ClusterClient, Interface, IntoKey};
 use crate::metrics::SiloStatistics;
 use crate::options::{ClientOptions, OptionError, Setting, Wrong};
-use crate::stores::{NoStores, STORE_VARIABLE, StoreOpener, StoreSource};
+use crate::stores::{STORE_VARIABLE, StoreSource};
 use crate::world;
 
 /// Why a client did not connect.
@@ -77,16 +76,29 @@ impl fmt::Debug for ConnectError {
 }
 
 /// Describes a client until it connects.
-pub struct ClientBuilder<S: StoreOpener> {
+///
+/// ```no_run
+/// # use emmer::prelude::*;
+/// # async fn f() -> emmer::Result<()> {
+/// let client = Client::builder()
+///     .cluster_id("shop")
+///     .gateways(["gateways.shop.svc:30000"])
+///     .wait_for_gateway("2m")
+///     .connect()
+///     .await?;
+/// # drop(client);
+/// # Ok(())
+/// # }
+/// ```
+pub struct ClientBuilder {
     options: ClientOptions,
     wrong: Wrong,
     store: Option<StoreSource>,
     gateways: Option<Vec<String>>,
     filters: Filters,
-    stores: PhantomData<fn() -> S>,
 }
 
-impl<S: StoreOpener> ClientBuilder<S> {
+impl ClientBuilder {
     /// Takes all settings at once; call it before the single ones.
     #[must_use]
     pub fn options(mut self, options: ClientOptions) -> Self {
@@ -153,7 +165,7 @@ impl<S: StoreOpener> ClientBuilder<S> {
     ///
     /// # Errors
     /// [`ConnectError`]: what the last try came to.
-    pub async fn connect(self) -> Result<Client<S>, ConnectError> {
+    pub async fn connect(self) -> Result<Client, ConnectError> {
         self.wrong.check()?;
         self.options.check()?;
         let mut patience = Patience::new(self.options.gateway_wait);
@@ -162,7 +174,7 @@ impl<S: StoreOpener> ClientBuilder<S> {
             (store, None) => {
                 let source = StoreSource::or_environment(store).ok_or(ConnectError::NoStore)?;
                 loop {
-                    match open::<S>(source.clone(), &self.options).await {
+                    match open(source.clone(), &self.options).await {
                         Ok(table) => break Listing::Table(table),
                         Err(error) => patience.after(error).await?,
                     }
@@ -179,15 +191,12 @@ impl<S: StoreOpener> ClientBuilder<S> {
         if !records.metrics_period.is_zero() || !records.statistics_period.is_zero() {
             world::spawn(core.clone().record());
         }
-        Ok(Client { core, stores: PhantomData })
+        Ok(Client { core })
     }
 }
 
-async fn open<S: StoreOpener>(
-    store: StoreSource,
-    options: &ClientOptions,
-) -> Result<SiloTable, ConnectError> {
-    let table = SiloTable::new(store.open::<S>().await?, options.cluster_id.clone());
+async fn open(store: StoreSource, options: &ClientOptions) -> Result<SiloTable, ConnectError> {
+    let table = SiloTable::new(store.open().await?, options.cluster_id.clone());
     table.ensure().await?;
     Ok(table)
 }
@@ -224,13 +233,28 @@ impl Patience {
     }
 }
 
-/// A connected client. Dropping the last clone of it and of its references ends its connections.
-pub struct Client<S: StoreOpener = NoStores> {
+/// A connected client. Cheap to clone, for any number of tasks. Dropping the last clone of it and
+/// of its references ends its connections.
+///
+/// ```no_run
+/// use emmer::prelude::*;
+/// # #[grain_interface(key = String)]
+/// # pub trait Cart {
+/// #     async fn put(&mut self, item: String) -> usize;
+/// # }
+/// # async fn f() -> emmer::Result<()> {
+/// let client = Client::connect("sqlite://cluster.db", "shop").await?;
+/// let items = client.grain::<dyn Cart>("ann").put("tea".to_owned()).timeout(secs(2)).await?;
+/// client.close().await;
+/// # drop(items);
+/// # Ok(())
+/// # }
+/// ```
+pub struct Client {
     core: Arc<ClientCore>,
-    stores: PhantomData<fn() -> S>,
 }
 
-impl<S: StoreOpener> Client<S> {
+impl Client {
     /// A client of a cluster, whose gateways the store names:
     /// `Client::connect("sqlite://cluster.db", "shop")`.
     ///
@@ -244,14 +268,13 @@ impl<S: StoreOpener> Client<S> {
     }
 
     /// Begins to describe a client.
-    pub fn builder() -> ClientBuilder<S> {
+    pub fn builder() -> ClientBuilder {
         ClientBuilder {
             options: ClientOptions::default(),
             wrong: Wrong::default(),
             store: None,
             gateways: None,
             filters: Filters::default(),
-            stores: PhantomData,
         }
     }
 
@@ -288,13 +311,13 @@ impl<S: StoreOpener> Client<S> {
     }
 }
 
-impl<S: StoreOpener> Clone for Client<S> {
+impl Clone for Client {
     fn clone(&self) -> Self {
-        Self { core: self.core.clone(), stores: PhantomData }
+        Self { core: self.core.clone() }
     }
 }
 
-impl<S: StoreOpener> fmt::Debug for Client<S> {
+impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Client").field("gateways", &self.gateways()).finish_non_exhaustive()
     }

@@ -26,6 +26,13 @@ use crate::trace;
 
 /// A grain's view of itself and of the cluster. Cheap to clone; may be kept in a field marked
 /// `#[context]`.
+///
+/// ```
+/// fn rest(ctx: &emmer::Ctx) {
+///     println!("{} on {:?} has nothing to do", ctx.key(), ctx.silo());
+///     ctx.deactivate_on_idle();
+/// }
+/// ```
 #[derive(Clone)]
 pub struct Ctx {
     activation: Weak<dyn AnyActivation>,

@@ -26,6 +26,31 @@ use crate::{clock, trace};
 /// with what is stored. A write that is dropped before its end (by a `timeout` around it, by a
 /// `select!`) has not succeeded; one that is leaked (by `mem::forget`) goes unnoticed. Fields may
 /// be added to `T` with `#[serde(default)]`.
+///
+/// ```
+/// use emmer::prelude::*;
+///
+/// #[grain_interface(key = String)]
+/// pub trait Counter {
+///     async fn add(&mut self, n: u64) -> Result<u64, StateError>;
+/// }
+///
+/// #[derive(Grain)]
+/// struct CounterGrain {
+///     #[state("total")]
+///     total: Persistent<u64>,
+/// }
+///
+/// #[grain]
+/// impl Counter for CounterGrain {
+///     async fn add(&mut self, n: u64) -> Result<u64, StateError> {
+///         *self.total += n;
+///         self.total.write().await?;
+///         Ok(*self.total)
+///     }
+/// }
+/// # fn main() {}
+/// ```
 pub struct Persistent<T: 'static> {
     value: T,
     binding: Option<Box<Binding<T>>>,

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::marker::PhantomData;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -34,13 +33,47 @@ use crate::log::warn_seldom;
 use crate::metrics::store::{Measured, StoreMetrics};
 use crate::net::{Callers, Listener, Port};
 use crate::options::{Setting, SiloOptions, Wrong};
-use crate::stores::{StoreOpener, StoreSource};
+use crate::stores::StoreSource;
 use crate::world::{self, TcpListener};
 
 type TerminateHook = Box<dyn FnOnce(TerminateReason) + Send>;
 
 /// Describes a silo until it is started.
-pub struct SiloBuilder<S: StoreOpener> {
+///
+/// Addresses, names and times may be texts. One that stands for no value is an error of
+/// [`start`](Self::start), and nothing is left behind.
+///
+/// ```no_run
+/// use emmer::prelude::*;
+/// # #[grain_interface(key = String)]
+/// # pub trait Cart {
+/// #     async fn put(&mut self, item: String) -> usize;
+/// # }
+/// # #[derive(Grain)]
+/// # struct CartGrain {
+/// #     items: Vec<String>,
+/// # }
+/// # #[grain]
+/// # impl Cart for CartGrain {
+/// #     async fn put(&mut self, item: String) -> usize {
+/// #         self.items.push(item);
+/// #         self.items.len()
+/// #     }
+/// # }
+/// # async fn f() -> emmer::Result<()> {
+/// let silo = Silo::builder()
+///     .store("postgres://emmer:secret@db/emmer")
+///     .cluster_id("shop")
+///     .listen("10.0.0.7:11111")
+///     .gateway("10.0.0.7:30000")
+///     .host::<dyn Cart, CartGrain>()
+///     .start()
+///     .await?;
+/// # drop(silo);
+/// # Ok(())
+/// # }
+/// ```
+pub struct SiloBuilder {
     options: SiloOptions,
     wrong: Wrong,
     store: Option<StoreSource>,
@@ -53,10 +86,9 @@ pub struct SiloBuilder<S: StoreOpener> {
     on_start: Vec<StartTask>,
     before_leave: Vec<LeaveTask>,
     observers: Vec<Box<dyn Observer>>,
-    stores: PhantomData<fn() -> S>,
 }
 
-impl<S: StoreOpener> SiloBuilder<S> {
+impl SiloBuilder {
     pub(super) fn new() -> Self {
         Self {
             options: SiloOptions::default(),
@@ -71,7 +103,6 @@ impl<S: StoreOpener> SiloBuilder<S> {
             on_start: Vec::new(),
             before_leave: Vec::new(),
             observers: Vec::new(),
-            stores: PhantomData,
         }
     }
 
@@ -261,7 +292,7 @@ impl<S: StoreOpener> SiloBuilder<S> {
     ///
     /// # Errors
     /// [`StartError`].
-    pub async fn start(self) -> Result<Silo<S>, StartError> {
+    pub async fn start(self) -> Result<Silo, StartError> {
         let Self { options, wrong, store, hosted, services, state_stores, .. } = self;
         let Self { filters, directors, on_terminate, on_start, before_leave, observers, .. } = self;
         wrong.check()?;
@@ -270,7 +301,7 @@ impl<S: StoreOpener> SiloBuilder<S> {
         let classes = make_classes(hosted, options.collection_age, &filters)?;
         directors.check(&classes)?;
         let opened = StoreSource::or_environment(store).ok_or(StartError::NoStore)?;
-        let opened = opened.open::<S>().await?;
+        let opened = opened.open().await?;
         let described = opened.describe();
         let (clock, store_metrics) = (Clock::new(), Arc::new(StoreMetrics::default()));
         let store: Arc<dyn SystemStore> =
@@ -294,7 +325,7 @@ impl<S: StoreOpener> SiloBuilder<S> {
         };
         let mut named = BTreeMap::new();
         for (name, source) in state_stores {
-            let opened = source.open::<S>().await?;
+            let opened = source.open().await?;
             let store = Measured::new(opened, store_metrics.clone(), clock.clone());
             let states = table_of(Arc::new(store));
             states.ensure().await?;
@@ -363,7 +394,7 @@ impl<S: StoreOpener> SiloBuilder<S> {
             lifecycle::stop(&core).await;
             return Err(error);
         }
-        Ok(Silo { core, gateway, stores: PhantomData })
+        Ok(Silo { core, gateway })
     }
 }
 

@@ -6,7 +6,6 @@ use std::collections::HashMap;
 use super::SiloBuilder;
 use crate::filters::{Filter, Filters};
 use crate::grain::Grain;
-use crate::stores::StoreOpener;
 
 /// The filters of a silo, before it starts.
 #[derive(Default)]
@@ -27,7 +26,7 @@ impl SiloFilters {
     }
 }
 
-impl<S: StoreOpener> SiloBuilder<S> {
+impl SiloBuilder {
     /// A [`Filter`] around each call that grains of this silo get, in the grain's own turn. The
     /// first one is outermost. Timers and reminders are no calls.
     #[must_use]

@@ -35,19 +35,52 @@ use crate::cluster::membership::MembershipStatistics;
 use crate::grain::ClusterClient;
 use crate::log::warn_seldom;
 use crate::metrics::{GrainQueue, MethodStatistics, Sample, SiloStatistics};
-use crate::stores::{NoStores, StoreOpener};
 
 /// A running silo. Dropping it does not stop it, and the log says so; [`stop`](Self::stop) does, in
 /// good order.
-pub struct Silo<S: StoreOpener = NoStores> {
+///
+/// ```
+/// use emmer::prelude::*;
+///
+/// # #[grain_interface(key = String)]
+/// # pub trait Cart {
+/// #     async fn put(&mut self, item: String) -> usize;
+/// # }
+/// # #[derive(Grain)]
+/// # struct CartGrain {
+/// #     items: Vec<String>,
+/// # }
+/// # #[grain]
+/// # impl Cart for CartGrain {
+/// #     async fn put(&mut self, item: String) -> usize {
+/// #         self.items.push(item);
+/// #         self.items.len()
+/// #     }
+/// # }
+/// # #[tokio::main]
+/// # async fn main() -> emmer::Result<()> {
+/// let silo = Silo::builder()
+///     .store("memory://")
+///     .host::<dyn Cart, CartGrain>()
+///     .start()
+///     .await?;
+/// let cart = silo.client().grain::<dyn Cart>("ann");
+/// assert_eq!(cart.put("tea".to_owned()).await?, 1);
+/// silo.stop().await?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// A process that is nothing but a silo waits with
+/// [`run_until_stopped`](Self::run_until_stopped), or is `emmer::run` in the first place.
+pub struct Silo {
     core: Arc<SiloCore>,
     gateway: Option<SocketAddr>,
-    stores: std::marker::PhantomData<fn() -> S>,
 }
 
-impl<S: StoreOpener> Silo<S> {
+impl Silo {
     /// Begins to describe a silo.
-    pub fn builder() -> SiloBuilder<S> {
+    pub fn builder() -> SiloBuilder {
         SiloBuilder::new()
     }
 
@@ -167,7 +200,7 @@ impl<S: StoreOpener> Silo<S> {
     }
 }
 
-impl<S: StoreOpener> Drop for Silo<S> {
+impl Drop for Silo {
     fn drop(&mut self) {
         if !self.core.stopped.is_cancelled() {
             warn_seldom!(me = %self.core.address, "dropped without `stop`: the silo runs on as \
@@ -176,7 +209,7 @@ impl<S: StoreOpener> Drop for Silo<S> {
     }
 }
 
-impl<S: StoreOpener> std::fmt::Debug for Silo<S> {
+impl std::fmt::Debug for Silo {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Silo").field("address", &self.core.address).finish_non_exhaustive()
     }

@@ -6,7 +6,6 @@ use emmer_core::SiloAddress;
 use emmer_membership::TerminateReason;
 
 use super::{Silo, SiloBuilder, StartError};
-use crate::stores::StoreOpener;
 use crate::{EXIT_CODE_TABLE_WENT_BACK, EXIT_CODE_TERMINATED, world};
 
 /// The time between two lines about a silo that leaves.
@@ -61,7 +60,7 @@ impl RunError {
     }
 }
 
-impl<S: StoreOpener> SiloBuilder<S> {
+impl SiloBuilder {
     /// Starts the silo, and serves as [`Silo::run_until_stopped`] does. A process that is asked to
     /// stop before its silo is Active need not wait for that.
     ///
@@ -80,7 +79,7 @@ impl<S: StoreOpener> SiloBuilder<S> {
     }
 }
 
-impl<S: StoreOpener> Silo<S> {
+impl Silo {
     /// Serves until the process is asked to stop (Ctrl-C, and SIGTERM where there is one) or
     /// somebody calls [`stop`](Self::stop), and leaves the cluster in good order. Whoever asks a
     /// second time need not wait for that: it then leaves in haste.

@@ -57,7 +57,7 @@ const HEADERS_VARIABLE: &str = "OTEL_EXPORTER_OTLP_HEADERS";
 /// Describes how metrics and traces go to a collector.
 ///
 /// ```no_run
-/// # async fn f<S: emmer_runtime::StoreOpener>(builder: emmer_runtime::SiloBuilder<S>) -> Result<(), emmer_telemetry::OtlpError> {
+/// # async fn f(builder: emmer_runtime::SiloBuilder) -> Result<(), emmer_telemetry::OtlpError> {
 /// use std::time::Duration;
 /// use tracing_subscriber::layer::SubscriberExt;
 ///

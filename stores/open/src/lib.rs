@@ -1,0 +1,204 @@
+//! Opens any system store by its URL. Which schemes are known depends on the crate's features: each
+//! brings a store, and `emmer` passes its own on.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use emmer_store::memory::MemoryStore;
+use emmer_store::url::{ParseStoreUrlError, StoreUrl};
+use emmer_store::{StoreError, StoreErrorKind, SystemStore};
+
+/// The URL schemes that can be opened.
+pub const SCHEMES: &[&str] = &[
+    "memory",
+    #[cfg(feature = "azure")]
+    "azure-table",
+    #[cfg(feature = "cassandra")]
+    "cassandra",
+    #[cfg(feature = "consul")]
+    "consul",
+    #[cfg(feature = "cosmos")]
+    "cosmos",
+    #[cfg(feature = "dynamodb")]
+    "dynamodb",
+    #[cfg(feature = "etcd")]
+    "etcd",
+    #[cfg(feature = "mysql")]
+    "mariadb",
+    #[cfg(feature = "mongodb")]
+    "mongodb",
+    #[cfg(feature = "mssql")]
+    "mssql",
+    #[cfg(feature = "mysql")]
+    "mysql",
+    #[cfg(feature = "oracle")]
+    "oracle",
+    #[cfg(feature = "postgres")]
+    "postgres",
+    #[cfg(feature = "redis")]
+    "redis",
+    #[cfg(feature = "redis")]
+    "rediss",
+    #[cfg(feature = "sqlite")]
+    "sqlite",
+    #[cfg(feature = "mssql")]
+    "sqlserver",
+    #[cfg(feature = "zookeeper")]
+    "zookeeper",
+];
+
+fn invalid(store: String, detail: String) -> StoreError {
+    StoreError { kind: StoreErrorKind::Invalid, store, operation: "open".to_owned(), detail }
+}
+
+/// The features that bring the stores of schemes called otherwise; the others are called like their
+/// schemes.
+const FEATURES: [(&str, &str); 4] =
+    [("azure-table", "azure"), ("mariadb", "mysql"), ("rediss", "redis"), ("sqlserver", "mssql")];
+
+/// Tells an operator how to get the store of a scheme that this build has none for.
+fn unknown(scheme: &str) -> String {
+    if !emmer_store::url::SCHEMES.contains(&scheme) {
+        return format!("there is no store for {scheme}://: this build has {}", SCHEMES.join(", "));
+    }
+    let feature = FEATURES.iter().find(|(other, _)| *other == scheme);
+    let feature = feature.map_or(scheme, |(_, feature)| feature);
+    format!("this build has no store for {scheme}://: build it with --features {feature}")
+}
+
+fn parsed(url: &str) -> Result<StoreUrl, StoreError> {
+    url.parse().map_err(|e| match e {
+        ParseStoreUrlError::UnknownScheme(scheme) => {
+            invalid(format!("{scheme}://"), unknown(&scheme))
+        }
+        e => invalid("store".to_owned(), e.to_string()),
+    })
+}
+
+/// Opens a system store: `sqlite://relative.db`, `sqlite:///absolute.db`, `memory://name` (inside
+/// this process: the same name is the same store as long as somebody holds it), and a scheme for
+/// each feature that brings a store, as in `postgres://user:password@host/database`
+/// (`docs/store.md` has them all).
+///
+/// # Errors
+/// An unknown scheme, naming the known ones; or what the store says, naming the store and never a
+/// password.
+pub async fn open(url: &str) -> Result<Arc<dyn SystemStore>, StoreError> {
+    let parsed = parsed(url)?;
+    match parsed.scheme() {
+        "memory" => match parsed.parameters().next() {
+            None => Ok(memory(parsed.place())),
+            Some((name, _)) => {
+                let detail = format!("there is no parameter {name:?}: memory://name takes none");
+                Err(invalid(parsed.to_string(), detail))
+            }
+        },
+        #[cfg(feature = "azure")]
+        "azure-table" => Ok(Arc::new(emmer_store_azure::AzureTableStore::open(url).await?)),
+        #[cfg(feature = "cassandra")]
+        "cassandra" => Ok(Arc::new(emmer_store_cassandra::CassandraStore::open(url).await?)),
+        #[cfg(feature = "consul")]
+        "consul" => Ok(Arc::new(emmer_store_consul::ConsulStore::open(url).await?)),
+        #[cfg(feature = "cosmos")]
+        "cosmos" => Ok(Arc::new(emmer_store_cosmos::CosmosStore::open(url).await?)),
+        #[cfg(feature = "dynamodb")]
+        "dynamodb" => Ok(Arc::new(emmer_store_dynamodb::DynamoDbStore::open(url).await?)),
+        #[cfg(feature = "etcd")]
+        "etcd" => Ok(Arc::new(emmer_store_etcd::EtcdStore::open(url).await?)),
+        #[cfg(feature = "mongodb")]
+        "mongodb" => Ok(Arc::new(emmer_store_mongodb::MongoDbStore::open(url).await?)),
+        #[cfg(feature = "mssql")]
+        "mssql" | "sqlserver" => Ok(Arc::new(emmer_store_mssql::MssqlStore::open(url).await?)),
+        #[cfg(feature = "mysql")]
+        "mariadb" | "mysql" => Ok(Arc::new(emmer_store_mysql::MysqlStore::open(url).await?)),
+        #[cfg(feature = "oracle")]
+        "oracle" => Ok(Arc::new(emmer_store_oracle::OracleStore::open(url).await?)),
+        #[cfg(feature = "postgres")]
+        "postgres" => Ok(Arc::new(emmer_store_postgres::PostgresStore::open(url).await?)),
+        #[cfg(feature = "redis")]
+        "redis" | "rediss" => Ok(Arc::new(emmer_store_redis::RedisStore::open(url).await?)),
+        #[cfg(feature = "sqlite")]
+        "sqlite" => {
+            let url = url.to_owned();
+            // Opening a file blocks: not on a thread that runs turns.
+            let opened =
+                tokio::task::spawn_blocking(move || emmer_store_sqlite::SqliteStore::open(&url))
+                    .await;
+            let store = opened.map_err(|e| invalid(parsed.to_string(), e.to_string()))??;
+            Ok(Arc::new(store))
+        }
+        #[cfg(feature = "zookeeper")]
+        "zookeeper" => Ok(Arc::new(emmer_store_zookeeper::ZooKeeperStore::open(url).await?)),
+        other => Err(invalid(parsed.to_string(), unknown(other))),
+    }
+}
+
+/// The script that makes the tables of a store, for administrators who let no application make
+/// them: `CREATE` statements, or the vendor's commands; none for a store that has no tables to
+/// make. Nothing is connected to, and no file is made.
+///
+/// # Errors
+/// As [`open`]'s for a URL it does not understand.
+pub fn schema(url: &str) -> Result<Option<String>, StoreError> {
+    let parsed = parsed(url)?;
+    #[cfg(any(
+        feature = "cassandra",
+        feature = "mssql",
+        feature = "mysql",
+        feature = "oracle",
+        feature = "postgres",
+        feature = "sqlite"
+    ))]
+    let tables = emmer_store::TABLES;
+    Ok(match parsed.scheme() {
+        #[cfg(feature = "cassandra")]
+        "cassandra" => Some(emmer_store_cassandra::script(url, &tables)?),
+        #[cfg(feature = "cosmos")]
+        "cosmos" => Some(emmer_store_cosmos::script(url)?),
+        #[cfg(feature = "mysql")]
+        "mariadb" => Some(emmer_store_mysql::script(emmer_store_mysql::Flavour::MariaDb, &tables)),
+        #[cfg(feature = "mssql")]
+        "mssql" | "sqlserver" => Some(emmer_store_mssql::script(&tables)),
+        #[cfg(feature = "mysql")]
+        "mysql" => Some(emmer_store_mysql::script(emmer_store_mysql::Flavour::MySql, &tables)),
+        #[cfg(feature = "oracle")]
+        "oracle" => Some(emmer_store_oracle::script(&tables)),
+        #[cfg(feature = "postgres")]
+        "postgres" => Some(emmer_store_postgres::script(&tables)),
+        #[cfg(feature = "sqlite")]
+        "sqlite" => Some(emmer_store_sqlite::script(&tables)),
+        scheme if SCHEMES.contains(&scheme) => None,
+        other => return Err(invalid(parsed.to_string(), unknown(other))),
+    })
+}
+
+static MEMORY: Mutex<BTreeMap<String, Weak<MemoryStore>>> = Mutex::new(BTreeMap::new());
+
+fn memory(name: &str) -> Arc<dyn SystemStore> {
+    let mut stores = MEMORY.lock().unwrap_or_else(PoisonError::into_inner);
+    stores.retain(|_, store| store.strong_count() > 0);
+    if let Some(store) = stores.get(name).and_then(Weak::upgrade) {
+        return store;
+    }
+    let store = Arc::new(MemoryStore::new());
+    stores.insert(name.to_owned(), Arc::downgrade(&store));
+    store
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_store_in_memory_takes_no_parameters() {
+        for (url, word) in [("memory://x?timeout_ms=1", "timeout_ms"), ("memory://?pool", "pool")] {
+            let error = open(url).await.map(|store| store.describe()).unwrap_err();
+            assert!(
+                error.kind == StoreErrorKind::Invalid && error.detail.contains(word),
+                "{error}"
+            );
+        }
+        let (upper, lower) = (open("MEMORY://x").await.unwrap(), open("memory://x").await.unwrap());
+        assert!(Arc::ptr_eq(&upper, &lower), "the case of a scheme means nothing");
+    }
+}
