@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use emmer_store::memory::MemoryStore;
 use emmer_store::url::{ParseStoreUrlError, StoreUrl};
-use emmer_store::{StoreError, StoreErrorKind, SystemStore};
+use emmer_store::{BoxFuture, StoreError, StoreErrorKind, SystemStore};
 
 /// The URL schemes that can be opened.
 pub const SCHEMES: &[&str] = &[
@@ -83,7 +83,13 @@ fn parsed(url: &str) -> Result<StoreUrl, StoreError> {
 /// # Errors
 /// An unknown scheme, naming the known ones; or what the store says, naming the store and never a
 /// password.
-pub async fn open(url: &str) -> Result<Arc<dyn SystemStore>, StoreError> {
+pub fn open(url: &str) -> BoxFuture<'static, Result<Arc<dyn SystemStore>, StoreError>> {
+    let url = url.to_owned();
+    // In a box: with the drivers of all stores the type would nest too deeply for rustc.
+    Box::pin(async move { opened(&url).await })
+}
+
+async fn opened(url: &str) -> Result<Arc<dyn SystemStore>, StoreError> {
     let parsed = parsed(url)?;
     match parsed.scheme() {
         "memory" => match parsed.parameters().next() {

@@ -99,7 +99,8 @@ mod tests {
         let named = SiloOptions { role: Some("front".to_owned()), ..SiloOptions::default() };
         assert_eq!(&*row(address, &named, None).role_name, "front");
         let program = program_name(&std::env::current_exe().unwrap());
-        assert_eq!(row(address, &SiloOptions::default(), None).role_name, program.unwrap().into());
+        let role = row(address, &SiloOptions::default(), None).role_name;
+        assert_eq!(role.to_string(), program.unwrap());
     }
 
     #[test]
