@@ -12,6 +12,8 @@ mod file;
 #[cfg(feature = "clap")]
 mod flags;
 mod keys;
+#[cfg(feature = "log")]
+mod log;
 #[cfg(test)]
 mod tests;
 

@@ -21,7 +21,7 @@
 //! |---|---|
 //! | `sqlite` (default), `postgres`, `mysql`, `redis`, `etcd`, `consul`, `zookeeper`, `cassandra`, `mongodb`, `azure`, `cosmos`, `dynamodb`, `mssql`, `oracle` | a system store each; `all-stores` all of them |
 //! | `test` | tests in virtual time on real silos: `emmer::test` |
-//! | `config`, `clap` | settings from a file, the environment and flags: `emmer::config`, `emmer::run` |
+//! | `config`, `clap`, `log` | settings from a file, the environment and flags, and the log as they say: `emmer::config`, `emmer::run` |
 //! | `telemetry`, `otlp` | metrics and health over HTTP; metrics and traces for a collector |
 //!
 //! The book (`docs/` in the repository) explains the rest.

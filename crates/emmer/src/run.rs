@@ -13,8 +13,9 @@ use crate::{Result, Silo, SiloBuilder};
 /// ([`tell_systemd`](crate::tell_systemd)).
 ///
 /// With the feature `telemetry` it serves `/metrics`, `/healthz` and `/readyz` where the setting
-/// `telemetry` says. The log and traces are the program's own affair: it installs a subscriber of
-/// `tracing`, and `emmer::telemetry::Otlp` for a collector.
+/// `telemetry` says. With the feature `log` it writes the log to stderr, as the settings `log` and
+/// `log_format` say; without it, or to have the log elsewhere, the program installs a subscriber of
+/// `tracing` before. Traces are the program's own affair: `emmer::telemetry::Otlp`.
 ///
 /// ```no_run
 /// use emmer::config::{ConfigArgs, Settings};
@@ -51,6 +52,8 @@ pub async fn run(
         }
     }
     let options = settings.silo_options()?;
+    #[cfg(feature = "log")]
+    settings.start_log()?;
     let store = settings.required("store", "--store")?.text.as_str();
     let placement = settings.placement()?;
     let silo = Silo::builder().options(options).store(store).default_placement(placement);

@@ -95,6 +95,11 @@ fn wrong_settings_are_told_all_at_once_with_their_exit_code() {
     assert_eq!(code, Some(2), "{said}");
     assert!(said.contains("--listen: listen: \"localhost:1\" is not an address: a name"), "{said}");
     assert!(said.contains("cluster_id is not set: give --cluster-id"), "{said}");
+    let loud = ["--store", "memory://", "--cluster-id", "a", "--listen", "127.0.0.1:0"];
+    let child = command().args(loud).args(["--set", "log=loud"]).spawn().unwrap();
+    let (code, said) = ended(child);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("--set: log: \"loud\" is no log filter"), "{said}");
     let given = ["--store", "memory://", "--cluster-id", "a", "--listen", "127.0.0.1:0"];
     let child = command().args(given).args(["--set", "traces=0.5"]).spawn().unwrap();
     let (code, said) = ended(child);

@@ -1,0 +1,97 @@
+//! The log on stderr, as the settings `log` and `log_format` say.
+
+use std::io::IsTerminal;
+use std::str::FromStr;
+
+use tracing_subscriber::filter::{LevelFilter, ParseError, Targets};
+use tracing_subscriber::layer::{Identity, SubscriberExt as _};
+use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{Layer, Registry};
+
+use super::{ConfigError, Result, Settings};
+
+/// What is logged when nobody says.
+const DEFAULT: &str = "warn";
+
+/// The form of a line.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object.
+    Json,
+}
+
+impl FromStr for LogFormat {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        match text {
+            "text" => Ok(Self::Text),
+            "json" => Ok(Self::Json),
+            _ => Err(format!("{text:?} is no form of a log: text or json")),
+        }
+    }
+}
+
+impl Settings {
+    /// Starts the log on stderr, as `log` and `log_format` say. A program that has installed a
+    /// subscriber of `tracing` before keeps that one.
+    ///
+    /// # Errors
+    /// `log` is no filter, or `log_format` no form.
+    pub fn start_log(&self) -> Result<()> {
+        self.start_log_with(DEFAULT, None::<Identity>)
+    }
+
+    /// The same for a program that knows what matters, or that records spans: `default` is logged
+    /// when nobody says.
+    ///
+    /// # Errors
+    /// As [`start_log`](Self::start_log).
+    pub fn start_log_with(
+        &self,
+        default: &str,
+        spans: Option<impl Layer<Registry> + Send + Sync>,
+    ) -> Result<()> {
+        let filter = match self.get("log") {
+            Some(entry) => filter(&entry.text).map_err(|why| {
+                entry.wrong("log", format!("{:?} is no log filter: {why}", entry.text))
+            })?,
+            None => filter(default).map_err(|why| ConfigError::new(format!("log: {why}")))?,
+        };
+        let format = self.parsed("log_format")?.unwrap_or_default();
+        let lines = tracing_subscriber::fmt::layer()
+            .with_ansi(std::io::stderr().is_terminal())
+            .with_writer(std::io::stderr);
+        // Lines do not tell which traces they belong to: few of them belong to any.
+        let filter = filter.with_target(emmer_runtime::trace::TARGET, LevelFilter::OFF);
+        let registry = tracing_subscriber::registry().with(spans);
+        // It fails only if the program has a subscriber already.
+        let _ = match format {
+            LogFormat::Text => registry.with(lines.with_filter(filter)).try_init(),
+            LogFormat::Json => {
+                let lines = lines.json().flatten_event(true);
+                registry.with(lines.with_filter(filter)).try_init()
+            }
+        };
+        Ok(())
+    }
+}
+
+/// The filter that a text stands for: levels, and targets with levels.
+fn filter(text: &str) -> std::result::Result<Targets, String> {
+    for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+        // To the parser a word alone is a target of which everything is logged. Nearly always it is
+        // a level that is written wrong.
+        let level = part.split_once('=').map_or(part, |(_, level)| level);
+        if level.parse::<LevelFilter>().is_err() {
+            return Err(format!(
+                "{level:?} is no level: expected off, error, warn, info, debug or trace, or a \
+                 list as in warn,emmer_runtime=debug"
+            ));
+        }
+    }
+    text.parse().map_err(|error: ParseError| error.to_string())
+}
