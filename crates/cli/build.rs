@@ -14,8 +14,9 @@ fn main() {
     // A commit moves the log of HEAD; where nobody keeps one, only another branch is noticed.
     let log = git(&["rev-parse", "--git-path", "logs/HEAD"]).filter(|log| Path::new(log).exists());
     println!("cargo::rerun-if-changed={}", log.unwrap_or(head));
+    // Not EMMER_..: `cargo run` passes it on, and all those are settings.
     if let Some(commit) = git(&["rev-parse", "--short=12", "HEAD"]) {
-        println!("cargo::rustc-env=EMMER_COMMIT={commit}");
+        println!("cargo::rustc-env=COMMIT_OF_EMMER={commit}");
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 /// The commit; none where it is not known, as in a build without the repository.
-const COMMIT: Option<&str> = option_env!("EMMER_COMMIT");
+const COMMIT: Option<&str> = option_env!("COMMIT_OF_EMMER");
 
 static SHORT: LazyLock<String> = LazyLock::new(|| {
     let version = env!("CARGO_PKG_VERSION");
