@@ -50,6 +50,7 @@ impl Settings {
         set(&mut options.listen, wrong.take(self.address("listen")).flatten());
         set(&mut options.advertise, wrong.take(self.address("advertise")));
         set(&mut options.gateway, wrong.take(self.address("gateway")));
+        set(&mut options.advertise_gateway, wrong.take(self.address("advertise_gateway")));
         options.name = self.get("name").map(|entry| entry.text.clone());
         options.role = self.get("role").map(|entry| entry.text.clone());
         wrong.parsed(self, "update_zone", &mut options.update_zone);
@@ -78,6 +79,14 @@ impl Settings {
             None => ConfigError::new(error),
         })?;
         Ok(options)
+    }
+
+    /// The limits alone.
+    ///
+    /// # Errors
+    /// [`ConfigError`], with all that is wrong.
+    pub fn limits(&self) -> Result<emmer_core::limits::Limits> {
+        self.overlay("limits", &SiloOptions::default().limits)
     }
 
     /// The silo's metadata: `zone=a, disk=ssd`.

@@ -29,6 +29,9 @@ pub struct SiloFlags {
     /// Where clients connect to; port 0 takes a free one [default: not a gateway]
     #[arg(long, value_name = "ADDR")]
     pub gateway: Option<String>,
+    /// The address clients are told, when it is not the one listened on
+    #[arg(long, value_name = "ADDR")]
+    pub advertise_gateway: Option<String>,
     /// A name for people [default: host name and port]
     #[arg(long)]
     pub name: Option<String>,
@@ -64,6 +67,7 @@ impl SiloFlags {
             ("listen", self.listen, "--listen"),
             ("advertise", self.advertise, "--advertise"),
             ("gateway", self.gateway, "--gateway"),
+            ("advertise_gateway", self.advertise_gateway, "--advertise-gateway"),
             ("name", self.name, "--name"),
             ("role", self.role, "--role"),
             ("membership.profile", self.profile, "--profile"),

@@ -9,13 +9,14 @@ pub(super) const VARIABLE_PREFIX: &str = "EMMER_";
 pub(super) const CONFIG_VARIABLE: &str = "EMMER_CONFIG";
 
 /// The keys outside any table.
-const TOP: [&str; 27] = [
+const TOP: [&str; 28] = [
     "store",
     "cluster_id",
     "service_id",
     "listen",
     "advertise",
     "gateway",
+    "advertise_gateway",
     "name",
     "role",
     "update_zone",

@@ -17,4 +17,4 @@ pub use emmer_store::{
     BoxFuture, ClockDifference, Examination, Finding, FindingLevel, FindingSubject, StoreError,
     StoreErrorKind, StoreLimits, SystemStore, checkup,
 };
-pub use emmer_stores::{SCHEMES, open, schema};
+pub use emmer_stores::{SCHEMES, open, open_to_read, schema};

@@ -14,6 +14,9 @@ use crate::message::Message;
 use crate::table::Read;
 use crate::timers::Timer;
 
+/// Wall clocks are wrong by hours at most: those that wrote the rows, and this silo's.
+const WALL_CLOCK_ERROR_MAX: Duration = Duration::from_secs(86_400);
+
 /// How often, at least, there is something to look after.
 const HOUSEKEEPING_MAX: Duration = Duration::from_secs(10);
 
@@ -98,11 +101,15 @@ impl Membership {
         let age = |at: Timestamp| now.wall.saturating_since(at);
         let seen =
             |silo: &SiloAddress| self.cleaning.dead_since.get(silo).copied().unwrap_or(now.mono);
-        let rested = |silo: &SiloAddress| now.mono.saturating_since(seen(silo)) > keep;
+        // A silo in a crash loop never lives for so long. What its wall clock says counts as well
+        // where no clock is that wrong.
+        let rested = |at: Timestamp, silo: &SiloAddress| {
+            now.mono.saturating_since(seen(silo)) > keep || age(at) > keep + WALL_CLOCK_ERROR_MAX
+        };
         let deletes = dead
             .iter()
             .enumerate()
-            .filter(|(i, (at, silo))| rested(silo) && (age(*at) > expiration || *i < excess))
+            .filter(|(i, (at, silo))| rested(*at, silo) && (age(*at) > expiration || *i < excess))
             .map(|(_, (_, silo))| *silo)
             .take(MEMBERSHIP_ROWS_PER_COMMIT_MAX)
             .collect();

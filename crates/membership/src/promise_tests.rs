@@ -129,6 +129,25 @@ fn a_wall_clock_that_jumps_deletes_no_dead_row_early() {
     assert_eq!(world.status(&victim), None);
 }
 
+/// A silo that crashes again and again never lives long enough to have seen its dead ones rest.
+#[test]
+fn rows_of_a_crash_loop_are_deleted_by_the_wall_clock() {
+    let config = Config { max_defunct_silo_entries: 2, ..Config::default() };
+    let mut world = World::cluster(&config, 1);
+    let mut last = 0;
+    for life in 2..8 {
+        world.kill(last);
+        last = world.start(&config, address(1_000, life), life);
+        world.until(secs(60), |w| w.status(&address(1_000, life)) == Some(SiloStatus::Active));
+    }
+    world.run(secs(60));
+    assert_eq!(world.status(&address(1_000, 2)), Some(SiloStatus::Dead), "it is minutes old");
+    world.silos[last].skew_ms = 30 * 3_600_000;
+    world.run(secs(60));
+    assert_eq!(world.status(&address(1_000, 2)), None, "two are kept, and it is the oldest");
+    assert_eq!(world.status(&address(1_000, 6)), Some(SiloStatus::Dead));
+}
+
 #[test]
 fn a_leaver_starts_no_turn_once_it_asks_for_its_own_death() {
     let mut world = World::cluster(&Config::default(), 3);

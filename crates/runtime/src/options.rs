@@ -42,6 +42,9 @@ pub struct SiloOptions {
     pub advertise: Option<SocketAddr>,
     /// Where clients connect to; no gateway when none. Default none.
     pub gateway: Option<SocketAddr>,
+    /// The address that clients are told, when it is not the one listened on (behind an address
+    /// translation): its host is that of `advertise`, for the table has one for both. Default none.
+    pub advertise_gateway: Option<SocketAddr>,
     /// The silo's name, for people: 1 to 256 bytes without control characters. Default: the host's
     /// name and the port.
     pub name: Option<String>,
@@ -104,6 +107,7 @@ impl Default for SiloOptions {
             service_id: None,
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
             advertise: None,
+            advertise_gateway: None,
             gateway: None,
             name: None,
             role: None,

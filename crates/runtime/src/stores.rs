@@ -41,6 +41,14 @@ impl StoreSource {
         named.or_else(|| of_environment().map(Self::Url))
     }
 
+    /// Opens it for somebody who only reads.
+    pub(crate) async fn open_to_read(self) -> Result<Arc<dyn SystemStore>, StoreError> {
+        match self {
+            Self::Url(url) => emmer_stores::open_to_read(&url).await,
+            Self::Opened(store) => Ok(store),
+        }
+    }
+
     pub(crate) async fn open(self) -> Result<Arc<dyn SystemStore>, StoreError> {
         match self {
             Self::Url(url) => emmer_stores::open(&url).await,

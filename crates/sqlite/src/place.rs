@@ -98,7 +98,8 @@ impl Place {
                 if !parent.is_dir() {
                     refused(format!("the directory {} does not exist", parent.display()))
                 } else if !self.create {
-                    refused("the file does not exist, and mode=rw forbids to make it".to_owned())
+                    let detail = "the file does not exist, and mode=rw forbids to make it";
+                    Err(Failed::new(StoreErrorKind::NotFound, detail.to_owned()))
                 } else {
                     Ok(())
                 }

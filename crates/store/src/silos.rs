@@ -148,8 +148,12 @@ impl SiloTable {
     pub async fn read_all(&self) -> Result<(TableVersion, Vec<SiloEntry>)> {
         let stored = self.store.read_partition(&SILO_INSTANCES, self.cluster.as_str()).await?;
         if stored.len() > self.rows_max.saturating_add(1) {
-            let detail =
-                format!("{} rows, more than membership_rows_max = {}", stored.len(), self.rows_max);
+            let detail = format!(
+                "{} rows, more than membership_rows_max = {}: raise limits.membership_rows_max here, \
+                 or delete Dead rows",
+                stored.len(),
+                self.rows_max
+            );
             return Err(self.error("read", StoreErrorKind::Refused, detail));
         }
         snapshot(&stored).map_err(|detail| self.error("read", StoreErrorKind::Corrupt, detail))

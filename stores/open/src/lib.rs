@@ -89,6 +89,29 @@ pub fn open(url: &str) -> BoxFuture<'static, Result<Arc<dyn SystemStore>, StoreE
     Box::pin(async move { opened(&url).await })
 }
 
+/// Opens a system store to read it. No file is made: one that is missing is `NotFound`, whatever
+/// the `mode` of its URL.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_to_read(url: &str) -> BoxFuture<'static, Result<Arc<dyn SystemStore>, StoreError>> {
+    open(&without_making(url))
+}
+
+/// The URL of a store that makes no file.
+fn without_making(url: &str) -> String {
+    let is_file =
+        url.split_once("://").is_some_and(|(scheme, _)| scheme.eq_ignore_ascii_case("sqlite"));
+    if !is_file {
+        return url.to_owned();
+    }
+    let (place, query) = url.split_once('?').unwrap_or((url, ""));
+    let kept =
+        query.split('&').filter(|one| !one.is_empty() && *one != "mode=rwc" && *one != "mode=rw");
+    let query: Vec<_> = std::iter::once("mode=rw").chain(kept).collect();
+    format!("{place}?{}", query.join("&"))
+}
+
 async fn opened(url: &str) -> Result<Arc<dyn SystemStore>, StoreError> {
     let parsed = parsed(url)?;
     match parsed.scheme() {
@@ -194,6 +217,20 @@ fn memory(name: &str) -> Arc<dyn SystemStore> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn reading_never_makes_a_file() {
+        for (url, opened) in [
+            ("sqlite://a.db", "sqlite://a.db?mode=rw"),
+            ("SQLite://a.db", "SQLite://a.db?mode=rw"),
+            ("sqlite://a.db?synchronous=full", "sqlite://a.db?mode=rw&synchronous=full"),
+            ("sqlite://a.db?mode=rwc", "sqlite://a.db?mode=rw"),
+            ("sqlite://a.db?mode=odd", "sqlite://a.db?mode=rw&mode=odd"),
+            ("memory://x", "memory://x"),
+        ] {
+            assert_eq!(without_making(url), opened);
+        }
+    }
 
     #[tokio::test]
     async fn a_store_in_memory_takes_no_parameters() {

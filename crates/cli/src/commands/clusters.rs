@@ -50,11 +50,12 @@ pub(super) fn run(args: Args, log: Option<String>) -> Result<()> {
     let settings = Settings::of_process(&args.config, flags)?;
     logging::start(&settings)?;
     let url = settings.required("store", "--store")?.text.clone();
+    let rows_max = settings.limits()?.membership_rows_max;
     runtime()?.block_on(async {
         let store = store::open_existing(&url).await?;
         let mut found = Vec::new();
         for (id, first_seen) in known(store.as_ref()).await? {
-            found.push(look(&store, id, first_seen).await?);
+            found.push(look(&store, id, first_seen, rows_max).await?);
         }
         let document = Document { store: store.describe(), clusters: found };
         show(args.format, || table(&document), &document)
@@ -74,8 +75,9 @@ async fn look(
     store: &Arc<dyn SystemStore>,
     id: ClusterId,
     first_seen: Timestamp,
+    rows_max: usize,
 ) -> Result<Cluster> {
-    let table = SiloTable::new(Arc::clone(store), id.clone());
+    let table = SiloTable::new(Arc::clone(store), id.clone()).with_rows_max(rows_max);
     let (version, silos) = table.read_all().await.map_err(Failure::store)?;
     let count = |status| silos.iter().filter(|silo| silo.status == status).count();
     let (active, dead) = (count(SiloStatus::Active), count(SiloStatus::Dead));

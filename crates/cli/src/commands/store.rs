@@ -20,15 +20,24 @@ pub async fn open_existing(url: &str) -> Result<Arc<dyn SystemStore>> {
             the silos share, as in sqlite://cluster.db";
         return Err(Failure::store(format!("memory:// {why}")));
     }
-    store::open(&existing(url)).await.map_err(|error| {
+    store::open_to_read(url).await.map_err(|error| {
         let hint = match error.kind {
-            StoreErrorKind::Refused if is_file(url) => {
+            StoreErrorKind::NotFound if is_file(url) => {
                 "; this command only looks and makes nothing: is the path right?"
             }
             _ => "",
         };
         Failure::store(format!("{error}{hint}"))
     })
+}
+
+/// The same for a command that writes: a URL with `mode=rwc` has the file made.
+pub(super) async fn open_to_check(url: &str) -> Result<Arc<dyn SystemStore>> {
+    if is_file(url) && url.contains("mode=rwc") {
+        open(url).await
+    } else {
+        open_existing(url).await
+    }
 }
 
 /// Returns true if the store is gone with this process.
@@ -69,30 +78,4 @@ pub(super) async fn check_version(
 
 fn is_file(url: &str) -> bool {
     url.split_once("://").is_some_and(|(scheme, _)| scheme.eq_ignore_ascii_case("sqlite"))
-}
-
-fn existing(url: &str) -> String {
-    if !is_file(url) || url.contains("mode=") {
-        return url.to_owned();
-    }
-    let separator = if url.contains('?') { '&' } else { '?' };
-    format!("{url}{separator}mode=rw")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn looking_never_makes_a_file() {
-        for (url, opened) in [
-            ("sqlite://a.db", "sqlite://a.db?mode=rw"),
-            ("SQLite://a.db", "SQLite://a.db?mode=rw"),
-            ("sqlite://a.db?synchronous=full", "sqlite://a.db?synchronous=full&mode=rw"),
-            ("sqlite://a.db?mode=rwc", "sqlite://a.db?mode=rwc"),
-            ("memory://x", "memory://x"),
-        ] {
-            assert_eq!(existing(url), opened);
-        }
-    }
 }

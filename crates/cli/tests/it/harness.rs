@@ -83,7 +83,11 @@ fn lines(stream: impl Read + Send + 'static) -> mpsc::Receiver<String> {
 
 impl Process {
     pub(crate) fn start(args: &[&str]) -> Self {
-        let mut child = emmer(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        Self::of(emmer(args))
+    }
+
+    fn of(mut command: Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let out = lines(child.stdout.take().unwrap());
         let errors = lines(child.stderr.take().unwrap());
         Self { child, lines: out, errors }
@@ -159,6 +163,18 @@ impl Silo {
         more: &[&str],
     ) -> Result<Self, (ExitStatus, String)> {
         Self::launch(store, listen, more).active()
+    }
+
+    /// The same in a process that may have so many descriptors.
+    #[cfg(unix)]
+    pub(crate) fn with_descriptors(store: &str, count: usize) -> Self {
+        let silo = emmer(&["silo", "--store", store, "--cluster-id", "test"]);
+        let mut shell = Command::new("sh");
+        let script = format!("ulimit -n {count}; exec \"$0\" \"$@\"");
+        shell.args(["-c", &script]).arg(silo.get_program()).args(silo.get_args());
+        shell.args(["--listen", "127.0.0.1:0", "--gateway", "127.0.0.1:0"]).stdin(Stdio::null());
+        let started = Launched(Process::of(shell)).active();
+        started.unwrap_or_else(|(status, said)| panic!("the silo ended with {status}: {said}"))
     }
 
     /// Starts the process without waiting.

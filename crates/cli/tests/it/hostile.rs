@@ -71,3 +71,34 @@ async fn a_client_of_another_cluster_is_refused() {
     assert!(error.contains("other") && error.contains("test"), "{error}");
     assert!(connect(&store, "test").await.is_ok());
 }
+
+/// A crowd of clients finds a gateway full before its process has no descriptor left, and silos
+/// join all the while.
+#[cfg(unix)]
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_leave_descriptors_for_silos() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = store_in(dir.path());
+    let mut first = Silo::with_descriptors(&store, 48);
+    let gateway = first.gateway.to_string();
+    let mut clients = Vec::new();
+    let mut refused = Vec::new();
+    for _ in 0..40 {
+        let client = Client::builder().cluster_id("test").gateways([gateway.as_str()]);
+        match client.wait_for_gateway("0s").connect().await {
+            Ok(client) => clients.push(client),
+            Err(error) => refused.push(error.to_string()),
+        }
+    }
+    assert!(clients.len() >= 16 && !refused.is_empty(), "{} connected", clients.len());
+    let says = "too many connections";
+    assert!(refused.iter().all(|error| error.contains(says)), "{refused:?}");
+    let second = tokio::task::block_in_place(|| Silo::start(&store, "127.0.0.1:0", &[]));
+    let airport = clients[0].grain::<dyn Airport>("JFK");
+    assert_eq!(airport.totals().timeout(PATIENCE).await.unwrap().applied, 0);
+    drop(second);
+    first.process.signal("TERM");
+    let (status, said) = tokio::task::block_in_place(|| first.process.end());
+    assert!(status.success(), "{status}: {said}");
+    assert!(said.contains("the process has few descriptors"), "{said}");
+}

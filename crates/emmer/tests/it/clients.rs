@@ -134,3 +134,54 @@ async fn names_are_looked_up_and_texts_are_taken() {
     assert_eq!(client.grain::<dyn Bell>(1).ring().await.unwrap(), 2);
     silo.stop().await.unwrap();
 }
+
+/// Of fifty-one gateways one lives, and nobody has noticed yet that the machines of the others are
+/// gone: each swallows a dial whole.
+#[emmer::test(seeds = 3)]
+async fn one_living_gateway_among_fifty_silent_ones_is_found(world: World) {
+    let cluster = cluster(&world, 51).await;
+    let lasting = cluster.client_with(|options| options.gateways_max = 1).await;
+    let first = lasting.gateways()[0];
+    let survivor = cluster.nodes().iter().position(|node| node.address() != first).unwrap();
+    for n in (0..51).filter(|n| *n != survivor) {
+        if cluster.node(n).address() == first {
+            cluster.kill(n);
+        } else {
+            cluster.unplug(n);
+        }
+    }
+    let begun = world.elapsed();
+    let client = cluster.client().await;
+    assert!(world.elapsed() - begun <= secs(6), "{:?}", world.elapsed() - begun);
+    assert_eq!(client.gateways(), [cluster.node(survivor).address()]);
+    // The one that has lost its gateway has found it as well.
+    let mut watch = lasting.watch();
+    while watch.state().gateways != [cluster.node(survivor).address()] {
+        watch.changed().await;
+    }
+    assert!(world.elapsed() - begun <= secs(6), "{:?}", world.elapsed() - begun);
+}
+
+/// A client may have no right to write, and a store that a wrong address names is not made.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_only_reads() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = format!("sqlite://{}/cluster.db?mode=rwc", dir.path().display());
+    let once = || Client::builder().store(store.as_str()).cluster_id("dev").wait_for_gateway("0s");
+    let error = once().connect().await.unwrap_err().to_string();
+    assert!(error.contains("does not exist"), "{error}");
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "a client has made a file");
+    // It waits for the silos that make the store.
+    let waits = tokio::spawn(Client::builder().store(store.as_str()).cluster_id("dev").connect());
+    let silo = Silo::builder()
+        .store(store.as_str())
+        .gateway("127.0.0.1:0")
+        .host::<dyn Bell, BellGrain>()
+        .start()
+        .await
+        .unwrap();
+    let client = waits.await.unwrap().unwrap();
+    assert_eq!(client.grain::<dyn Bell>(7).ring().await.unwrap(), 1);
+    client.close().await;
+    silo.stop().await.unwrap();
+}

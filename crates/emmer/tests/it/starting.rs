@@ -73,3 +73,44 @@ async fn a_join_reads_a_few_rows_however_many_there_are() {
     // And the version, now and then.
     assert!(counted.rows_read - counted.version_reads <= wanted, "{counted:?}");
 }
+
+/// Two machines that both advertise 127.0.0.1 would have each other declared dead for ever.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_silo_gives_up_an_address_that_another_host_takes_again_and_again() {
+    let (store, endpoint) = (common::store(), free_address());
+    let table = SiloTable::new(store.clone(), ClusterId::new("dev").unwrap());
+    table.ensure().await.unwrap();
+    let silo =
+        || Silo::builder().store(store.clone()).listen(endpoint).on_terminate(|_| {}).start();
+    for _ in 0..2 {
+        let one = silo().await.unwrap();
+        let now = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap();
+        let epoch = u64::try_from(now.as_micros()).unwrap().max(one.address().epoch() + 1);
+        let started = Timestamp::from_millis(i64::try_from(now.as_millis()).unwrap());
+        let other = SiloAddress::new(endpoint, epoch);
+        let mut row = SiloEntry::new(other, SiloStatus::Dead, started);
+        row.host_name = "elsewhere".into();
+        one.stop().await.unwrap();
+        let (base, _) = table.read_all().await.unwrap();
+        table.commit(&base, vec![row], Vec::new()).await.unwrap();
+    }
+    let refused = silo().await.unwrap_err();
+    assert_eq!(refused.exit_code(), 4, "{refused}");
+    assert!(refused.to_string().contains("a silo on the host elsewhere too"), "{refused}");
+}
+
+/// A gateway is told with the silo's own address: one that listens elsewhere would be told wrongly.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gateway_is_told_where_it_can_be_reached() {
+    let silo = |gateway: &str| Silo::builder().store(common::store()).gateway(gateway);
+    let refused = silo("127.0.0.2:0").start().await.unwrap_err();
+    assert!(refused.to_string().contains("gateway: is 127.0.0.2:0"), "{refused}");
+    let told = "127.0.0.1:31999";
+    let mapped = silo("127.0.0.2:0").advertise_gateway(told).on_terminate(|_| {}).start().await;
+    let mapped = mapped.unwrap();
+    let row = mapped.view().get(&mapped.address()).cloned().unwrap();
+    assert_eq!(row.proxy_port, 31_999);
+    mapped.stop().await.unwrap();
+    let everywhere = silo("0.0.0.0:0").on_terminate(|_| {}).start().await.unwrap();
+    everywhere.stop().await.unwrap();
+}

@@ -17,6 +17,7 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+use super::dialling::{Dials, Settled};
 use super::listing::{Listed, Listing};
 use super::records::Figures;
 use super::{ClientState, ConnectError, GatewayMessage};
@@ -82,8 +83,10 @@ pub(crate) struct ClientCore {
     /// Sorted by silo, so that a grain's calls keep to one gateway while the list stays the same:
     /// per-grain order.
     gateways: RwLock<Vec<Gateway>>,
-    /// Counts changes of `gateways`.
-    changed: Watched<u64>,
+    /// The dials of others that are under way.
+    pub(super) dials: Mutex<Dials>,
+    /// Counts changes of `gateways` and of `dials`.
+    pub(super) changed: Watched<u64>,
     /// Counts them as well, for the hot path.
     generation: AtomicU64,
     /// Where answers said that grains are.
@@ -119,6 +122,7 @@ impl ClientCore {
             listing,
             greeting,
             gateways: RwLock::default(),
+            dials: Mutex::default(),
             changed: Watched::new(0),
             generation: AtomicU64::new(1),
             wake: Notify::new(),
@@ -137,7 +141,7 @@ impl ClientCore {
     }
 
     /// The list of gateways has changed.
-    fn note_change(&self) {
+    pub(super) fn note_change(&self) {
         self.generation.fetch_add(1, Ordering::AcqRel);
         self.changed.change(|n| *n += 1);
     }
@@ -153,12 +157,11 @@ impl ClientCore {
         self.gateways.read().iter().map(|g| g.silo).collect()
     }
 
-    /// Reads the list and connects to as many gateways as wanted, those that are connected first.
+    /// Reads the list, and begins to dial as many gateways of it as are wanted.
     pub(super) async fn refresh(self: &Arc<Self>) -> Result<(), ConnectError> {
-        let cluster = self.options.cluster_id.clone();
         let listed = self.listing.read().await?;
         if listed.is_empty() {
-            return Err(ConnectError::NoGateway(cluster));
+            return Err(ConnectError::NoGateway(self.options.cluster_id.clone()));
         }
         self.gateways.write().retain_mut(|g| {
             // One that leaves still answers what is under way.
@@ -171,35 +174,23 @@ impl ClientCore {
         });
         self.gateways.write().retain(|g| !g.connection.is_lost());
         self.look_for_the_dead().await;
-        let mut fresh: Vec<_> = listed.into_iter().filter(|one| !self.has(one)).collect();
-        SeededRng::new(world::random_bits()).shuffle(&mut fresh);
-        let mut last = None;
-        for Listed { endpoint, silo } in fresh {
-            let usable = self.gateways.read().iter().filter(|g| g.is_usable()).count();
-            if usable >= self.options.gateways_max {
-                break;
-            }
-            match dial(endpoint, silo, &self.greeting).await {
-                Ok((connection, silo, _)) if self.connected().contains(&silo) => {
-                    connection.goodbye(GoodbyeCode::Idle, "this gateway is connected already");
-                }
-                Ok((connection, silo, input)) => {
-                    self.take_in(silo, endpoint, Arc::new(connection), input);
-                }
-                Err(e) => last = Some(e.to_string()),
-            }
-        }
+        self.dial_others(listed);
         self.note_change();
-        match last {
-            Some(detail) if self.gateways.read().is_empty() => {
-                Err(ConnectError::Unreachable { cluster, detail })
-            }
-            _ => Ok(()),
-        }
+        Ok(())
+    }
+
+    /// Returns true if fewer gateways take calls than shall.
+    pub(super) fn wants_more(&self) -> bool {
+        let gateways = self.gateways.read();
+        gateways.iter().filter(|g| g.is_usable()).count() < self.options.gateways_max
+    }
+
+    pub(super) fn is_connected(&self) -> bool {
+        !self.gateways.read().is_empty()
     }
 
     /// Returns true if this gateway is connected.
-    fn has(&self, listed: &Listed) -> bool {
+    pub(super) fn has(&self, listed: &Listed) -> bool {
         self.gateways.read().iter().any(|g| listed.is(g.silo, g.endpoint))
     }
 
@@ -238,7 +229,7 @@ impl ClientCore {
         }
     }
 
-    fn take_in(
+    pub(super) fn take_in(
         self: &Arc<Self>,
         silo: SiloAddress,
         endpoint: SocketAddr,
@@ -306,7 +297,13 @@ impl ClientCore {
         let mut rng = SeededRng::new(world::random_bits());
         loop {
             let pause = async {
-                if self.gateways.read().is_empty() {
+                if !self.is_connected() && self.is_dialling() {
+                    // It ends soon, or the list is read again.
+                    if !matches!(self.settled().await, Settled::Failed(_)) {
+                        return;
+                    }
+                }
+                if !self.is_connected() {
                     return tokio::time::sleep(backoff.next_delay(&mut rng)).await;
                 }
                 backoff.reset();

@@ -2,7 +2,8 @@
 
 use std::net::SocketAddr;
 
-use emmer_core::SiloAddress;
+use emmer_core::{SiloAddress, Timestamp};
+use emmer_store::StoreErrorKind;
 use emmer_store::silos::SiloTable;
 
 use super::ConnectError;
@@ -26,6 +27,8 @@ pub(super) struct Listed {
     pub(super) endpoint: SocketAddr,
     /// The silo behind it, if that is known.
     pub(super) silo: Option<SiloAddress>,
+    /// The time at which that silo last said that it is alive, by its clock.
+    pub(super) alive: Option<Timestamp>,
 }
 
 impl Listed {
@@ -72,10 +75,15 @@ impl Listing {
     pub(super) async fn read(&self) -> Result<Vec<Listed>, ConnectError> {
         match self {
             Self::Table(table) => {
-                let rows = table.gateways().await?;
+                let rows = match table.gateways().await {
+                    // No silo ever used this store.
+                    Err(error) if error.kind == StoreErrorKind::NotFound => Vec::new(),
+                    rows => rows?,
+                };
                 let listed = rows.iter().map(|row| Listed {
                     endpoint: SocketAddr::new(row.address.ip(), row.proxy_port),
                     silo: Some(row.address),
+                    alive: Some(row.i_am_alive_time),
                 });
                 Ok(listed.collect())
             }
@@ -83,9 +91,11 @@ impl Listing {
                 let (mut listed, mut unknown) = (Vec::<Listed>::new(), None);
                 for gateway in gateways {
                     match world::resolve(gateway).await {
-                        Ok(found) => listed.extend(
-                            found.into_iter().map(|endpoint| Listed { endpoint, silo: None }),
-                        ),
+                        Ok(found) => listed.extend(found.into_iter().map(|endpoint| Listed {
+                            endpoint,
+                            silo: None,
+                            alive: None,
+                        })),
                         Err(error) => unknown = Some(format!("{gateway}: {error}")),
                     }
                 }

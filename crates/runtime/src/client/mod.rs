@@ -1,6 +1,7 @@
 //! A client outside the cluster: finds gateways through the system store, keeps connections to some
 //! of them, and calls grains through them.
 
+mod dialling;
 mod gateways;
 mod listing;
 mod message;
@@ -17,6 +18,7 @@ use emmer_core::{ClusterId, SiloAddress};
 use emmer_store::silos::SiloTable;
 use emmer_store::{StoreError, StoreErrorKind};
 
+use self::dialling::Settled;
 pub(crate) use self::gateways::ClientCore;
 use self::listing::Listing;
 pub(crate) use self::message::{ClientFigures, GatewayMessage};
@@ -61,7 +63,10 @@ impl ConnectError {
     /// Returns true if another try may go better.
     fn may_pass(&self) -> bool {
         match self {
-            Self::Store(error) => error.kind == StoreErrorKind::Unavailable,
+            // Its cluster may not have made the store yet.
+            Self::Store(error) => {
+                matches!(error.kind, StoreErrorKind::Unavailable | StoreErrorKind::NotFound)
+            }
             Self::NoGateway(_) | Self::Unreachable { .. } | Self::Unresolved(_) => true,
             _ => false,
         }
@@ -182,8 +187,23 @@ impl ClientBuilder {
             }
         };
         let core = Arc::new(ClientCore::new(self.options, self.filters, listing));
-        while let Err(error) = core.refresh().await {
-            patience.after(error).await?;
+        loop {
+            // Dials that are under way when the time is over have theirs.
+            if !(core.is_dialling() && patience.is_over())
+                && let Err(error) = core.refresh().await
+            {
+                patience.after(error).await?;
+                continue;
+            }
+            match core.settled().await {
+                Settled::Connected => break,
+                Settled::ReadAgain => {}
+                Settled::Failed(detail) => {
+                    let detail = detail.unwrap_or_else(|| "no dial has ended".to_owned());
+                    let cluster = core.options.cluster_id.clone();
+                    patience.after(ConnectError::Unreachable { cluster, detail }).await?;
+                }
+            }
         }
         world::spawn(core.clone().keep_connected());
         world::spawn(core.clone().tick());
@@ -196,9 +216,10 @@ impl ClientBuilder {
 }
 
 async fn open(store: StoreSource, options: &ClientOptions) -> Result<SiloTable, ConnectError> {
-    let table = SiloTable::new(store.open().await?, options.cluster_id.clone());
-    table.ensure().await?;
-    Ok(table)
+    // A client only reads: it may have no more rights than that, and makes nothing where its
+    // address is wrong.
+    let table = SiloTable::new(store.open_to_read().await?, options.cluster_id.clone());
+    Ok(table.with_rows_max(options.limits.membership_rows_max))
 }
 
 /// What is left of the time to connect.
@@ -214,6 +235,10 @@ impl Patience {
         let backoff = gateways::backoff();
         let rng = SeededRng::new(world::random_bits());
         Self { until: tokio::time::Instant::now() + longest, backoff, rng, is_told: false }
+    }
+
+    fn is_over(&self) -> bool {
+        tokio::time::Instant::now() >= self.until
     }
 
     /// Pauses before another try.

@@ -94,11 +94,11 @@ impl Drop for Caller<'_> {
 struct Handshakes(VecDeque<oneshot::Sender<()>>);
 
 impl Handshakes {
-    fn begin(&mut self) -> oneshot::Receiver<()> {
-        if self.0.len() >= HANDSHAKES_MAX {
+    fn begin(&mut self, max: usize) -> oneshot::Receiver<()> {
+        if self.0.len() >= max {
             self.0.retain(|handshake| !handshake.is_closed());
         }
-        if self.0.len() >= HANDSHAKES_MAX {
+        if self.0.len() >= max {
             self.0.pop_front();
         }
         let (end, ended) = oneshot::channel();
@@ -126,6 +126,11 @@ impl<H: Handler> Listener<H> {
     pub(crate) async fn run(self, mut socket: TcpListener) {
         let this = Arc::new(self);
         let mut handshakes = Handshakes::default();
+        let handshakes_max = match this.port {
+            Port::Silo => HANDSHAKES_MAX,
+            // Silent clients take no more descriptors than others may.
+            Port::Gateway => HANDSHAKES_MAX.min(this.greeting.limits.gateway_connections_max),
+        };
         loop {
             let accepted = tokio::select! {
                 biased;
@@ -134,7 +139,7 @@ impl<H: Handler> Listener<H> {
             };
             match accepted {
                 Ok((stream, from)) => {
-                    let (this, given_up) = (this.clone(), handshakes.begin());
+                    let (this, given_up) = (this.clone(), handshakes.begin(handshakes_max));
                     world::spawn(async move { this.serve(stream, from, given_up).await });
                 }
                 Err(e) => {
@@ -285,11 +290,12 @@ mod tests {
     #[test]
     fn silent_handshakes_make_way_for_new_ones_oldest_first() {
         let mut handshakes = Handshakes::default();
-        let mut silent: Vec<_> = (0..HANDSHAKES_MAX).map(|_| handshakes.begin()).collect();
+        let mut silent: Vec<_> =
+            (0..HANDSHAKES_MAX).map(|_| handshakes.begin(HANDSHAKES_MAX)).collect();
         assert!(silent.iter_mut().all(|handshake| handshake.try_recv().is_err_and(|e| e == Empty)));
         // Two are over: there is room for two more.
         silent.truncate(HANDSHAKES_MAX - 2);
-        let mut fresh: Vec<_> = (0..5).map(|_| handshakes.begin()).collect();
+        let mut fresh: Vec<_> = (0..5).map(|_| handshakes.begin(HANDSHAKES_MAX)).collect();
         let given_up = |handshake: &mut oneshot::Receiver<()>| handshake.try_recv() == Err(Closed);
         let gone: Vec<_> = silent.iter_mut().map(given_up).take(5).collect();
         assert_eq!(gone, [true, true, true, false, false]);

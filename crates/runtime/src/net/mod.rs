@@ -5,6 +5,7 @@ mod answers;
 mod bounds_tests;
 mod calls;
 mod connection;
+pub(crate) mod descriptors;
 mod driver;
 mod ending;
 mod handshake;

@@ -1,6 +1,7 @@
 //! What is looked at before anything begins: text that rows can hold, and numbers that something
 //! can work with.
 
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use emmer_core::limits::{Limits, NAME_BYTES_MAX};
@@ -72,19 +73,74 @@ impl SiloOptions {
         limits(&self.limits)
     }
 
-    /// Silos and clients connect to two ports.
+    /// Silos and clients connect to two ports, and the table has one host for both.
     fn ports(&self) -> Checked {
-        let Some(gateway) = self.gateway.filter(|gateway| gateway.port() != 0) else {
-            return Ok(());
-        };
-        let (one, other) = (self.listen.ip(), gateway.ip());
-        let overlap = one == other || one.is_unspecified() || other.is_unspecified();
-        if self.listen.port() != gateway.port() || !overlap {
-            return Ok(());
+        let addresses = [
+            ("listen", Some(self.listen)),
+            ("advertise", self.advertise),
+            ("gateway", self.gateway),
+            ("advertise_gateway", self.advertise_gateway),
+        ];
+        for (option, address) in addresses {
+            let Some(address) = address else { continue };
+            let is_broadcast = matches!(address.ip(), IpAddr::V4(ip) if ip.is_broadcast());
+            if address.ip().is_multicast() || is_broadcast {
+                let why = "nobody connects to a multicast or broadcast address";
+                return refuse(option, format!("is {address}: {why}"));
+            }
         }
-        let why = format!("is {gateway}, where silos connect (listen); expected another port");
-        refuse("gateway", why)
+        let Some(gateway) = self.gateway else {
+            return match self.advertise_gateway {
+                None => Ok(()),
+                Some(_) => refuse("advertise_gateway", "is set, and gateway is not".to_owned()),
+            };
+        };
+        let (listens, told) = (self.listen.ip(), self.advertise.unwrap_or(self.listen).ip());
+        let overlap =
+            listens == gateway.ip() || listens.is_unspecified() || gateway.ip().is_unspecified();
+        if gateway.port() != 0 && gateway.port() == self.listen.port() && overlap {
+            let why = format!("is {gateway}, where silos connect (listen); expected another port");
+            return refuse("gateway", why);
+        }
+        match self.advertise_gateway {
+            Some(address) if address.port() == 0 => {
+                refuse("advertise_gateway", format!("is {address}: its port is missing"))
+            }
+            Some(address) if address.ip() != told => {
+                let why = format!(
+                    "is {address}, and other silos are told {told}: the table has one host for \
+                     both; expected {}",
+                    SocketAddr::new(told, address.port())
+                );
+                refuse("advertise_gateway", why)
+            }
+            Some(_) => Ok(()),
+            None if reaches(gateway.ip(), listens, told) => Ok(()),
+            None => {
+                let why = format!(
+                    "is {gateway}, and clients would be told {}, where nothing listens: the table \
+                     has one host for a silo and its gateway; expected {}",
+                    SocketAddr::new(told, gateway.port()),
+                    SocketAddr::new(told, gateway.port()),
+                );
+                refuse("gateway", why)
+            }
+        }
     }
+}
+
+/// Returns true if a client that connects to `told` may reach a gateway that listens on `gateway`,
+/// where the silo itself listens on `listens`.
+fn reaches(gateway: IpAddr, listens: IpAddr, told: IpAddr) -> bool {
+    let is_any = match gateway {
+        // It takes connections of both families.
+        IpAddr::V6(any) if any.is_unspecified() => true,
+        IpAddr::V4(any) => any.is_unspecified() && told.is_ipv4(),
+        IpAddr::V6(_) => false,
+    };
+    // A wildcard that is told is refused for itself. What translates the silo's address translates
+    // its gateway's.
+    is_any || told.is_unspecified() || gateway == told || gateway == listens
 }
 
 impl ClientOptions {

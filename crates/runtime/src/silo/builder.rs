@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
-use emmer_core::{ClusterId, SiloAddress, SiloStatus};
+use emmer_core::{ClusterId, SiloAddress, SiloEntry, SiloStatus};
 use emmer_membership::{Membership, TerminateReason};
 use emmer_placement::{AsyncDirector, Director, Strategy};
 use emmer_store::SystemStore;
@@ -31,7 +31,7 @@ use crate::grain::{
 use crate::hosting::{States, contain};
 use crate::log::warn_seldom;
 use crate::metrics::store::{Measured, StoreMetrics};
-use crate::net::{Callers, Listener, Port};
+use crate::net::{Callers, Listener, Port, descriptors};
 use crate::options::{Setting, SiloOptions, Wrong};
 use crate::stores::StoreSource;
 use crate::world::{self, TcpListener};
@@ -151,6 +151,15 @@ impl SiloBuilder {
     #[must_use]
     pub fn gateway(mut self, address: impl Setting<SocketAddr>) -> Self {
         self.options.gateway = self.wrong.read("gateway", address).or(self.options.gateway);
+        self
+    }
+
+    /// The address that clients are told, when it is not the one listened on: its host is that of
+    /// the address that other silos are told.
+    #[must_use]
+    pub fn advertise_gateway(mut self, address: impl Setting<SocketAddr>) -> Self {
+        let told = self.wrong.read("advertise_gateway", address);
+        self.options.advertise_gateway = told.or(self.options.advertise_gateway);
         self
     }
 
@@ -293,7 +302,7 @@ impl SiloBuilder {
     /// # Errors
     /// [`StartError`].
     pub async fn start(self) -> Result<Silo, StartError> {
-        let Self { options, wrong, store, hosted, services, state_stores, .. } = self;
+        let Self { mut options, wrong, store, hosted, services, state_stores, .. } = self;
         let Self { filters, directors, on_terminate, on_start, before_leave, observers, .. } = self;
         wrong.check()?;
         options.check()?;
@@ -307,6 +316,10 @@ impl SiloBuilder {
         let store: Arc<dyn SystemStore> =
             Arc::new(Measured::new(opened, store_metrics.clone(), clock.clone()));
         check_patience(&*store, options.membership.table_timeout)?;
+        if options.gateway.is_some() {
+            let clients = &mut options.limits.gateway_connections_max;
+            *clients = leave_room(*clients);
+        }
         // The port first: whoever holds it is the only process that can use this address, and only
         // then is it time to choose an epoch.
         let silo_socket = listen(options.listen, "silos").await?;
@@ -344,6 +357,21 @@ impl SiloBuilder {
         let rows = table.incarnations(&SiloAddress::new(endpoint, 0)).await?;
         let address = identity::next(endpoint, clock::epoch_now(), &rows);
         let entry = identity::row(address, &options, gateway);
+        if let Some(host) = identity::rival(&entry, &rows) {
+            return Err(StartError::AddressShared { address: endpoint, host });
+        }
+        let holds = |row: &&SiloEntry| {
+            row.address.same_endpoint(&address)
+                && row.status == SiloStatus::Active
+                && row.host_name != entry.host_name
+        };
+        if let Some(row) = rows.iter().find(holds) {
+            tracing::warn!(
+                silo = %row.address,
+                host = %row.host_name,
+                "a silo on another host has this silo's address, and is declared dead for it"
+            );
+        }
         let seed = address.stable_hash(address.epoch());
         let name: Arc<str> = entry.instance_name.as_ref().into();
         let machine = Membership::new(options.membership.clone(), entry, seed, clock.exact())?;
@@ -430,6 +458,21 @@ async fn listen(address: SocketAddr, purpose: &'static str) -> Result<TcpListene
         purpose,
         source,
     })
+}
+
+/// The most connections of clients, so that descriptors are left for others.
+fn leave_room(wanted: usize) -> usize {
+    let descriptors = descriptors::raise();
+    let clients = descriptors::for_clients(wanted, descriptors);
+    if clients < wanted {
+        tracing::warn!(
+            descriptors,
+            clients,
+            "the gateway takes fewer clients than gateway_connections_max: the process has few \
+             descriptors (raise its limit, LimitNOFILE or ulimit -n)"
+        );
+    }
+    clients
 }
 
 /// The address other silos are told: the advertised one, or the one listened on.

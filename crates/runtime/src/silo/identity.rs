@@ -2,6 +2,8 @@
 
 use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
 
 use emmer_core::limits::NAME_BYTES_MAX;
 use emmer_core::{SiloAddress, SiloEntry, SiloStatus};
@@ -20,6 +22,30 @@ pub(super) fn next(endpoint: SocketAddr, now: u64, rows: &[SiloEntry]) -> SiloAd
     SiloAddress::new(endpoint, after.map_or(now, |after| now.max(after)))
 }
 
+/// Two hosts that take turns on one address do so within this time.
+const TURNS_WITHIN: Duration = Duration::from_secs(600);
+
+/// This often a host may come back to an address that another one had meanwhile.
+const RETURNS_MAX: usize = 2;
+
+/// The other host, if two hosts take turns on this silo's address: each that starts has the other
+/// declared dead. A host that has the address for good, and containers whose hosts are always new
+/// ones, are not meant.
+pub(super) fn rival(entry: &SiloEntry, rows: &[SiloEntry]) -> Option<Arc<str>> {
+    let recent = |row: &&SiloEntry| {
+        row.address.same_endpoint(&entry.address)
+            && row.start_time + TURNS_WITHIN > entry.start_time
+            && !row.host_name.is_empty()
+    };
+    let mut earlier: Vec<_> = rows.iter().filter(recent).collect();
+    earlier.sort_by_key(|row| std::cmp::Reverse(row.address.epoch()));
+    let hosts = std::iter::once(entry).chain(earlier).map(|row| &row.host_name);
+    let hosts: Vec<_> = hosts.collect();
+    let returns = hosts.windows(3).filter(|three| three[0] == three[2] && three[0] != three[1]);
+    let other = hosts.get(1).filter(|host| **host != &entry.host_name)?;
+    (returns.count() > RETURNS_MAX).then(|| Arc::clone(other))
+}
+
 /// The row of a silo that starts now.
 pub(super) fn row(
     address: SiloAddress,
@@ -31,7 +57,7 @@ pub(super) fn row(
     let program = || std::env::current_exe().ok().and_then(|path| program_name(&path));
     let role = options.role.clone().or_else(program).unwrap_or_default();
     let mut entry = SiloEntry::new(address, SiloStatus::Created, clock::wall());
-    entry.proxy_port = gateway.map_or(0, |g| g.port());
+    entry.proxy_port = options.advertise_gateway.or(gateway).map_or(0, |told| told.port());
     entry.host_name = fit(&host).into();
     entry.instance_name = fit(&name).into();
     entry.role_name = fit(&role).into();
@@ -76,6 +102,30 @@ mod tests {
             assert_eq!(next(endpoint, now, &rows), SiloAddress::new(endpoint, epoch), "at {now}");
         }
         assert_eq!(next(endpoint, 3, &[]).epoch(), 3);
+    }
+
+    #[test]
+    fn two_hosts_that_take_turns_on_an_address_are_found() {
+        let row = |epoch: u64, host: &str, seconds: i64| {
+            let address = SiloAddress::new("10.0.0.1:1".parse().unwrap(), epoch);
+            let start = Timestamp::from_millis(seconds * 1_000);
+            let mut row = SiloEntry::new(address, SiloStatus::Dead, start);
+            row.host_name = host.into();
+            row
+        };
+        let rival_of = |hosts: &[&str], seconds: i64| {
+            let rows: Vec<_> = (1..).zip(hosts).map(|(n, host)| row(n, host, n as i64)).collect();
+            rival(&row(100, "a", seconds), &rows)
+        };
+        assert_eq!(rival_of(&["a", "b", "a", "b"], 10).as_deref(), Some("b"));
+        // It has come back twice; or the other host was here once; or it was long ago.
+        assert_eq!(rival_of(&["b", "a", "b"], 10), None);
+        assert_eq!(rival_of(&["a", "a", "b", "a", "a"], 10), None);
+        assert_eq!(rival_of(&["a", "b", "a", "b"], 700), None);
+        // A container is a new host each time, and one host restarts as it likes.
+        assert_eq!(rival_of(&["b", "c", "d", "e", "f"], 10), None);
+        assert_eq!(rival_of(&["a", "a", "a", "a", "a"], 10), None);
+        assert_eq!(rival_of(&[], 10), None);
     }
 
     #[test]

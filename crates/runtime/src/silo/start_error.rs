@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use emmer_core::SiloAddress;
@@ -49,6 +50,18 @@ pub enum StartError {
     /// Other silos could not connect to a wildcard address.
     #[error("{0} is a wildcard: say with `advertise` which address other silos shall connect to")]
     Wildcard(SocketAddr),
+    /// Another host advertises the same address: each silo that starts on one of them has that on
+    /// the other declared dead.
+    #[error(
+        "{address} is the address of a silo on the host {host} too, and each has the other declared \
+         dead, again and again: give each host an address of its own (`listen`, `advertise`)"
+    )]
+    AddressShared {
+        /// The address.
+        address: SocketAddr,
+        /// The name of the other host, as its row has it.
+        host: Arc<str>,
+    },
     /// An option cannot be worked with.
     #[error(transparent)]
     Option(#[from] OptionError),
@@ -141,7 +154,7 @@ impl StartError {
     pub const fn exit_code(&self) -> u8 {
         match self {
             Self::Store(_) => 3,
-            Self::Listen { .. } => 4,
+            Self::Listen { .. } | Self::AddressShared { .. } => 4,
             Self::Join { .. } => 5,
             _ => 2,
         }

@@ -93,10 +93,10 @@ pub(super) fn run(args: Args, log: Option<String>) -> Result<()> {
 
 async fn diagnose(url: &str) -> Result<Diagnosis> {
     let begun = Instant::now();
-    let store = store::open_existing(url).await?;
+    let store = store::open_to_check(url).await?;
     let connected = begun.elapsed();
     let examination = store.examine().await.map_err(Failure::store)?;
-    let other = store::open_existing(url).await?;
+    let other = store::open_to_check(url).await?;
     let checkup = checkup::run(&store, &other, now_us()).await;
     let limits = store.limits();
     Ok(Diagnosis { store: store.describe(), connected, limits, examination, checkup })

@@ -57,8 +57,10 @@ pub(super) fn run(args: Args, log: Option<String>) -> Result<()> {
     logging::start(&settings)?;
     let url = settings.required("store", "--store")?.text.clone();
     let cluster = settings.cluster()?;
+    let rows_max = settings.limits()?.membership_rows_max;
     runtime()?.block_on(async {
         let table = SiloTable::new(store::open_existing(&url).await?, cluster);
+        let table = table.with_rows_max(rows_max);
         if args.watch {
             watch(&table, args.format).await
         } else {
