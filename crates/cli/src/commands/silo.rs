@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::process;
+use std::time::{Duration, Instant};
 
 use emmer::placement::Strategy;
 use emmer::{Silo, SiloBuilder, StartError, TerminateReason};
@@ -13,6 +14,10 @@ use super::{runtime, store};
 use crate::exit::{Code, Failure, Result};
 use crate::logging;
 use emmer::config::SiloFlags;
+
+/// Signals that come closer together are one request: GNU `timeout` sends its own to the process,
+/// and once more to its group.
+const ONE_REQUEST: Duration = Duration::from_secs(1);
 
 /// The flags of `emmer silo`.
 // No group of its own: another program has these flags beside more.
@@ -170,21 +175,35 @@ fn stop_requests(stdin: bool) -> Result<mpsc::Receiver<()>> {
     let (ask, requests) = mpsc::channel(4);
     let failed =
         |error: std::io::Error| Failure::other(format!("signals cannot be watched: {error}"));
-    let on_interrupt = ask.clone();
+    let (signalled, mut signals) = mpsc::channel(4);
+    let interrupted = signalled.clone();
     tokio::spawn(async move {
-        while tokio::signal::ctrl_c().await.is_ok() && on_interrupt.send(()).await.is_ok() {}
+        while tokio::signal::ctrl_c().await.is_ok() && interrupted.send(()).await.is_ok() {}
     });
     #[cfg(unix)]
     {
-        let on_terminate = ask.clone();
-        let mut signals = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())
-            .map_err(failed)?;
+        let mut terminate =
+            tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())
+                .map_err(failed)?;
         tokio::spawn(async move {
-            while signals.recv().await.is_some() && on_terminate.send(()).await.is_ok() {}
+            while terminate.recv().await.is_some() && signalled.send(()).await.is_ok() {}
         });
     }
     #[cfg(not(unix))]
-    let _ = failed;
+    let _ = (failed, signalled);
+    let asked = ask.clone();
+    tokio::spawn(async move {
+        let mut last: Option<Instant> = None;
+        while signals.recv().await.is_some() {
+            if last.is_some_and(|last| last.elapsed() < ONE_REQUEST) {
+                continue;
+            }
+            last = Some(Instant::now());
+            if asked.send(()).await.is_err() {
+                return;
+            }
+        }
+    });
     if stdin {
         let watch = move || {
             let mut nowhere = [0; 256];

@@ -2,7 +2,7 @@
 
 use std::net::TcpListener;
 
-use crate::harness::{Silo, members, wait_for, wait_status};
+use crate::harness::{Silo, members, row, wait_for, wait_status};
 use crate::harness::{run, store_in};
 
 const FREE: &str = "127.0.0.1:0";
@@ -85,4 +85,20 @@ fn a_silo_declared_dead_ends_with_its_own_exit_code() {
     wait_for("the others to be there", || {
         silos.iter_mut().all(|s| s.process.is_running()).then_some(())
     });
+}
+
+/// GNU `timeout`, and a Ctrl-C on a terminal beside it, send a signal to a process and once more to
+/// its group.
+#[test]
+fn a_signal_that_comes_several_times_at_once_is_one_request() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = store_in(dir.path());
+    let mut silo = Silo::start(&store, "127.0.0.1:0", &[]);
+    for name in ["TERM", "TERM", "INT", "TERM"] {
+        silo.process.signal(name);
+    }
+    let (status, said) = silo.process.end();
+    assert!(status.success(), "{status}: {said}");
+    let row = row(&store, &silo.address).unwrap();
+    assert_eq!(row["status"], "Dead", "it has left by itself: {row}");
 }

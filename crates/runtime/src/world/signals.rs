@@ -7,7 +7,13 @@ pub(crate) struct StopRequests {
     signals: Option<[tokio::signal::unix::Signal; 2]>,
     #[cfg(not(unix))]
     is_real: bool,
+    /// The time of the last request.
+    last: Option<tokio::time::Instant>,
 }
+
+/// Signals that come closer together are one request: some programs that stop others send theirs
+/// to the process, and once more to its group.
+const ONE_REQUEST: std::time::Duration = std::time::Duration::from_secs(1);
 
 impl StopRequests {
     /// Watches from now on. The signals do not end the process by themselves any more.
@@ -17,13 +23,24 @@ impl StopRequests {
         #[cfg(not(feature = "virtual"))]
         let is_real = true;
         #[cfg(unix)]
-        return Self { signals: if is_real { watched() } else { None } };
+        return Self { signals: if is_real { watched() } else { None }, last: None };
         #[cfg(not(unix))]
-        Self { is_real }
+        Self { is_real, last: None }
     }
 
     /// Waits for the next request.
     pub(crate) async fn next(&mut self) {
+        loop {
+            self.signal().await;
+            let now = tokio::time::Instant::now();
+            if self.last.is_none_or(|last| now.saturating_duration_since(last) >= ONE_REQUEST) {
+                self.last = Some(now);
+                return;
+            }
+        }
+    }
+
+    async fn signal(&mut self) {
         #[cfg(unix)]
         if let Some([interrupt, terminate]) = &mut self.signals {
             tokio::select! {
