@@ -316,9 +316,10 @@ impl SiloBuilder {
         let store: Arc<dyn SystemStore> =
             Arc::new(Measured::new(opened, store_metrics.clone(), clock.clone()));
         check_patience(&*store, options.membership.table_timeout)?;
+        let descriptors = descriptors::raise();
         if options.gateway.is_some() {
             let clients = &mut options.limits.gateway_connections_max;
-            *clients = leave_room(*clients);
+            *clients = leave_room(*clients, descriptors);
         }
         // The port first: whoever holds it is the only process that can use this address, and only
         // then is it time to choose an epoch.
@@ -461,8 +462,7 @@ async fn listen(address: SocketAddr, purpose: &'static str) -> Result<TcpListene
 }
 
 /// The most connections of clients, so that descriptors are left for others.
-fn leave_room(wanted: usize) -> usize {
-    let descriptors = descriptors::raise();
+fn leave_room(wanted: usize, descriptors: Option<u64>) -> usize {
     let clients = descriptors::for_clients(wanted, descriptors);
     if clients < wanted {
         tracing::warn!(
