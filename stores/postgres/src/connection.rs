@@ -123,6 +123,17 @@ impl Connection {
         Ok(())
     }
 
+    /// The server's process that a statement of this connection is run by.
+    pub(crate) async fn backend(&self) -> Result<String, Fault> {
+        let ask = "SELECT pg_backend_pid()::text || ' ' || pg_postmaster_start_time()::text";
+        let answer = self.client.simple_query(ask).await.map_err(|e| fault::fault(&e))?;
+        let row = answer.iter().find_map(|message| match message {
+            SimpleQueryMessage::Row(row) => row.get(0),
+            _ => None,
+        });
+        Ok(row.unwrap_or_default().to_owned())
+    }
+
     /// Whether the connection can take a request, as far as is known here.
     pub(crate) fn is_usable(&self) -> bool {
         !self.in_flight && !self.client.is_closed()

@@ -19,6 +19,9 @@ use crate::values::{Parameter, microseconds};
 /// gigabyte at once.
 const REQUEST_BYTES_MAX: usize = 256 << 20;
 
+/// How often a pooler is looked for: one that others use as well may give two sessions by chance.
+const LOOKS: usize = 3;
+
 /// The driver of [`PostgresStore`](crate::PostgresStore).
 pub struct PostgresDriver {
     place: Place,
@@ -51,6 +54,21 @@ impl Driver for PostgresDriver {
 
     async fn open(&self) -> Result<Connection, Fault> {
         Connection::open(&self.place).await
+    }
+
+    async fn look(&self, connection: &mut Connection) -> Result<(), Fault> {
+        let other = Connection::open(&self.place).await?;
+        for _ in 0..LOOKS {
+            let (first, second) = (connection.backend().await?, other.backend().await?);
+            if first == second || connection.backend().await? != first {
+                let why = "a pooler stands before the server and gives each transaction another \
+                    session, as PgBouncer with pool_mode = transaction does: statements that are \
+                    prepared and settings of a session get lost there; name the server itself, or \
+                    a pool with pool_mode = session";
+                return Err(Fault::new(StoreErrorKind::Refused, why));
+            }
+        }
+        Ok(())
     }
 
     fn is_usable(&self, connection: &Connection) -> bool {

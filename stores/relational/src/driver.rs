@@ -126,6 +126,19 @@ pub trait Driver: Sized + Send + Sync + 'static {
     /// Connects and makes the session ours.
     fn open(&self) -> impl Future<Output = Result<Self::Connection, Fault>> + Send;
 
+    /// Looks at what is between this process and the server, once, before anything is done. A driver
+    /// that knows of nothing keeps this default.
+    ///
+    /// # Errors
+    /// `Refused`, if sessions there are none.
+    fn look(
+        &self,
+        connection: &mut Self::Connection,
+    ) -> impl Future<Output = Result<(), Fault>> + Send {
+        let _ = connection;
+        async { Ok(()) }
+    }
+
     /// Whether a connection can take a request, as far as is known here. One whose request was left
     /// in the middle cannot.
     fn is_usable(&self, connection: &Self::Connection) -> bool;

@@ -59,7 +59,13 @@ impl<D: Driver> Relational<D> {
         let driver = Arc::new(D::new(url)?);
         let pool = Pool::new(driver.clone());
         let deadline = begun + driver.limits().timeout;
-        pool.warm_up(deadline).await.map_err(|fault| fault.at(driver.name(), "open"))?;
+        let looked = async {
+            pool.warm_up(deadline).await?;
+            let mut lease = pool.acquire(deadline).await?;
+            let late = |_| Fault::unavailable("the server does not answer in time");
+            timeout_at(deadline, driver.look(lease.connection()?)).await.map_err(late)?
+        };
+        looked.await.map_err(|fault: Fault| fault.at(driver.name(), "open"))?;
         let (etags, contention) = (Etags::new(random()), Contention::new(random()));
         Ok(Self { driver, pool, etags, contention })
     }

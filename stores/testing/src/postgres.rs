@@ -16,6 +16,8 @@ pub const PASSWORD: &str = "only/for:tests";
 const PASSWORD_ESCAPED: &str = "only%2Ffor%3Atests";
 /// Debian's package.
 pub const PACKAGE: &str = "postgresql";
+/// Debian's package of PgBouncer, a pooler.
+pub const POOLER_PACKAGE: &str = "pgbouncer";
 
 /// The programs of an installed PostgreSQL.
 #[derive(Clone, Debug)]
@@ -168,6 +170,68 @@ impl PostgresServer {
     /// Its data folder, where its configuration is too.
     pub fn data(&self) -> PathBuf {
         self.folder.path().join("data")
+    }
+}
+
+/// PgBouncer's program.
+///
+/// # Errors
+/// It is not installed.
+pub fn pooler() -> Result<PathBuf, Trouble> {
+    let missing = || Trouble::Missing { program: "PgBouncer".to_owned(), package: POOLER_PACKAGE };
+    find("pgbouncer", &[PathBuf::from("/usr/sbin")]).ok_or_else(missing)
+}
+
+/// A PgBouncer before a server. Dropped, it ends.
+#[derive(Debug)]
+pub struct Pooler {
+    child: Child,
+    port: u16,
+    _folder: tempfile::TempDir,
+}
+
+impl Drop for Pooler {
+    fn drop(&mut self) {
+        // Fails only for a process that has ended, which is as good.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Pooler {
+    /// Starts one with this `pool_mode`.
+    ///
+    /// # Errors
+    /// It is not installed, or does not start.
+    pub fn start(server: &PostgresServer, mode: &str) -> Result<Self, Trouble> {
+        let failed = |e: std::io::Error| Trouble::Failed(format!("pgbouncer: {e}"));
+        let program = pooler()?;
+        let folder = tempfile::tempdir().map_err(failed)?;
+        let port = free_port()?;
+        let settings = folder.path().join("pgbouncer.ini");
+        let text = format!(
+            "[databases]\npostgres = host=127.0.0.1 port={} user={USER} password={PASSWORD}\n\
+             [pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nauth_type = any\n\
+             unix_socket_dir =\npool_mode = {mode}\n",
+            server.port
+        );
+        fs::write(&settings, text).map_err(failed)?;
+        give_to(USER, folder.path())?;
+        give_to(USER, &settings)?;
+        let log = folder.path().join("log");
+        let out = File::create(&log).map_err(failed)?;
+        let mut command = command_as(USER, &program);
+        command.arg(&settings).current_dir(folder.path()).stdin(Stdio::null());
+        command.stdout(out.try_clone().map_err(failed)?).stderr(out);
+        let mut child = command.spawn().map_err(failed)?;
+        let asks = || std::net::TcpStream::connect(("127.0.0.1", port)).is_ok();
+        wait_until(&mut child, &log, READY_LIMIT, asks)?;
+        Ok(Self { child, port, _folder: folder })
+    }
+
+    /// The address of the database `postgres` through it.
+    pub fn url(&self) -> String {
+        url(self.port, "postgres")
     }
 }
 

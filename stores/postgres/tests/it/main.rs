@@ -12,6 +12,7 @@ mod common;
 mod examine;
 mod failover;
 mod faults;
+mod pooler;
 mod refused;
 mod suite;
 mod tls;

@@ -35,8 +35,11 @@ pub(super) struct Server {
 pub(super) const SERVERS: &[Server] = &[
     Server {
         name: "postgres",
-        packages: &[postgres::PACKAGE],
-        find: || postgres::Programs::find().map(drop),
+        packages: &[postgres::PACKAGE, postgres::POOLER_PACKAGE],
+        find: || {
+            postgres::pooler()?;
+            postgres::Programs::find().map(drop)
+        },
         start: start_postgres,
         // TERM would wait for every client to go.
         end_signal: "INT",
