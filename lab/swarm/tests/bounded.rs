@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use emmer_swarm::{Plan, Report, run};
 
 /// Seeds that reach much in little time; they come first.
-const RICH: [u64; 4] = [16, 42, 47, 55];
+const RICH: [u64; 4] = [47, 12, 52, 2];
 
 /// A test run has so many seeds at least, ...
 const SEEDS_MIN: usize = 10;

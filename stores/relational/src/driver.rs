@@ -126,8 +126,8 @@ pub trait Driver: Sized + Send + Sync + 'static {
     /// Connects and makes the session ours.
     fn open(&self) -> impl Future<Output = Result<Self::Connection, Fault>> + Send;
 
-    /// Looks at what is between this process and the server, once, before anything is done. A driver
-    /// that knows of nothing keeps this default.
+    /// Looks at what is between this process and the server, once, before anything is done. A
+    /// driver that knows of nothing keeps this default.
     ///
     /// # Errors
     /// `Refused`, if sessions there are none.

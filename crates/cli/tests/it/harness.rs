@@ -15,12 +15,17 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// The command, configured by nothing but its flags.
 pub(crate) fn emmer(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_emmer"));
+    command.args(args).stdin(Stdio::null());
+    without_settings(command)
+}
+
+/// The command without what the environment says of silos.
+fn without_settings(mut command: Command) -> Command {
     for (name, _) in std::env::vars_os() {
         if name.to_str().is_some_and(|name| name.starts_with("EMMER_")) {
             command.env_remove(name);
         }
     }
-    command.args(args).stdin(Stdio::null());
     command
 }
 
@@ -173,7 +178,7 @@ impl Silo {
         let script = format!("ulimit -n {count}; exec \"$0\" \"$@\"");
         shell.args(["-c", &script]).arg(silo.get_program()).args(silo.get_args());
         shell.args(["--listen", "127.0.0.1:0", "--gateway", "127.0.0.1:0"]).stdin(Stdio::null());
-        let started = Launched(Process::of(shell)).active();
+        let started = Launched(Process::of(without_settings(shell))).active();
         started.unwrap_or_else(|(status, said)| panic!("the silo ended with {status}: {said}"))
     }
 
