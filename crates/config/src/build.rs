@@ -239,8 +239,6 @@ fn out_of_type(error: &toml::de::Error) -> String {
         "u32" => u64::from(u32::MAX),
         // Larger than any number that a file can hold.
         "u64" | "usize" => return format!("{number} is negative: expected 0 or more"),
-        "a nonzero u8" | "a nonzero u16" | "a nonzero u32" | "a nonzero u64"
-        | "a nonzero usize" => return format!("{number} is out of range: expected 1 or more"),
         _ => return said.to_owned(),
     };
     format!("{number} is out of range: expected 0 to {max}")

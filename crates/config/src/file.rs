@@ -58,21 +58,21 @@ impl Text<'_> {
             let key = format!("{prefix}{}", name.get_ref());
             let line = line_at(self.text, name.span().start);
             let place = Place::File { path: self.path.to_owned(), line };
-            let is_key = keys::check(&key).is_ok();
-            if let (DeValue::Table(inner), true) = (value.get_ref(), prefix.is_empty() && !is_key) {
+            let known = keys::check(&key);
+            let is_no_key = prefix.is_empty() && known.is_err();
+            if let (DeValue::Table(inner), true) = (value.get_ref(), is_no_key) {
                 match table_name(&key) {
                     Ok(()) => self.take(&format!("{key}."), inner, settings, wrong),
                     Err(why) => wrong.push((line, format!("{place}: {why}"))),
                 }
                 continue;
             }
-            let is_table = prefix.is_empty() && table_name(&key).is_ok();
-            if is_table {
+            if is_no_key && table_name(&key).is_ok() {
                 let why = "is a table: its keys stand below it, a line each";
                 wrong.push((line, format!("{place}: [{key}] {why}")));
                 continue;
             }
-            let found = keys::check(&key)
+            let found = known
                 .and_then(|key| Ok((scalar(value).map_err(|why| format!("{key}: {why}"))?, key)));
             match found {
                 Ok((text, key)) => settings.put(key, text, place),

@@ -154,7 +154,7 @@ fn the_page_lists_every_key_and_no_other() {
     assert_eq!(told, known);
 }
 
-/// What the page calls a default is the default, with its unit.
+/// Each default on the page is the true one, with its unit.
 #[test]
 fn the_page_tells_the_true_defaults() {
     let defaults = Settings::default().effective().unwrap();
@@ -176,7 +176,7 @@ fn the_page_tells_the_true_defaults() {
     assert!(compared > 90, "{compared}");
 }
 
-/// What the page calls the least value is the least that a silo takes.
+/// Each least value on the page is the least that a silo takes.
 #[test]
 fn the_page_tells_the_true_least_limits() {
     let least = toml::Table::try_from(emmer_core::limits::Limits::LEAST).unwrap();

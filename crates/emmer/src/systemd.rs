@@ -1,4 +1,4 @@
-//! What systemd is told of a silo.
+//! Tells systemd of a silo.
 
 use crate::SiloBuilder;
 

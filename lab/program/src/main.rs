@@ -26,7 +26,7 @@ use emmer_cli::exit::{self, Result};
 #[derive(Parser)]
 #[command(name = "emmer-lab", version, after_help = HELP)]
 struct Cli {
-    /// What to log on stderr: off, error, warn, info, debug, trace, or a list such as
+    /// The log on stderr: off, error, warn, info, debug, trace, or a list such as
     /// `warn,emmer_runtime=debug` [environment: EMMER_LOG] [default: warn]
     #[arg(long, global = true, value_name = "FILTER")]
     log: Option<String>,

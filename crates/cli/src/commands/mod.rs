@@ -28,7 +28,7 @@ use crate::exit::{self, Failure, Result};
 #[command(name = "emmer", version = version::short(), long_version = version::long())]
 #[command(after_help = exit::HELP)]
 pub struct CommandLine {
-    /// What to log on stderr: off, error, warn, info, debug, trace, or a list such as
+    /// The log on stderr: off, error, warn, info, debug, trace, or a list such as
     /// `warn,emmer_runtime=debug` [environment: EMMER_LOG] [default: warn]
     #[arg(long, global = true, value_name = "FILTER")]
     log: Option<String>,

@@ -1,4 +1,5 @@
-//! What this program is: its version, the commit it was built from, and the stores it can open.
+//! The identity of this program: its version, the commit it was built from, and the stores it can
+//! open.
 
 use std::sync::LazyLock;
 

@@ -44,7 +44,7 @@ pub(super) struct Dials {
     failed: Option<String>,
 }
 
-/// What a client waits for after it has begun to dial.
+/// The end of the wait of a client that has begun to dial.
 pub(super) enum Settled {
     /// A gateway is connected.
     Connected,
@@ -63,26 +63,29 @@ impl ClientCore {
         }
         SeededRng::new(world::random_bits()).shuffle(&mut listed);
         freshest_first(&mut listed);
-        let chosen: Vec<_> = {
-            let mut dials = self.dials.lock();
-            let room = DIALS_MAX.saturating_sub(dials.under_way.len());
-            let fresh = listed.into_iter().filter(|one| !self.has(one));
-            fresh.filter(|one| dials.under_way.insert(one.endpoint)).take(room).collect()
-        };
+        let fresh = listed.into_iter().filter(|one| !self.has(one));
+        let chosen: Vec<_> =
+            fresh.filter_map(|one| Some((one, self.begin(one.endpoint)?))).collect();
         if !chosen.is_empty() {
             world::spawn(self.clone().dial_all(chosen));
         }
     }
 
-    async fn dial_all(self: Arc<Self>, chosen: Vec<Listed>) {
-        let begun =
-            Begun { core: &self, endpoints: chosen.iter().map(|one| one.endpoint).collect() };
+    /// A dial of this gateway; none if one is under way already, or as many as may be.
+    fn begin(self: &Arc<Self>, endpoint: SocketAddr) -> Option<UnderWay> {
+        let mut dials = self.dials.lock();
+        let has_room = dials.under_way.len() < DIALS_MAX;
+        let begins = has_room && dials.under_way.insert(endpoint);
+        begins.then(|| UnderWay { core: self.clone(), endpoint })
+    }
+
+    async fn dial_all(self: Arc<Self>, chosen: Vec<(Listed, UnderWay)>) {
         let mut rest = chosen.into_iter();
         let mut under_way = FuturesUnordered::new();
         while self.wants_more() {
             let next = rest.next();
             let is_last = next.is_none();
-            under_way.extend(next.map(|one| self.dial_one(one)));
+            under_way.extend(next.map(|(one, dial)| self.dial_one(one, dial)));
             if under_way.is_empty() {
                 break;
             }
@@ -93,12 +96,15 @@ impl ClientCore {
                 () = tokio::time::sleep(NEXT_AFTER), if !is_last => {}
             }
         }
-        drop(under_way);
-        drop(begun);
-        self.note_change();
     }
 
-    async fn dial_one(self: &Arc<Self>, Listed { endpoint, silo, .. }: Listed) {
+    /// Until the last dial has failed the client is either connected or dialling: `_under_way` ends
+    /// after all else here.
+    async fn dial_one(
+        self: &Arc<Self>,
+        Listed { endpoint, silo, .. }: Listed,
+        _under_way: UnderWay,
+    ) {
         match dial(endpoint, silo, &self.greeting).await {
             // A list may name a gateway twice.
             Ok((connection, silo, _)) if self.connected().contains(&silo) => {
@@ -109,9 +115,6 @@ impl ClientCore {
             }
             Err(error) => self.dials.lock().failed = Some(error.to_string()),
         }
-        // Not before: the client is either connected or dialling until the last dial has failed.
-        self.dials.lock().under_way.remove(&endpoint);
-        self.note_change();
     }
 
     /// Waits for what the dials under way come to.
@@ -140,18 +143,16 @@ impl ClientCore {
     }
 }
 
-/// The dials that a task has begun: they have ended when it has, in whatever way.
-struct Begun<'a> {
-    core: &'a ClientCore,
-    endpoints: Vec<SocketAddr>,
+/// A dial that is under way, or waits for its turn. It has ended when this is dropped.
+struct UnderWay {
+    core: Arc<ClientCore>,
+    endpoint: SocketAddr,
 }
 
-impl Drop for Begun<'_> {
+impl Drop for UnderWay {
     fn drop(&mut self) {
-        let mut dials = self.core.dials.lock();
-        self.endpoints.iter().for_each(|endpoint| {
-            dials.under_way.remove(endpoint);
-        });
+        self.core.dials.lock().under_way.remove(&self.endpoint);
+        self.core.note_change();
     }
 }
 
@@ -170,7 +171,32 @@ fn freshest_first(listed: &mut [Listed]) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::listing::Listing;
     use super::*;
+    use crate::filters::Filters;
+    use crate::options::ClientOptions;
+
+    /// The gateways `from..to`, behind which nobody is.
+    fn nobody(from: u8, to: u8) -> Vec<Listed> {
+        let endpoint = |host| SocketAddr::from(([127, 0, 1, host], 9));
+        (from..to)
+            .map(|host| Listed { endpoint: endpoint(host), silo: None, alive: None })
+            .collect()
+    }
+
+    #[tokio::test]
+    async fn no_more_gateways_are_dialled_at_once_than_may_be() {
+        let listing = Listing::of(vec!["127.0.1.1:9".to_owned()]).unwrap();
+        let core = Arc::new(ClientCore::new(ClientOptions::default(), Filters::default(), listing));
+        core.dial_others(nobody(0, 40));
+        assert_eq!(core.dials.lock().under_way.len(), 40);
+        // Those under way are not dialled twice, and of the others as many as there is room for.
+        core.dial_others(nobody(0, 200));
+        assert_eq!(core.dials.lock().under_way.len(), DIALS_MAX);
+        core.changed.until(|_| (!core.is_dialling()).then_some(())).await;
+        assert!(matches!(core.settled().await, Settled::Failed(Some(_))));
+        core.close();
+    }
 
     #[test]
     fn those_that_are_likely_alive_come_first() {

@@ -59,7 +59,7 @@ impl<T> Drop for Background<T> {
     }
 }
 
-/// What a run is told.
+/// The choices of a run.
 pub(super) struct Play {
     /// Decides which silo is killed.
     pub(super) seed: u64,
