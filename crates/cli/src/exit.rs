@@ -31,8 +31,8 @@ pub enum Code {
     /// The cluster declared this silo dead; it stopped itself. The same number as
     /// [`emmer::EXIT_CODE_TERMINATED`], which an application's own silos end with.
     DeclaredDead = 86,
-    /// The membership table has lost a commit that the silo had seen; it stopped itself. The same
-    /// number as [`emmer::EXIT_CODE_TABLE_WENT_BACK`].
+    /// The membership table has lost a commit that the silo had seen, is another one or is gone;
+    /// the silo stopped itself. The same number as [`emmer::EXIT_CODE_TABLE_WENT_BACK`].
     TableWentBack = 87,
     /// Interrupted before the work was done.
     Interrupted = 130,
@@ -53,7 +53,8 @@ Exit codes:
     9  the doctor found a store that is not fit for a cluster
    10  the store has no cluster of that name
    86  the cluster declared this silo dead; start a new one
-   87  the membership table has lost a commit; look at the store, then start a new silo
+   87  the membership table has lost a commit, is another one or is gone; look at the store,
+       then start a new silo
   130  interrupted";
 
 /// Why the command failed.

@@ -36,7 +36,7 @@ pub use address::SiloAddress;
 pub use cluster::ClusterId;
 pub use grain::{GrainId, GrainKey, GrainTypeId};
 pub use reminder::Reminder;
-pub use silo::{SiloEntry, SiloStatus, TableVersion, Vote};
+pub use silo::{SiloEntry, SiloStatus, TableId, TableVersion, Vote};
 pub use time::{Instant, Now, Timestamp};
 /// A kind of grain key.
 pub use uuid::Uuid;

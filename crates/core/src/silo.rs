@@ -167,6 +167,55 @@ pub struct TableVersion {
     /// The version row's etag: opaque, the token of the next compare-and-set. Empty when the row is
     /// missing.
     pub etag: Arc<str>,
+    /// The table whose row it is.
+    #[serde(default, skip_serializing_if = "TableId::is_unknown")]
+    pub table: TableId,
+}
+
+/// The identity of a membership table: a random number, which the silo draws that makes the version
+/// row, and which each later commit keeps. Another table, at the same address of the same store,
+/// has another.
+///
+/// Unknown is a table that silos made that knew of no identities. It is told from another one by
+/// its versions alone.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
+)]
+pub struct TableId(u64);
+
+impl TableId {
+    /// The identity that a random number makes. 0 is unknown.
+    pub const fn new(random: u64) -> Self {
+        Self(random)
+    }
+
+    /// Returns true if it says nothing.
+    pub const fn is_unknown(&self) -> bool {
+        self.0 == 0
+    }
+
+    /// Returns true if the two are certainly not the same table.
+    pub const fn is_another(&self, other: Self) -> bool {
+        !self.is_unknown() && !other.is_unknown() && self.0 != other.0
+    }
+}
+
+impl fmt::Display for TableId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+impl FromStr for TableId {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("{text:?} is no identity of a table: expected 16 hex digits");
+        if text.len() != 16 || !text.bytes().all(|b| b.is_ascii_hexdigit()) {
+            return Err(wrong());
+        }
+        u64::from_str_radix(text, 16).map(Self).map_err(|_| wrong())
+    }
 }
 
 #[cfg(test)]
@@ -180,5 +229,16 @@ mod tests {
             assert_eq!((status.name().parse(), u8::from(status)), (Ok(status), number));
         }
         assert!(SiloStatus::try_from(7).is_err() && "active".parse::<SiloStatus>().is_err());
+    }
+
+    #[test]
+    fn a_table_that_is_unknown_is_no_other_one() {
+        let (unknown, one, two) = (TableId::default(), TableId::new(1), TableId::new(2));
+        assert!(one.is_another(two) && !one.is_another(one));
+        assert!(!one.is_another(unknown) && !unknown.is_another(one));
+        assert_eq!(one.to_string().parse(), Ok(one));
+        for wrong in ["", "1", "+000000000000001", "000000000000000g", "00000000000000001"] {
+            assert!(wrong.parse::<TableId>().is_err(), "{wrong}");
+        }
     }
 }

@@ -87,6 +87,15 @@ pub enum TableOutcome {
     RowMissing,
     /// The store did not answer; nothing happened.
     Unavailable,
+    /// The store answered, and has no such table; nothing happened.
+    TableMissing,
+}
+
+impl TableOutcome {
+    /// Returns true if the table has answered.
+    pub(crate) const fn is_answer(&self) -> bool {
+        !matches!(self, Self::Unknown | Self::Unavailable | Self::TableMissing)
+    }
 }
 
 /// What became of a dial: a fresh connection with a handshake, closed at once.
@@ -139,6 +148,10 @@ pub enum TerminateReason {
     Superseded(SiloAddress),
     /// The membership table went back: it has lost a commit that this silo had seen committed.
     TableWentBack,
+    /// Another membership table is where the one was that this silo had joined.
+    TableReplaced,
+    /// The store answers, and the membership table is gone.
+    TableGone,
     /// The join did not succeed within `max_join_attempt_time`.
     JoinTimedOut,
     /// The leave is complete: Dead was written by the silo itself, or could not be written in time.
@@ -154,6 +167,10 @@ impl std::fmt::Display for TerminateReason {
             Self::TableWentBack => {
                 f.write_str("the membership table has lost a commit that it had acknowledged")
             }
+            Self::TableReplaced => f.write_str(
+                "another membership table is in the place of the one that this silo had joined",
+            ),
+            Self::TableGone => f.write_str("the membership table is gone from the store"),
             Self::JoinTimedOut => {
                 f.write_str("the join did not succeed within max_join_attempt_time")
             }
@@ -234,6 +251,10 @@ pub enum Event {
     CommitLost,
     /// The store did not answer.
     StoreUnavailable,
+    /// The store answers, and the membership table is not there.
+    TableMissing,
+    /// Somebody has deleted this silo's row by hand. It is written again.
+    OwnRowDeleted,
     /// The store answers again.
     StoreBack,
     /// `from` has dialled this silo, which joins, at the address that it advertises, and did not

@@ -196,11 +196,11 @@ mod tests {
         let status =
             |i: u16| if i.is_multiple_of(3) { SiloStatus::Active } else { SiloStatus::Joining };
         let row = |i: u16| SiloEntry::new(address(1_000 + i, 1), status(i), Timestamp::default());
-        let version = TableVersion { number: 8, etag: "8".into() };
+        let version = TableVersion { number: 8, etag: "8".into(), ..TableVersion::default() };
         let snapshot = TableSnapshot { version: version.clone(), rows: (0..30).map(row).collect() };
         let view = View::from_snapshot(&snapshot);
         let before = View::from_snapshot(&TableSnapshot {
-            version: TableVersion { number: 7, etag: "7".into() },
+            version: TableVersion { number: 7, etag: "7".into(), ..TableVersion::default() },
             rows: snapshot.rows,
         });
         let (delta, _) = Delta::of_commit(&before, version, Vec::new(), Vec::new(), Vec::new());

@@ -29,6 +29,9 @@ mod indirect;
 pub mod intent;
 mod join;
 mod leave;
+mod lost;
+#[cfg(test)]
+mod lost_tests;
 mod membership;
 mod memo;
 pub mod message;

@@ -21,6 +21,7 @@ use crate::housekeeping::Cleaning;
 use crate::indirect::Indirect;
 use crate::intent::Wishes;
 use crate::join::Join;
+use crate::lost::Loss;
 use crate::memo::{Memo, Shared};
 use crate::message::Message;
 use crate::monitor::Probing;
@@ -76,6 +77,7 @@ pub struct Membership {
     pub(crate) writer: Writer,
     pub(crate) evictions: Evictions,
     pub(crate) table: TableLane,
+    pub(crate) loss: Loss,
     pub(crate) gossip: Dissemination,
     pub(crate) staleness: Staleness,
     pub(crate) health: Health,
@@ -128,6 +130,7 @@ impl Membership {
             writer: Writer::default(),
             evictions: Evictions::default(),
             table: TableLane::default(),
+            loss: Loss::default(),
             gossip: Dissemination::default(),
             staleness: Staleness::default(),
             health: Health::default(),

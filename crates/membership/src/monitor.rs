@@ -466,7 +466,13 @@ mod tests {
             .iter()
             .map(|s| Arc::new(SiloEntry::new(*s, SiloStatus::Active, Timestamp::default())))
             .collect();
-        (View::new(TableVersion { number: 1, etag: "1".into() }, rows), silos)
+        (
+            View::new(
+                TableVersion { number: 1, etag: "1".into(), ..TableVersion::default() },
+                rows,
+            ),
+            silos,
+        )
     }
 
     #[test]

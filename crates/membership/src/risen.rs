@@ -87,7 +87,7 @@ mod tests {
             Arc::new(SiloEntry::new(silo(*port), *status, Timestamp::default()))
         };
         Arc::new(View::new(
-            TableVersion { number, etag: "e".into() },
+            TableVersion { number, etag: "e".into(), ..TableVersion::default() },
             rows.iter().map(row).collect(),
         ))
     }
@@ -113,7 +113,7 @@ mod tests {
         let rows = after.members().to_vec();
         let (delta, _) = Delta::of_commit(
             &View::empty(),
-            TableVersion { number: 1, etag: "e".into() },
+            TableVersion { number: 1, etag: "e".into(), ..TableVersion::default() },
             rows,
             vec![],
             vec![],

@@ -19,7 +19,7 @@ fn stranger() -> SiloAddress {
 /// A view of a table that never was: the stranger's own.
 fn invented(number: u64) -> View {
     let row = SiloEntry::new(stranger(), SiloStatus::Active, Timestamp::from_millis(1));
-    let version = TableVersion { number, etag: "invented".into() };
+    let version = TableVersion { number, etag: "invented".into(), ..TableVersion::default() };
     View::from_snapshot(&TableSnapshot { version, rows: vec![row] })
 }
 
@@ -28,7 +28,11 @@ fn deadly_delta(world: &World) -> Arc<Delta> {
     let view = world.silos[0].machine.view().clone();
     let mut row = (**view.get(&address(1_000, 1)).unwrap()).clone();
     row.status = SiloStatus::Dead;
-    let version = TableVersion { number: view.version() + 1, etag: "invented".into() };
+    let version = TableVersion {
+        number: view.version() + 1,
+        etag: "invented".into(),
+        ..TableVersion::default()
+    };
     Arc::new(Delta::of_commit(&view, version, vec![Arc::new(row)], Vec::new(), Vec::new()).0)
 }
 

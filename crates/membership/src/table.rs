@@ -16,13 +16,6 @@ use crate::stale::EVIDENCE_MAX;
 use crate::timers::Timer;
 use crate::writer::Draft;
 
-/// After so many reads in a row that showed an older version than the view in force, the table has
-/// gone back.
-const OLDER_READS_MAX: u32 = 20;
-
-/// The pause between two such reads.
-const OLDER_READ_PAUSE: Duration = Duration::from_millis(500);
-
 /// What is in flight, what is wanted, and how the table has behaved.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct TableLane {
@@ -45,8 +38,6 @@ pub(crate) struct TableLane {
     /// A commit with an unknown outcome may still arrive. If nothing is left to write, its base has
     /// to be taken from it: a death must not appear in the table when nobody waits for it any more.
     unsettled: bool,
-    /// How many reads in a row showed an older version than the view in force.
-    older_reads: u32,
     /// The view is fresh from the table, read for the commit that follows (classic only).
     fresh: bool,
     /// The table did not answer the last request.
@@ -208,7 +199,7 @@ impl Membership {
         for (old, by) in superseded {
             self.send(old, Message::Superseded { by });
         }
-        let request = draft.request(self.view.table_version().clone());
+        let request = draft.request(self.commit_base());
         self.ask(now, Asked::Commit(Box::new(draft)), request);
     }
 
@@ -224,10 +215,16 @@ impl Membership {
             return;
         };
         self.timers.clear(Timer::TableTimeout);
-        if !matches!(outcome, TableOutcome::Unknown | TableOutcome::Unavailable) {
+        if outcome.is_answer() {
             self.table_answered(now, sent);
         }
         match (asked, outcome) {
+            (asked, TableOutcome::TableMissing) => {
+                if self.bears_missing_table(now) {
+                    self.want_again(&asked);
+                    self.pause_table(now);
+                }
+            }
             (Asked::All, TableOutcome::Snapshot(snapshot)) => {
                 self.on_snapshot(now, &snapshot, sent);
             }
@@ -273,6 +270,7 @@ impl Membership {
     }
 
     fn table_answered(&mut self, now: Now, sent: Instant) {
+        self.loss.saw_table();
         self.table.failures = 0;
         self.table.answered = Some(sent);
         if std::mem::take(&mut self.table.down) {
@@ -284,7 +282,7 @@ impl Membership {
     /// The table did not answer: waits before the next request, longer each time.
     fn pause_table(&mut self, now: Now) {
         self.counters.table_unavailable += 1;
-        if !std::mem::replace(&mut self.table.down, true) {
+        if !std::mem::replace(&mut self.table.down, true) && !self.loss.is_missing() {
             self.effects.push_back(Effect::Event(Event::StoreUnavailable));
         }
         self.table.fresh = false;
@@ -308,6 +306,9 @@ impl Membership {
 
     fn on_snapshot(&mut self, now: Now, snapshot: &TableSnapshot, sent: Instant) {
         self.counters.rows_read += 1 + snapshot.rows.len() as u64;
+        if !self.read_my_table(&snapshot.version) {
+            return;
+        }
         let version = snapshot.version.number;
         if self.table.unknown_since.is_some_and(|base| version < base)
             || version < self.view.version()
@@ -316,7 +317,7 @@ impl Membership {
             // back.
             self.table.fresh = false;
             if version < self.view.version() {
-                self.saw_older_table(now);
+                self.saw_older_table(now, &snapshot.version);
             }
             self.table.want_all |= self.table.unknown_since.is_some();
             self.set_table_retry(now, 0);
@@ -325,13 +326,18 @@ impl Membership {
         if self.table.unknown_since.take().is_some_and(|base| version > base) {
             self.table.unsettled = false;
         }
-        self.table.older_reads = 0;
+        self.loss.saw_table_move_on();
         if version == self.view.version()
             && self.standing.is_in_table()
             && self.is_another_history(&snapshot.version)
         {
             self.terminate(TerminateReason::TableWentBack);
             return;
+        }
+        if version == self.view.version() && self.lacks_own_row(snapshot) {
+            // To be written again on top of what was read.
+            self.table.unsettled = true;
+            self.table.fresh = true;
         }
         self.standing.saw_table();
         self.observe_alive(now, sent, &snapshot.rows);
@@ -348,11 +354,14 @@ impl Membership {
 
     fn on_version(&mut self, now: Now, version: &TableVersion, sent: Instant) {
         self.counters.rows_read += 1;
-        if version.number < self.view.version() {
-            self.saw_older_table(now);
+        if !self.read_my_table(version) {
             return;
         }
-        self.table.older_reads = 0;
+        if version.number < self.view.version() {
+            self.saw_older_table(now, version);
+            return;
+        }
+        self.loss.saw_table_move_on();
         if version.number > self.view.version() {
             self.table.ahead = Some((version.clone(), sent));
             self.catch_up(now, version.number);
@@ -361,13 +370,6 @@ impl Membership {
         } else {
             self.confirm_by_table(now, sent);
         }
-    }
-
-    /// Whether the table at the version of the view in force is not the table that this view shows:
-    /// it has lost commits, and others have taken their numbers.
-    fn is_another_history(&self, version: &TableVersion) -> bool {
-        let mine = self.view.table_version();
-        version.number == mine.number && version.etag != mine.etag
     }
 
     /// The view in force is the one that a read showed to be the latest: what it says of this silo
@@ -383,24 +385,6 @@ impl Membership {
         if version.number == number && !self.is_another_history(&version) {
             self.confirm_by_table(now, sent);
         }
-    }
-
-    /// A commit followed the view in force, so the table still had it then: older reads came from a
-    /// replica that lags.
-    pub(crate) fn saw_table_move_on(&mut self) {
-        self.table.older_reads = 0;
-    }
-
-    /// The table showed an older version than the view in force. A replica may lag for a moment; a
-    /// table that shows nothing else for ten seconds has lost what this silo saw committed. Others
-    /// may act on what is lost, so this silo has to end.
-    fn saw_older_table(&mut self, now: Now) {
-        self.table.older_reads += 1;
-        if self.table.older_reads >= OLDER_READS_MAX && self.standing.is_in_table() {
-            self.terminate(TerminateReason::TableWentBack);
-            return;
-        }
-        self.timers.set_no_later(Timer::Refresh, now.mono + OLDER_READ_PAUSE);
     }
 
     /// The compare-and-set on top of version `base` was lost: somebody else wrote. Gets the newer
@@ -473,6 +457,10 @@ impl Membership {
             // up.
             TableOutcome::RowMissing => self.table.want(Read::All),
             _ => {
+                if *outcome == TableOutcome::TableMissing {
+                    // The next read says for how long.
+                    self.table.want(Read::All);
+                }
                 // If this silo could not touch its row, neither could others perhaps: that does not
                 // make them stale.
                 self.forgive_staleness(now);

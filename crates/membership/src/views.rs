@@ -90,10 +90,17 @@ impl Membership {
         if view.version() <= self.view.version() || self.is_done() {
             return;
         }
+        if self.is_of_another_table(view.table_version()) {
+            // One of the two silos is in the wrong. The table knows which.
+            self.table.want(Read::Version);
+            return;
+        }
         self.standing.saw_table();
         match delta {
             Some(delta) => {
-                self.saw_table_move_on();
+                // A commit followed the view in force, so the table still had it then: older reads
+                // came from a replica that lags.
+                self.loss.saw_table_move_on();
                 self.gossip.log.push_back((*delta).clone());
                 if self.gossip.log.len() > self.config.delta_log_max as usize {
                     self.gossip.log.pop_front();

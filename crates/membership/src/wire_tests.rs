@@ -32,7 +32,11 @@ fn row(i: u16, status: SiloStatus) -> Arc<SiloEntry> {
 }
 
 fn table(number: u64) -> TableVersion {
-    TableVersion { number, etag: format!("\"0x8DC{number:012}\"").into() }
+    TableVersion {
+        number,
+        etag: format!("\"0x8DC{number:012}\"").into(),
+        ..TableVersion::default()
+    }
 }
 
 #[test]

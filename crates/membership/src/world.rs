@@ -6,7 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use emmer_core::{Instant, Now, SiloAddress, SiloEntry, SiloStatus, TableVersion, Timestamp};
+use emmer_core::{
+    Instant, Now, SiloAddress, SiloEntry, SiloStatus, TableId, TableVersion, Timestamp,
+};
 
 use crate::*;
 
@@ -63,6 +65,8 @@ pub(crate) enum Store {
     AppliesAsUnknown,
     /// Commits do not happen, and are reported as unknown.
     LosesAsUnknown,
+    /// It answers, and has no table.
+    Empty,
 }
 
 pub(crate) struct World {
@@ -289,6 +293,16 @@ impl World {
         self.history_name = "f";
     }
 
+    /// Another table is where this one was: an empty one, in which `number` versions were written.
+    pub(crate) fn replace_table(&mut self, number: u64, table: TableId) {
+        self.rows.clear();
+        let etag = if number == 0 { String::new() } else { format!("g{number}") };
+        self.version = TableVersion { number, etag: etag.into(), table };
+        self.history = vec![BTreeMap::new(); usize::try_from(number).unwrap() + 1];
+        self.history_name = "g";
+        self.before = None;
+    }
+
     /// Every connection of silo `i` is reset.
     pub(crate) fn reset_connections(&mut self, i: usize) {
         let me = self.silos[i].machine.me();
@@ -385,8 +399,10 @@ impl World {
     }
 
     fn table(&mut self, request: TableRequest) -> TableOutcome {
-        if self.store == Store::Down {
-            return TableOutcome::Unavailable;
+        match self.store {
+            Store::Down => return TableOutcome::Unavailable,
+            Store::Empty => return TableOutcome::TableMissing,
+            _ => {}
         }
         match request {
             TableRequest::ReadAll => TableOutcome::Snapshot(TableSnapshot {
@@ -430,7 +446,7 @@ impl World {
         deletes: Vec<SiloAddress>,
     ) -> TableOutcome {
         assert!((1..=99).contains(&(rows.len() + deletes.len())), "rows per commit");
-        if *base != self.version {
+        if (base.number, &base.etag) != (self.version.number, &self.version.etag) {
             return TableOutcome::Conflict;
         }
         self.before = Some((self.version.clone(), self.rows.clone()));
@@ -450,8 +466,8 @@ impl World {
         self.check_incarnations();
         self.commits += 1;
         let number = base.number + 1;
-        self.version =
-            TableVersion { number, etag: format!("{}{number}", self.history_name).into() };
+        let etag = format!("{}{number}", self.history_name).into();
+        self.version = TableVersion { number, etag, table: base.table };
         self.history.push(self.rows.values().map(|r| (r.address, r.status)).collect());
         TableOutcome::Committed(self.version.clone())
     }

@@ -22,6 +22,29 @@ pub(crate) struct Place {
     pub(crate) busy_timeout: Duration,
 }
 
+/// Which file a name leads to. Where the system does not say, all files are the same; there an open
+/// file cannot be deleted or replaced either.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FileId {
+    #[cfg(unix)]
+    device: u64,
+    #[cfg(unix)]
+    number: u64,
+}
+
+impl FileId {
+    #[cfg(unix)]
+    fn of(found: &fs::Metadata) -> Self {
+        use std::os::unix::fs::MetadataExt;
+        Self { device: found.dev(), number: found.ino() }
+    }
+
+    #[cfg(not(unix))]
+    const fn of(_: &fs::Metadata) -> Self {
+        Self {}
+    }
+}
+
 /// How long to wait for a lock another process holds, when the URL does not say.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 /// The longest wait an operator may ask for.
@@ -83,16 +106,16 @@ impl Place {
     }
 
     /// Looks before SQLite does, so that nothing is made beside a bad path and errors are in plain
-    /// words.
+    /// words. Returns the file; none if it is to be made.
     ///
     /// It never opens the file. A process that closes any descriptor of a file gives up all locks
     /// that it has on it, those of SQLite's own connections too. The next one who closes the file
     /// would then take it for unused and delete its log.
-    pub(crate) fn look(&self) -> Result<(), Failed> {
+    pub(crate) fn look(&self) -> Result<Option<FileId>, Failed> {
         let refused = |detail: String| Err(Failed::new(StoreErrorKind::Refused, detail));
         match fs::metadata(&self.path) {
             Ok(found) if found.is_dir() => refused("this is a directory, not a file".to_owned()),
-            Ok(_) => Ok(()),
+            Ok(found) => Ok(Some(FileId::of(&found))),
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 let parent = self.path.parent().unwrap_or_else(|| Path::new("/"));
                 if !parent.is_dir() {
@@ -101,7 +124,7 @@ impl Place {
                     let detail = "the file does not exist, and mode=rw forbids to make it";
                     Err(Failed::new(StoreErrorKind::NotFound, detail.to_owned()))
                 } else {
-                    Ok(())
+                    Ok(None)
                 }
             }
             Err(error) => refused(error.to_string()),

@@ -8,7 +8,7 @@ use emmer_store::{StoreErrorKind, TableDecl};
 use rusqlite::{Connection, OpenFlags};
 
 use crate::fault::Failed;
-use crate::place::Place;
+use crate::place::{FileId, Place};
 use crate::sql::TableSql;
 
 /// The waits between two questions for a lock another process holds: from the first step to fifty
@@ -23,6 +23,10 @@ const STATEMENTS_MAX: usize = 256;
 /// A connection and what belongs to it.
 pub(crate) struct Session {
     pub(crate) conn: Connection,
+    place: Place,
+    read_only: bool,
+    /// The file that is open. Its name may lead to another one later.
+    file: FileId,
     /// Until when to wait for a lock that another process holds.
     until: Arc<Mutex<Instant>>,
     tables: BTreeMap<&'static str, (&'static TableDecl, Arc<TableSql>)>,
@@ -32,7 +36,7 @@ impl Session {
     /// Opens the file: WAL, so that readers never wait for the writer; waits for locks with short,
     /// bounded retries.
     pub(crate) fn open(place: &Place, read_only: bool) -> Result<Self, Failed> {
-        place.look()?;
+        let before = place.look()?;
         let mut flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         flags.set(OpenFlags::SQLITE_OPEN_CREATE, place.create);
         let mut conn = Connection::open_with_flags(&place.path, flags)?;
@@ -58,7 +62,33 @@ impl Session {
         if read_only {
             conn.execute_batch("PRAGMA query_only = ON;")?;
         }
-        Ok(Self { conn, until, tables: BTreeMap::new() })
+        let file = place.look()?.ok_or_else(deleted)?;
+        if before.is_some_and(|before| before != file) {
+            let detail = "another file took the place of this one while it was opened";
+            return Err(Failed::new(StoreErrorKind::Unavailable, detail));
+        }
+        let place = place.clone();
+        Ok(Self { conn, place, read_only, file, until, tables: BTreeMap::new() })
+    }
+
+    /// Opens the file anew that has the name now, if that is another one than the file that is
+    /// open: requests must not go to a file which nobody else sees. It makes no file.
+    pub(crate) fn follow(&mut self) -> Result<(), Failed> {
+        let now = Place { create: false, ..self.place.clone() };
+        let found = match now.look() {
+            Ok(found) => found,
+            Err(failed) if failed.0.kind == StoreErrorKind::NotFound => None,
+            Err(failed) => return Err(failed),
+        };
+        match found {
+            None => Err(deleted()),
+            Some(file) if file == self.file => Ok(()),
+            Some(_) => {
+                let place = self.place.clone();
+                *self = Self { place, ..Self::open(&now, self.read_only)? };
+                Ok(())
+            }
+        }
     }
 
     /// Sets until when statements wait for a lock that another process holds. Each asks at least
@@ -83,6 +113,10 @@ impl Session {
     pub(crate) fn execute(&self, sql: &'static str) -> rusqlite::Result<()> {
         self.conn.prepare_cached(sql)?.execute([]).map(drop)
     }
+}
+
+fn deleted() -> Failed {
+    Failed::new(StoreErrorKind::NotFound, "the file was deleted or renamed while it was open")
 }
 
 fn lock(until: &Mutex<Instant>) -> MutexGuard<'_, Instant> {

@@ -104,7 +104,7 @@ impl SqliteStore {
         let (reply, answer) = oneshot::channel();
         let job: ReadJob = Box::new(move |session| {
             // A caller that is gone needs no answer.
-            let _ = reply.send(work(session));
+            let _ = reply.send(session.follow().and_then(|()| work(session)));
         });
         let turn = self.next_reader.fetch_add(1, Ordering::Relaxed);
         let sent = match self.readers.get(turn % READERS) {

@@ -130,7 +130,11 @@ fn run_batch(session: &mut Session, mut batch: Vec<Box<dyn WriteJob>>) -> Vec<Bo
 /// Begins the transaction, for those of the batch whose time is not over before another process
 /// lets go of the lock. None of them waits for longer because of the others, or because of those
 /// before: each has the time since it was asked for.
-fn begin(session: &Session, mut batch: Vec<Box<dyn WriteJob>>) -> Vec<Box<dyn WriteJob>> {
+fn begin(session: &mut Session, mut batch: Vec<Box<dyn WriteJob>>) -> Vec<Box<dyn WriteJob>> {
+    if let Err(failed) = session.follow() {
+        end_all(batch, &Err(Failure::Nothing(failed.into())));
+        return Vec::new();
+    }
     while let Some(first) = batch.iter().map(|job| job.deadline()).min() {
         session.wait_until(first);
         let Err(error) = session.execute("BEGIN IMMEDIATE") else { return batch };

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use emmer_core::{ClusterId, SiloAddress, SiloEntry, Timestamp, Vote};
+use emmer_core::{ClusterId, SiloAddress, SiloEntry, TableId, Timestamp, Vote};
 
 use crate::silos::VERSION_ROW;
 use crate::table::{Row, Value};
@@ -19,12 +19,25 @@ pub(crate) fn row_key(silo: &SiloAddress) -> String {
     format!("{}-{}-{}", silo.ip(), silo.port(), silo.epoch())
 }
 
+/// The column of the version row with the table's identity: what is InstanceName to a silo's row. A
+/// column of its own would be another schema, which older silos refuse.
+const TABLE_ID: &str = "InstanceName";
+
 /// The version row with MembershipVersion `number`.
-pub(crate) fn version_row(cluster: &ClusterId, number: u64) -> Text<Row> {
+pub(crate) fn version_row(cluster: &ClusterId, number: u64, table: TableId) -> Text<Row> {
     let number = i64::try_from(number).map_err(|_| format!("version {number} is out of range"))?;
-    Ok(Row::new(VERSION_ROW)
+    let row = Row::new(VERSION_ROW)
         .with("DeploymentId", Value::Text(cluster.as_str().into()))
-        .with("MembershipVersion", Value::Int(number)))
+        .with("MembershipVersion", Value::Int(number));
+    if table.is_unknown() {
+        return Ok(row);
+    }
+    Ok(row.with(TABLE_ID, Value::Text(table.to_string().into())))
+}
+
+/// The identity in the version row; unknown if there is none.
+pub(crate) fn table_id(row: &Row) -> Text<TableId> {
+    text(row, TABLE_ID)?.map_or_else(|| Ok(TableId::default()), |id| parsed(&id, TABLE_ID))
 }
 
 /// MembershipVersion of the version row.

@@ -49,7 +49,7 @@ pub static SILO_INSTANCES: TableDecl = TableDecl {
         Column::new("SuspectingTimes", ColumnType::List),
         Column::new("StartTime", ColumnType::Time),
         Column::new("IAmAliveTime", ColumnType::Time).volatile(),
-        // The version row's only column of its own.
+        // The version row's only column of its own. Its InstanceName is the table's identity.
         Column::new("MembershipVersion", ColumnType::Int),
     ],
     schema_version: 1,
@@ -149,8 +149,7 @@ impl SiloTable {
         let stored = self.store.read_partition(&SILO_INSTANCES, self.cluster.as_str()).await?;
         if stored.len() > self.rows_max.saturating_add(1) {
             let detail = format!(
-                "{} rows, more than membership_rows_max = {}: raise limits.membership_rows_max here, \
-                 or delete Dead rows",
+                "{} rows, more than membership_rows_max = {}: raise limits.membership_rows_max here",
                 stored.len(),
                 self.rows_max
             );
@@ -241,7 +240,8 @@ impl SiloTable {
     /// whole (IAmAliveTime only of rows that are new), deletes `deletes`. At most 99 rows together
     /// ([`MEMBERSHIP_ROWS_PER_COMMIT_MAX`](emmer_core::limits::MEMBERSHIP_ROWS_PER_COMMIT_MAX)).
     ///
-    /// A `base` without etag says that the table is empty. A row to delete that is gone makes it a
+    /// A `base` without etag says that the table is empty; its `table` is the identity that the
+    /// table gets. Later commits have to give it again. A row to delete that is gone makes it a
     /// [`Conflict`](SiloCommit::Conflict).
     ///
     /// # Errors
@@ -259,7 +259,9 @@ impl SiloTable {
             CommitOutcome::Conflict(_) => Ok(SiloCommit::Conflict),
             CommitOutcome::Unknown(error) => Ok(SiloCommit::Unknown(error)),
             CommitOutcome::Committed(etags) => match etags.into_iter().next().flatten() {
-                Some(etag) => Ok(SiloCommit::Committed(TableVersion { number, etag })),
+                Some(etag) => {
+                    Ok(SiloCommit::Committed(TableVersion { number, etag, table: base.table }))
+                }
                 // A store that breaks the contract; that the commit happened is all that is known.
                 None => Ok(SiloCommit::Unknown(self.error(
                     "commit",
@@ -311,7 +313,7 @@ pub fn mutations(
     rows: &[SiloEntry],
     deletes: &[SiloAddress],
 ) -> std::result::Result<Vec<Mutation>, String> {
-    let row = silo_rows::version_row(cluster, base.number.saturating_add(1))?;
+    let row = silo_rows::version_row(cluster, base.number.saturating_add(1), base.table)?;
     let mut mutations = Vec::with_capacity(1 + rows.len() + deletes.len());
     mutations.push(if base.etag.is_empty() {
         Mutation::Insert { row }
@@ -356,7 +358,8 @@ pub fn row_key(silo: &SiloAddress) -> String {
 fn version_of(found: &StoredRow) -> std::result::Result<TableVersion, String> {
     let number =
         silo_rows::version_number(&found.row).map_err(|e| format!("row {VERSION_ROW}: {e}"))?;
-    Ok(TableVersion { number, etag: found.etag.clone() })
+    let table = silo_rows::table_id(&found.row).map_err(|e| format!("row {VERSION_ROW}: {e}"))?;
+    Ok(TableVersion { number, etag: found.etag.clone(), table })
 }
 
 fn entry_of(found: &StoredRow) -> std::result::Result<SiloEntry, String> {

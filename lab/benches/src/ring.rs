@@ -40,7 +40,10 @@ pub fn rows(silos: usize) -> Vec<Arc<SiloEntry>> {
 
 /// The view of `rows`, as version `number`.
 pub fn view(number: u64, rows: &[Arc<SiloEntry>]) -> View {
-    View::new(TableVersion { number, etag: Arc::from("etag") }, rows.to_vec())
+    View::new(
+        TableVersion { number, etag: Arc::from("etag"), ..TableVersion::default() },
+        rows.to_vec(),
+    )
 }
 
 /// Runs one size.

@@ -142,7 +142,10 @@ impl Calm {
     pub fn step(&mut self, now: VirtualTime, fault: &Fault, begins: bool) {
         let open = match fault {
             Fault::Start(_) => return,
-            Fault::StoreOutage | Fault::StoreCut(_) | Fault::StoreForgets(_) => {
+            Fault::StoreOutage
+            | Fault::StoreCut(_)
+            | Fault::StoreForgets(_)
+            | Fault::StoreEmptied => {
                 self.store_at = now;
                 self.store_times += u32::from(begins);
                 self.store_since = if begins { now } else { self.store_since };

@@ -171,6 +171,8 @@ impl Measures {
             TerminateReason::DeclaredDead
             | TerminateReason::RowMissing
             | TerminateReason::TableWentBack
+            | TerminateReason::TableReplaced
+            | TerminateReason::TableGone
             | TerminateReason::Superseded(_) => {
                 self.ended_as_dead += 1;
             }

@@ -161,6 +161,8 @@ pub enum Fault {
     Reset(u32),
     /// The store loses its latest commits, which it had acknowledged.
     StoreForgets(u32),
+    /// The store loses the table, and answers that it has none until a process starts.
+    StoreEmptied,
     /// The store answers nobody.
     StoreOutage,
     /// The store answers everybody but these.
@@ -179,6 +181,7 @@ impl Fault {
                 | Self::KillUnread(_)
                 | Self::Reset(_)
                 | Self::StoreForgets(_)
+                | Self::StoreEmptied
         )
     }
 }
@@ -205,7 +208,7 @@ impl Fault {
             Self::Cut { inside: hosts, .. } | Self::StoreCut(hosts) => {
                 hosts.iter().last().unwrap_or(0)
             }
-            Self::StoreOutage | Self::StoreForgets(_) => 0,
+            Self::StoreOutage | Self::StoreForgets(_) | Self::StoreEmptied => 0,
         }
     }
 }

@@ -269,6 +269,9 @@ impl Store {
         author: Author,
         request: &TableRequest,
     ) -> Result<TableOutcome, Answer> {
+        if self.table.dropped {
+            return Ok(TableOutcome::TableMissing);
+        }
         Ok(match request {
             TableRequest::ReadAll => {
                 self.stats.reads += 1;

@@ -308,7 +308,9 @@ fn draw_later(rng: &mut SeededRng, scenario: &mut Scenario) {
     if rng.chance(0.03) {
         let at = VirtualTime::ZERO + rng.duration_below(span);
         let commits = 1 + index(rng, 3);
-        scenario.steps.push(Step { at, until: at, fault: Fault::StoreForgets(commits) });
+        let fault =
+            if rng.chance(0.4) { Fault::StoreEmptied } else { Fault::StoreForgets(commits) };
+        scenario.steps.push(Step { at, until: at, fault });
         scenario.restart_after.get_or_insert(ms(5_000));
     }
 }

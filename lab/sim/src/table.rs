@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use emmer_core::limits::MEMBERSHIP_ROWS_PER_COMMIT_MAX;
-use emmer_core::{SiloAddress, SiloEntry, TableVersion, Timestamp};
+use emmer_core::{SiloAddress, SiloEntry, TableId, TableVersion, Timestamp};
 use emmer_membership::TableSnapshot;
 
 use crate::time::VirtualTime;
@@ -80,6 +80,10 @@ pub struct Table {
     history: Vec<Record>,
     /// How often it fell back to an earlier version: the same number never has the same etag twice.
     fallbacks: u32,
+    /// Its identity, as its first commit gave it.
+    id: TableId,
+    /// It was dropped, and nobody has made it anew.
+    pub dropped: bool,
 }
 
 #[derive(Debug)]
@@ -233,6 +237,11 @@ impl Table {
             let before = self.write(at, row);
             changes.push(Change { address: row.address, before, after: Some(row.clone()) });
         }
+        if self.history.is_empty() {
+            self.id = base.table;
+        } else if base.table != self.id {
+            return Err(Refused::Malformed);
+        }
         let number = self.history.len() + 1;
         let etag = match self.fallbacks {
             0 => format!("tag-{number}"),
@@ -278,7 +287,8 @@ impl Table {
             .checked_sub(1)
             .and_then(|at| self.history.get(at))
             .map(|record| record.etag.clone());
-        TableVersion { number: number as u64, etag: etag.unwrap_or_default() }
+        let table = if number == 0 { TableId::default() } else { self.id };
+        TableVersion { number: number as u64, etag: etag.unwrap_or_default(), table }
     }
 
     fn write(&mut self, at: VirtualTime, new: &SiloEntry) -> Option<SiloEntry> {

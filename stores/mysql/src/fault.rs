@@ -75,11 +75,11 @@ fn words(error: &ServerError) -> String {
 fn kind(code: u16) -> StoreErrorKind {
     use StoreErrorKind::{Corrupt, Invalid, NotFound, Refused, Unavailable};
     match code {
-        // No such table.
-        1146 | 1051 => NotFound,
+        // No such table, no such database.
+        1146 | 1051 | 1049 => NotFound,
         // Who may not, from where one may not, what is not there, what only reads.
-        1044 | 1045 | 1049 | 1095 | 1129 | 1130 | 1142 | 1143 | 1227 | 1251 | 1290 | 1370
-        | 1524 | 1698 | 1792 | 1820 | 1836 | 1862 | 3118 | 3159 | 4151 => Refused,
+        1044 | 1045 | 1095 | 1129 | 1130 | 1142 | 1143 | 1227 | 1251 | 1290 | 1370 | 1524
+        | 1698 | 1792 | 1820 | 1836 | 1862 | 3118 | 3159 | 4151 => Refused,
         // Out of a type's range, too long, too large.
         1118 | 1153 | 1264 | 1292 | 1366 | 1406 => Invalid,
         // Another table than ours.
@@ -105,7 +105,7 @@ mod tests {
         for (code, wanted) in [
             (1146, NotFound),
             (1045, Refused),
-            (1049, Refused),
+            (1049, NotFound),
             (1142, Refused),
             (1292, Invalid),
             (1153, Invalid),

@@ -86,9 +86,10 @@ fn words(db: &DbError) -> String {
 fn kind(code: &SqlState) -> StoreErrorKind {
     use StoreErrorKind::{Corrupt, Invalid, NotFound, Refused, Unavailable};
     match code.code() {
-        "42P01" => NotFound,
-        // Permissions, a standby, a wrong database or schema.
-        "42501" | "25006" | "3D000" | "3F000" => Refused,
+        // No such table, no such database.
+        "42P01" | "3D000" => NotFound,
+        // Permissions, a standby, a wrong schema.
+        "42501" | "25006" | "3F000" => Refused,
         // A feature the server does not have, a limit of the server's.
         "0A000" => Refused,
         code => match code.get(..2) {
@@ -113,7 +114,7 @@ mod tests {
             ("42501", Refused),
             ("28P01", Refused),
             ("28000", Refused),
-            ("3D000", Refused),
+            ("3D000", NotFound),
             ("25006", Refused),
             ("22008", Invalid),
             ("54000", Invalid),

@@ -65,7 +65,15 @@ impl<D: Driver> Relational<D> {
             let late = |_| Fault::unavailable("the server does not answer in time");
             timeout_at(deadline, driver.look(lease.connection()?)).await.map_err(late)?
         };
-        looked.await.map_err(|fault: Fault| fault.at(driver.name(), "open"))?;
+        let refused = |mut fault: Fault| {
+            // A database that is missing now is a mistake in the URL. One that is missing later was
+            // dropped, and its tables with it.
+            if fault.kind == StoreErrorKind::NotFound {
+                fault.kind = StoreErrorKind::Refused;
+            }
+            fault.at(driver.name(), "open")
+        };
+        looked.await.map_err(refused)?;
         let (etags, contention) = (Etags::new(random()), Contention::new(random()));
         Ok(Self { driver, pool, etags, contention })
     }

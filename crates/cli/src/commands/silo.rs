@@ -154,12 +154,26 @@ async fn serve(silo: Silo, requests: &mut mpsc::Receiver<()>) -> Result<()> {
 fn ended(silo: &Silo, reason: &TerminateReason) -> Result<()> {
     match reason {
         TerminateReason::Left => Ok(()),
-        TerminateReason::TableWentBack => {
+        TerminateReason::TableWentBack
+        | TerminateReason::TableReplaced
+        | TerminateReason::TableGone => {
+            let cause = match reason {
+                TerminateReason::TableWentBack => {
+                    "The store was restored from a backup, or failed over to a server that lacked \
+                     the commit. Every silo that saw the commit ends like this one"
+                }
+                TerminateReason::TableReplaced => {
+                    "The store's address leads to another store now, or its tables were deleted \
+                     and made anew. Every silo of the first table ends like this one"
+                }
+                _ => {
+                    "Its tables were deleted, or its server came back empty. Every silo ends like \
+                     this one"
+                }
+            };
+            let silo = silo.address();
             let message = format!(
-                "silo {} stopped itself: {reason}. The store was restored from a backup, or failed \
-                 over to a server that lacked the commit. Every silo that saw the commit ends like \
-                 this one; those that start now join anew",
-                silo.address()
+                "silo {silo} stopped itself: {reason}. {cause}; those that start now join anew"
             );
             Err(Failure::new(Code::TableWentBack, message))
         }

@@ -1,6 +1,7 @@
 //! Silos started by hand, as an operator does it.
 
 use std::net::TcpListener;
+use std::path::Path;
 
 use crate::harness::{Silo, members, row, wait_for, wait_status};
 use crate::harness::{run, store_in};
@@ -101,4 +102,45 @@ fn a_signal_that_comes_several_times_at_once_is_one_request() {
     assert!(status.success(), "{status}: {said}");
     let row = row(&store, &silo.address).unwrap();
     assert_eq!(row["status"], "Dead", "it has left by itself: {row}");
+}
+
+/// Deletes the file of the store, with its log.
+fn delete_store(dir: &Path) {
+    for end in ["", "-wal", "-shm"] {
+        let _ = std::fs::remove_file(dir.join(format!("cluster.db{end}")));
+    }
+}
+
+/// Waits for the end of silos whose table is lost.
+fn end_with_87(silos: Vec<Silo>, word: &str) {
+    for mut silo in silos {
+        let (status, said) = silo.process.end();
+        assert_eq!(status.code(), Some(87), "{said}");
+        assert!(said.contains(word), "{said}");
+    }
+}
+
+#[test]
+fn silos_whose_store_is_deleted_end_and_those_that_start_then_join_anew() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = store_in(dir.path());
+    let silos = vec![Silo::start(&store, FREE, &[]), Silo::start(&store, FREE, &[])];
+    delete_store(dir.path());
+    end_with_87(silos, "the membership table is gone from the store");
+    assert!(!dir.path().join("cluster.db").exists(), "nobody has made it anew");
+    let next = Silo::start(&store, FREE, &[]);
+    wait_status(&store, &next.address, "Active");
+    assert_eq!(members(&store, "test")["silos"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn silos_whose_store_is_replaced_end_and_leave_the_new_cluster_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = store_in(dir.path());
+    let silos = vec![Silo::start(&store, FREE, &[]), Silo::start(&store, FREE, &[])];
+    delete_store(dir.path());
+    let next = Silo::start(&store, FREE, &[]);
+    end_with_87(silos, "another membership table");
+    wait_status(&store, &next.address, "Active");
+    assert_eq!(members(&store, "test")["silos"].as_array().unwrap().len(), 1);
 }

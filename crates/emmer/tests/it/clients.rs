@@ -185,3 +185,26 @@ async fn a_client_only_reads() {
     client.close().await;
     silo.stop().await.unwrap();
 }
+
+/// The silo ends, for it looks for a table of its own. The client needs none.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_finds_the_silos_of_a_store_that_was_made_anew() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = format!("sqlite://{}/cluster.db", dir.path().display());
+    let silo = async || {
+        let silo = Silo::builder().store(store.as_str()).gateway("127.0.0.1:0");
+        silo.host::<dyn Bell, BellGrain>().start().await.unwrap()
+    };
+    let old = silo().await;
+    let client = Client::builder().store(store.as_str()).cluster_id("dev").connect().await.unwrap();
+    assert_eq!(client.grain::<dyn Bell>(7).ring().await.unwrap(), 1);
+    for end in ["", "-wal", "-shm"] {
+        let _ = std::fs::remove_file(dir.path().join(format!("cluster.db{end}")));
+    }
+    assert_eq!(old.terminated().await, emmer::TerminateReason::TableGone);
+    assert!(client.grain::<dyn Bell>(7).ring().timeout(millis(100)).await.is_err());
+    let new = silo().await;
+    assert_eq!(client.grain::<dyn Bell>(7).ring().timeout(secs(60)).await.unwrap(), 1);
+    client.close().await;
+    new.stop().await.unwrap();
+}

@@ -235,7 +235,10 @@ fn execute(
                     let by = (cluster.me, wall());
                     cluster.history.committed(by, version.number, &changes);
                 }
-                let away = matches!(outcome, TableOutcome::Unavailable | TableOutcome::Unknown);
+                let away = matches!(
+                    outcome,
+                    TableOutcome::Unavailable | TableOutcome::Unknown | TableOutcome::TableMissing
+                );
                 note_store_time(&cluster, asked, away);
                 cluster.membership.send_surely(Input::Table(op, outcome)).await;
             });
@@ -281,6 +284,10 @@ fn note_store_time(cluster: &Cluster, asked: Instant, away: bool) {
 
 async fn ask_table(table: &SiloTable, request: TableRequest) -> TableOutcome {
     let failed = |e: emmer_store::StoreError| {
+        if e.kind == StoreErrorKind::NotFound {
+            warn_seldom!(error = %e, "the store answers, and the membership table is not there");
+            return TableOutcome::TableMissing;
+        }
         warn_seldom!(error = %e, "the membership table does not answer");
         TableOutcome::Unavailable
     };
@@ -313,7 +320,6 @@ async fn ask_table(table: &SiloTable, request: TableRequest) -> TableOutcome {
         TableRequest::Touch { silo, at } => match table.touch(&silo, at).await {
             Ok(SiloTouch::Touched) => TableOutcome::Touched,
             Ok(SiloTouch::RowMissing) => TableOutcome::RowMissing,
-            Err(e) if e.kind == StoreErrorKind::NotFound => TableOutcome::RowMissing,
             Err(e) => failed(e),
         },
     }
@@ -340,6 +346,11 @@ fn log(cluster: &Cluster, event: &Event) {
                 tracing::debug!(%me, %peer, "cannot join yet: no connectivity to a member");
             }
         }
+        Event::TableMissing => warn_seldom!(%me, "the membership table is gone: this silo ends if \
+            it does not come back within ten seconds"),
+        Event::OwnRowDeleted => warn_seldom!(%me, "somebody has deleted the row of this silo from \
+            the membership table, although it lives: it writes the row again. No row of this table \
+            is to be changed by hand"),
         Event::StoreUnavailable => warn_seldom!(%me, "the system store does not answer"),
         Event::StoreBack => tracing::info!(%me, "the system store answers again"),
         other => tracing::debug!(%me, event = ?other, "membership"),

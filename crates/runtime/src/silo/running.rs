@@ -24,10 +24,12 @@ pub struct Terminated {
 
 impl Terminated {
     /// Returns the exit code for the process, as `docs/operations.md` lists it: 87 when the
-    /// membership table has lost a commit, else 86.
+    /// membership table has lost a commit, is another one or is gone, else 86.
     pub const fn exit_code(&self) -> u8 {
         let code = match self.reason {
-            TerminateReason::TableWentBack => EXIT_CODE_TABLE_WENT_BACK,
+            TerminateReason::TableWentBack
+            | TerminateReason::TableReplaced
+            | TerminateReason::TableGone => EXIT_CODE_TABLE_WENT_BACK,
             _ => EXIT_CODE_TERMINATED,
         };
         code as u8

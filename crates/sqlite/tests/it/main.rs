@@ -13,3 +13,5 @@ mod conformance;
 mod processes;
 #[cfg(target_os = "linux")]
 mod readers;
+#[cfg(unix)]
+mod replaced;

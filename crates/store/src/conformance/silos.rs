@@ -135,7 +135,7 @@ pub(super) async fn stale_tokens_update_nothing(bench: &Bench) -> Case {
         );
         // The right number with a wrong token, and the right token with a wrong number, decided by
         // the token alone.
-        let forged = TableVersion { number: version.number, etag: used.etag };
+        let forged = TableVersion { etag: used.etag, ..version.clone() };
         same!(
             table.commit(&forged, vec![row], vec![]).await?,
             SiloCommit::Conflict,

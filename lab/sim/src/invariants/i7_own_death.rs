@@ -58,7 +58,9 @@ pub(super) fn check_reason(
         TerminateReason::DeclaredDead | TerminateReason::RowMissing => process.dead_at.is_some(),
         TerminateReason::Superseded(_) => facts.has_successor(&process.address),
         // Where the store goes back nothing is looked at any more.
-        TerminateReason::TableWentBack => false,
+        TerminateReason::TableWentBack
+        | TerminateReason::TableReplaced
+        | TerminateReason::TableGone => false,
         TerminateReason::JoinTimedOut => {
             facts.now.since(process.started) >= config.max_join_attempt_time.mul_f64(NEARLY)
         }

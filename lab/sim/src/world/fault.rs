@@ -41,6 +41,10 @@ impl World {
         if !self.hosts.is_up(host) {
             return;
         }
+        if !self.store.is_cut_off(host) {
+            // A process makes what is missing before it joins.
+            self.store.table.dropped = false;
+        }
         let single =
             self.running_on(host).is_none().then_some(Alone::Start).filter(|_| self.is_calm());
         self.calm.disturb(self.now);
@@ -162,6 +166,12 @@ impl World {
             }
             Fault::Reset(host) => self.reset_connections(host),
             Fault::StoreForgets(commits) => self.store_forgets(commits),
+            Fault::StoreEmptied => {
+                self.store_forgets(u32::MAX);
+                self.store.table.dropped = true;
+                self.went_back = true;
+                self.sometimes.reach("a table that was dropped");
+            }
             Fault::StoreOutage => self.store.fail(),
             Fault::StoreCut(hosts) => self.store.cut(step, hosts),
         }
@@ -199,7 +209,8 @@ impl World {
             | Fault::Kill(_)
             | Fault::KillUnread(_)
             | Fault::Reset(_)
-            | Fault::StoreForgets(_) => {}
+            | Fault::StoreForgets(_)
+            | Fault::StoreEmptied => {}
         }
     }
 

@@ -191,3 +191,10 @@ async fn a_server_that_keeps_nothing_is_told() {
     let found = STORE.patient(&server.url()).await.examine().await.unwrap();
     assert!(found.warns_of_lost_writes() && found.findings[0].text.contains("-dev"), "{found:?}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn deleted_keys_are_a_table_that_is_gone() {
+    let Some(server) = ConsulServer::start_or_skip("deleted_keys") else { return };
+    let delete = async || drop(server.cli(&["kv", "delete", "-recurse", "emmer/"]).unwrap());
+    suite::lost::table(STORE, &server.url(), delete).await;
+}

@@ -243,3 +243,10 @@ async fn a_read_of_many_pages_survives_compaction() {
     println!("{survived} reads beside {compacted} compactions");
     assert!(compacted > 0 && survived > 0);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn deleted_keys_are_a_table_that_is_gone() {
+    let Some(server) = EtcdServer::start_or_skip("deleted_keys") else { return };
+    let delete = async || drop(server.ctl(&["del", "--prefix", "emmer/"]).unwrap());
+    suite::lost::table(STORE, &server.url(), delete).await;
+}

@@ -221,3 +221,10 @@ async fn a_volatile_column_of_a_row_that_is_there_is_set_by_touches_only() {
         Some(&at(5))
     );
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dropped_database_has_no_table() {
+    let Some(server) = server("a_dropped_database") else { return };
+    let drop_it = async || drop(server.python("db.client.drop_database(db.name)").unwrap());
+    suite::lost::table(STORE, &server.url(), drop_it).await;
+}

@@ -8,8 +8,8 @@ use emmer_store::silos::SILO_INSTANCES;
 use emmer_store::state::GRAIN_STATE;
 use emmer_store::{CommitOutcome, Mutation, Row, SiloTable, StoreErrorKind, TableDecl, Value};
 use emmer_store_mysql::Flavour;
-use emmer_test_servers::suite::refused;
 use emmer_test_servers::suite::rows::{NUMBERS, cluster, must_commit, number_of, row, silo};
+use emmer_test_servers::suite::{lost, refused};
 use emmer_test_servers::{MariadbServer, process};
 
 #[tokio::test]
@@ -181,4 +181,20 @@ async fn a_cancelled_statement_did_nothing_and_an_ended_session_is_unknown() {
         assert_eq!(number_of(&store, "r").await, 1);
     }
     must_commit(&store, "p", vec![Mutation::Upsert { row: row("r", 2) }]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dropped_table_and_a_dropped_database_have_no_table() {
+    let Some(server) = MariadbServer::start_or_skip("a_dropped_table") else { return };
+    let url = server.url_of("emmer");
+    let sql = |sql: &str| drop(server.sql(sql).unwrap());
+    lost::table(STORE, &url, async || sql("DROP TABLE emmer.silo_instances")).await;
+    sql("DROP TABLE emmer.silo_instances");
+    // A server that came back empty.
+    let store = STORE.patient(&url).await;
+    let table = SiloTable::new(store, cluster("lost"));
+    table.ensure().await.unwrap();
+    sql("DROP DATABASE emmer");
+    let error = table.read_version().await.unwrap_err();
+    assert_eq!(error.kind, StoreErrorKind::NotFound, "{error}");
 }

@@ -8,8 +8,8 @@ use emmer_core::Timestamp;
 use emmer_store::silos::SILO_INSTANCES;
 use emmer_store::state::GRAIN_STATE;
 use emmer_store::{Mutation, Row, SiloTable, StoreErrorKind, TableDecl, Value};
-use emmer_test_servers::suite::refused;
 use emmer_test_servers::suite::rows::{NUMBERS, cluster, must_commit, row, silo};
+use emmer_test_servers::suite::{lost, refused};
 use emmer_test_servers::{PostgresServer, process};
 use futures_util::FutureExt;
 
@@ -178,4 +178,19 @@ async fn a_dropped_store_leaves_no_task_and_no_session() {
         }
     };
     tokio::time::timeout(FAR_TOO_LONG, wait).await.expect("tasks or sessions are left");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dropped_table_and_a_dropped_database_have_no_table() {
+    let Some(server) = PostgresServer::start_or_skip("a_dropped_table") else { return };
+    let sql = |sql: &str| drop(server.psql(&["-c", sql]).unwrap());
+    let url = server.url_of("postgres");
+    lost::table(STORE, &url, async || sql("DROP TABLE silo_instances")).await;
+    // A server that came back empty: its connections are new ones.
+    sql("CREATE DATABASE other");
+    let table = SiloTable::new(STORE.patient(&server.url_of("other")).await, cluster("lost"));
+    table.ensure().await.unwrap();
+    sql("DROP DATABASE other WITH (FORCE)");
+    let error = table.read_version().await.unwrap_err();
+    assert_eq!(error.kind, StoreErrorKind::NotFound, "{error}");
 }

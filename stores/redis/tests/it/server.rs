@@ -267,3 +267,10 @@ async fn scripts_the_server_forgot_are_sent_again_and_clean_ups_go_page_by_page(
     let index = server.cli(&["ZCARD", "emmer:{numbers/old}:by:N"]).unwrap();
     assert_eq!(index.trim(), "30");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_flushed_server_has_no_table() {
+    let Some(server) = start("a_flushed_server", &[]) else { return };
+    let flush = async || drop(server.cli(&["FLUSHALL"]).unwrap());
+    suite::lost::table(STORE, &server.url(), flush).await;
+}

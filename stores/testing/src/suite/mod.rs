@@ -28,6 +28,7 @@ pub mod dying;
 pub mod external;
 pub mod faults;
 pub mod forward;
+pub mod lost;
 pub mod members;
 pub mod pages;
 pub mod proxy;

@@ -11,7 +11,7 @@ use emmer_test_servers::store;
 use emmer_test_servers::suite::book::lists_the_silos;
 use emmer_test_servers::suite::refused::addresses;
 use emmer_test_servers::suite::rows::{NUMBERS, all, must_commit, number_of, row};
-use emmer_test_servers::suite::{Store, TestServer};
+use emmer_test_servers::suite::{Store, TestServer, lost};
 use emmer_test_servers::{Certificates, ZooKeeperServer, process, skip};
 
 const STORE: Store = store!(ZooKeeperStore);
@@ -202,4 +202,12 @@ async fn the_server_is_examined() {
     assert!(!found.version.is_empty() && !found.warns_of_lost_writes());
     let about = |subject| found.findings.iter().any(|finding| finding.subject == subject);
     assert!(about(FindingSubject::Durability) && about(FindingSubject::Security), "{found:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn deleted_nodes_are_a_table_that_is_gone() {
+    let Some(server) = ZooKeeperServer::start_or_skip("deleted_nodes") else { return };
+    let line = format!("zkCli.sh -server 127.0.0.1:{} deleteall /emmer", server.port());
+    let delete = async || drop(server.shell(&line).unwrap());
+    lost::table(STORE, &open_to_all(&server), delete).await;
 }

@@ -139,7 +139,7 @@ pub(super) mod fixture {
             at: at - Duration::from_millis(61_500),
             gone: false,
         }];
-        let version = TableVersion { number: 12, etag: "x".into() };
+        let version = TableVersion { number: 12, etag: "x".into(), ..TableVersion::default() };
         Reading {
             cluster: "dev".into(),
             store: "memory://".into(),

@@ -95,7 +95,7 @@ const START_MS: u64 = 1_795_265_085_000;
 
 fn etag(version: u64) -> TableVersion {
     let etag = if version == 0 { String::new() } else { format!("{version}") };
-    TableVersion { number: version, etag: etag.into() }
+    TableVersion { number: version, etag: etag.into(), ..TableVersion::default() }
 }
 
 /// A hash of a list of rows, IAmAliveTime aside.
@@ -136,7 +136,7 @@ impl Rows {
         rows: &[SiloEntry],
         deletes: &[SiloAddress],
     ) -> (TableOutcome, Option<&'static str>) {
-        if *base != etag(self.version) && !self.careless {
+        if base.etag != etag(self.version).etag && !self.careless {
             return (TableOutcome::Conflict, None);
         }
         let mut violated = None;

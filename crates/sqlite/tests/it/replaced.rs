@@ -1,0 +1,107 @@
+//! A file that is deleted, renamed or replaced while a store has it open. Without a look, SQLite
+//! would go on in a file that nobody else sees.
+
+use std::fs;
+use std::path::Path;
+
+use emmer_core::{ClusterId, SiloAddress, SiloEntry, SiloStatus, TableId, TableVersion, Timestamp};
+use emmer_store::silos::{SiloCommit, SiloTable, SiloTouch};
+use emmer_store::{StoreErrorKind, SystemStore};
+use emmer_store_sqlite::SqliteStore;
+
+fn silo(port: u16) -> SiloAddress {
+    SiloAddress::new(([127, 0, 0, 1], port).into(), 1)
+}
+
+/// A table in the file `path`, in which a silo is at `port`.
+async fn filled(path: &Path, port: u16) -> SiloTable {
+    let store = SqliteStore::open(path.to_str().unwrap()).unwrap();
+    let cluster: ClusterId = "c".parse().unwrap();
+    let table = SiloTable::new(std::sync::Arc::new(store), cluster);
+    table.ensure().await.unwrap();
+    let row = SiloEntry::new(silo(port), SiloStatus::Active, Timestamp::from_millis(1));
+    let base = TableVersion { table: TableId::new(port.into()), ..TableVersion::default() };
+    let done = table.commit(&base, vec![row], vec![]).await.unwrap();
+    assert!(matches!(done, SiloCommit::Committed(_)), "{done:?}");
+    table
+}
+
+fn delete(path: &Path) {
+    for end in ["", "-wal", "-shm"] {
+        let _ = fs::remove_file(format!("{}{end}", path.display()));
+    }
+}
+
+/// Every kind of request says that there is no table. None makes the file anew.
+async fn is_gone(table: &SiloTable, path: &Path) {
+    let kinds = [
+        table.read_all().await.unwrap_err(),
+        table.read_version().await.unwrap_err(),
+        table.touch(&silo(1), Timestamp::from_millis(2)).await.unwrap_err(),
+        table.commit(&TableVersion::default(), vec![], vec![silo(1)]).await.unwrap_err(),
+        table.ensure().await.unwrap_err(),
+    ];
+    for error in kinds {
+        assert_eq!(error.kind, StoreErrorKind::NotFound, "{error}");
+        assert!(error.to_string().contains("deleted or renamed"), "{error}");
+    }
+    assert!(!path.exists());
+}
+
+#[tokio::test]
+async fn a_deleted_file_is_gone_for_whoever_had_it_open() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("cluster.db");
+    let table = filled(&path, 1).await;
+    delete(&path);
+    is_gone(&table, &path).await;
+}
+
+#[tokio::test]
+async fn a_renamed_file_is_gone_until_it_is_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, aside) = (dir.path().join("cluster.db"), dir.path().join("aside.db"));
+    let table = filled(&path, 1).await;
+    fs::rename(&path, &aside).unwrap();
+    is_gone(&table, &path).await;
+    fs::rename(&aside, &path).unwrap();
+    let touched = table.touch(&silo(1), Timestamp::from_millis(9)).await;
+    assert_eq!(touched, Ok(SiloTouch::Touched));
+}
+
+#[tokio::test]
+async fn requests_go_to_the_file_that_has_the_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("cluster.db");
+    let old = filled(&path, 1).await;
+    delete(&path);
+    let new = filled(&path, 2).await;
+    // Another table, by its identity and its rows, for whoever was there before.
+    let (version, rows) = old.read_all().await.unwrap();
+    assert_eq!((version.table, version.number), (TableId::new(2), 1));
+    assert_eq!(rows.iter().map(|row| row.address).collect::<Vec<_>>(), [silo(2)]);
+    let touched = old.touch(&silo(1), Timestamp::from_millis(9)).await;
+    assert_eq!(touched, Ok(SiloTouch::RowMissing));
+    // One that closes the deleted file takes nothing away from the new one.
+    drop(old);
+    let touched = new.touch(&silo(2), Timestamp::from_millis(9)).await;
+    assert_eq!(touched, Ok(SiloTouch::Touched));
+    let row = SiloEntry::new(silo(3), SiloStatus::Active, Timestamp::from_millis(1));
+    let done = new.commit(&version, vec![row], vec![]).await.unwrap();
+    assert!(matches!(done, SiloCommit::Committed(_)), "{done:?}");
+    drop(new);
+    let store = SqliteStore::open(path.to_str().unwrap()).unwrap();
+    let all = store.read_partition(&emmer_store::silos::SILO_INSTANCES, "c").await.unwrap();
+    assert_eq!(all.len(), 3);
+}
+
+#[tokio::test]
+async fn another_cluster_moved_into_the_place_is_another_table() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, other) = (dir.path().join("cluster.db"), dir.path().join("other.db"));
+    let table = filled(&path, 1).await;
+    drop(filled(&other, 2).await);
+    delete(&path);
+    fs::rename(&other, &path).unwrap();
+    assert_eq!(table.read_version().await.unwrap().table, TableId::new(2));
+}
