@@ -6,6 +6,7 @@ use emmer_store_relational::{Fault, names};
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Error};
 
+use crate::Flavour;
 use crate::connection::Connection;
 use crate::dialect::MySql;
 use crate::fault;
@@ -35,7 +36,16 @@ pub(crate) async fn ensure(
 
 /// `CREATE` cannot be rolled back here: one at a time, in an order that the next one completes.
 async fn make(conn: &mut Conn, dialect: MySql, tables: &[&'static TableDecl]) -> Result<(), Fault> {
-    let lock = format!("SELECT GET_LOCK({MAKING_LOCK}, {MAKING_WAIT})");
+    // Longer than a request may take otherwise.
+    let lock = match dialect.0 {
+        Flavour::MariaDb => format!(
+            "SET STATEMENT max_statement_time = 0 FOR SELECT GET_LOCK({MAKING_LOCK}, {MAKING_WAIT})"
+        ),
+        Flavour::MySql => format!(
+            "SELECT /*+ MAX_EXECUTION_TIME({}) */ GET_LOCK({MAKING_LOCK}, {MAKING_WAIT})",
+            2_000 * MAKING_WAIT
+        ),
+    };
     let locked: Option<Option<i64>> = conn.query_first(lock).await.map_err(refused)?;
     if locked.flatten() != Some(1) {
         return Err(Fault::unavailable("others are making tables for too long"));

@@ -12,6 +12,9 @@ use crate::fault;
 /// The advisory lock that those who make tables take, one at a time per database: the letters
 /// "emmer" and 1.
 const MAKING_LOCK: i64 = 0x65_6d_6d_65_72_01;
+/// How long they wait for each other, and for a statement of their own: longer than a request may
+/// take otherwise.
+const MAKING_WAIT: &str = "25s";
 
 /// Makes what is missing of `tables`.
 pub(crate) async fn ensure(
@@ -31,7 +34,10 @@ pub(crate) async fn ensure(
 
 /// `CREATE TABLE IF NOT EXISTS` of two sessions at once can fail; one after the other cannot.
 async fn make(client: &Client, tables: &[&'static TableDecl]) -> Result<(), Fault> {
-    let lock = format!("BEGIN; SELECT pg_advisory_xact_lock({MAKING_LOCK})");
+    let lock = format!(
+        "BEGIN; SET LOCAL statement_timeout = '{MAKING_WAIT}'; \
+         SELECT pg_advisory_xact_lock({MAKING_LOCK})"
+    );
     client.batch_execute(&lock).await.map_err(refused)?;
     let mut script = missing(client, tables).await?;
     script.push("COMMIT".to_owned());

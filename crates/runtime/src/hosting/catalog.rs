@@ -15,6 +15,7 @@ use super::seat::Seat;
 use super::workers::{Queued, Workers};
 use crate::cluster::directory::Activations;
 use crate::grain::DeactivationReason;
+use crate::log::warn_seldom;
 
 /// Locks the map is divided over, so that calls on different cores seldom meet.
 const SHARDS: usize = 1 << SHARD_BITS;
@@ -287,7 +288,7 @@ impl Activations for Catalog {
 
     fn evict(&self, grain: &GrainId, number: u64) {
         if let Some(found) = self.get_number(grain, number) {
-            tracing::warn!(%grain, "another activation of the grain exists: this one goes");
+            warn_seldom!(%grain, "another activation of the grain exists: this one goes");
             found.set_registered(false);
             found.as_any().deactivate(DeactivationReason::Duplicate);
         }

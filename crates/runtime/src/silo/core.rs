@@ -28,6 +28,9 @@ use crate::world::Watched;
 /// Load shedding is looked at this often.
 const LOAD_LOOK: Duration = Duration::from_secs(1);
 
+/// The time between two lines about what the silo does.
+const WORK_EVERY: Duration = Duration::from_secs(60);
+
 /// The whole silo. Its parts do not know it.
 pub(crate) struct SiloCore {
     pub(crate) address: SiloAddress,
@@ -156,6 +159,30 @@ impl SiloCore {
         );
     }
 
+    /// Says what the silo has done in the last minute, if it has done anything.
+    async fn tell_work(&self) {
+        let mut before = self.statistics();
+        loop {
+            self.next_of(WORK_EVERY).await;
+            let now = self.statistics();
+            let turns = now.turns.saturating_sub(before.turns);
+            let activated = now.activated.saturating_sub(before.activated);
+            let deactivated = now.deactivated.saturating_sub(before.deactivated);
+            if turns > 0 || activated > 0 || deactivated > 0 {
+                tracing::info!(
+                    me = %self.address,
+                    activations = now.activations,
+                    activated,
+                    deactivated,
+                    turns,
+                    calls_in_flight = now.calls_in_flight,
+                    "a minute's work"
+                );
+            }
+            before = now;
+        }
+    }
+
     /// Ends the silo now: no turn begins or goes on any more, every connection breaks, every task
     /// ends.
     pub(super) fn end(&self, reason: TerminateReason) {
@@ -188,6 +215,7 @@ impl SiloCore {
             () = Collection::run(host, options.quantum()) => {}
             () = host.watch_threads() => {}
             () = self.record() => {}
+            () = self.tell_work() => {}
             () = self.look_at_load() => {}
         }
     }

@@ -71,3 +71,29 @@ async fn a_commit_larger_than_a_packet_is_one_commit() {
         store.commit(&NUMBERS, "p", vec![Mutation::Upsert { row: huge }]).await.unwrap_err();
     assert!(error.detail.contains("max_allowed_packet"), "{error}");
 }
+
+/// A cold start of many silos: they make the tables one after the other, and one that waits for the
+/// others waits longer than a request may take.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cold_start_of_24_waits_for_whoever_makes_the_tables() {
+    let Some(server) = MariadbServer::start_or_skip("a_cold_start_of_24") else { return };
+    let server = std::sync::Arc::new(server);
+    let url = server.url_of("emmer");
+    let holder = tokio::task::spawn_blocking({
+        let server = server.clone();
+        move || server.sql("SELECT GET_LOCK('emmer emmer', 0) + SLEEP(6)").unwrap()
+    });
+    while server.sql("SELECT IS_FREE_LOCK('emmer emmer') AS free").unwrap().contains('1') {
+        tokio::task::yield_now().await;
+    }
+    let starts = (0..24).map(|_| {
+        let url = url.clone();
+        tokio::spawn(async move { open(&url).await.ensure_tables(&emmer_store::TABLES).await })
+    });
+    let starts: Vec<_> = starts.collect();
+    let held = holder.await.unwrap();
+    assert!(held.contains('1'), "{held}");
+    for start in starts {
+        start.await.unwrap().unwrap();
+    }
+}

@@ -51,3 +51,29 @@ async fn a_cancelled_statement_did_nothing_and_an_ended_session_is_unknown() {
     assert_eq!(number_of(&store, "r").await, 1);
     must_commit(&store, "p", vec![Mutation::Upsert { row: row("r", 2) }]).await;
 }
+
+/// A cold start of many silos: they make the tables one after the other, and one that waits for the
+/// others waits longer than a request may take.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cold_start_of_24_waits_for_whoever_makes_the_tables() {
+    /// Longer than a request may take.
+    const HELD: &str = "SELECT pg_sleep(6)";
+    let Some(server) = PostgresServer::start_or_skip("a_cold_start_of_24") else { return };
+    let url = server.url_of("postgres");
+    let (holder, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await.unwrap();
+    tokio::spawn(async move { drop(connection.await) });
+    let letters = i64::from_be_bytes(*b"\0\0emmer\x01");
+    let lock = format!("BEGIN; SELECT pg_advisory_xact_lock({letters})");
+    holder.batch_execute(&lock).await.unwrap();
+    let starts = (0..24).map(|_| {
+        let url = url.clone();
+        tokio::spawn(async move { open(&url).await.ensure_tables(&emmer_store::TABLES).await })
+    });
+    let starts: Vec<_> = starts.collect();
+    holder.batch_execute(HELD).await.unwrap();
+    assert!(!starts.iter().any(tokio::task::JoinHandle::is_finished), "the lock is not held");
+    holder.batch_execute("COMMIT").await.unwrap();
+    for start in starts {
+        start.await.unwrap().unwrap();
+    }
+}
