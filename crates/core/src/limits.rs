@@ -44,6 +44,11 @@ pub struct Limits {
     /// The most bytes waiting to be sent on one connection; a call that finds more is `Overloaded`,
     /// an answer waits. Default 64 MiB.
     pub outgoing_bytes_max: usize,
+    /// The most bytes that all clients of a silo together make it hold: half of it for arguments of
+    /// calls that are not over, the rest for answers that are not read. A call whose arguments do
+    /// not fit is `Overloaded`; an answer that does not fit is a `Timeout`, and its call has run.
+    /// Each connection may always hold 64 KiB of both, and one answer beyond. Default 128 MiB.
+    pub client_bytes_max: usize,
     /// The most calls waiting for one activation; one more is `Overloaded`. Looked at before a call
     /// queues up: calls made at the same moment on other threads may all get in. Default 10,000.
     pub activation_queue_max: u32,
@@ -71,6 +76,7 @@ impl Default for Limits {
             calls_in_flight_max: 65_536,
             silo_calls_in_flight_max: 1_000_000,
             outgoing_bytes_max: 64 << 20,
+            client_bytes_max: 128 << 20,
             activation_queue_max: 10_000,
             activations_max: 10_000_000,
             location_cache_max: 100_000,
@@ -104,6 +110,7 @@ impl Limits {
         // Twice as much may wait of what silos say to each other: a frame of theirs fits beside
         // calls.
         outgoing_bytes_max: 64 << 10,
+        client_bytes_max: 256 << 10,
         activation_queue_max: 1,
         activations_max: 1,
         // One for each part that has a lock of its own.
@@ -127,6 +134,7 @@ impl Limits {
             calls_in_flight_max,
             silo_calls_in_flight_max,
             outgoing_bytes_max,
+            client_bytes_max,
             activation_queue_max,
             activations_max,
             location_cache_max,
@@ -145,6 +153,7 @@ impl Limits {
             ),
             ("silo_calls_in_flight_max", silo_calls_in_flight_max, least.silo_calls_in_flight_max),
             ("outgoing_bytes_max", outgoing_bytes_max, least.outgoing_bytes_max),
+            ("client_bytes_max", client_bytes_max, least.client_bytes_max),
             (
                 "activation_queue_max",
                 activation_queue_max as usize,

@@ -27,7 +27,9 @@ use crate::filters::Filters;
 use crate::grain::{CallError, Failure};
 use crate::log::warn_seldom;
 use crate::metrics::SiloStatistics;
-use crate::net::{Budget, Connection, Greeting, Handler, Lost, Quiet, Traffic, dial, drive};
+use crate::net::{
+    Budget, Connection, Greeting, Handler, HeldBytes, Lost, Quiet, Traffic, dial, drive,
+};
 use crate::options::ClientOptions;
 use crate::world::{self, Spawner, Watched};
 use emmer_core::rng::SeededRng;
@@ -110,6 +112,8 @@ impl ClientCore {
             ticking: Arc::default(),
             gone: Arc::default(),
             frame_rooms: Arc::default(),
+            // Nobody calls a client.
+            held: HeldBytes::new(0),
             timeout: options.connect_timeout,
             options: 0,
         };

@@ -149,6 +149,8 @@ metrics! {
         "Calls that this silo has sent over connections and waits for."
     CALLS_SERVING Gauge "emmer_calls_serving" []
         "Calls of others that are under way here and were not answered at once."
+    CLIENT_BYTES Gauge "emmer_client_bytes" []
+        "Bytes that clients make this silo hold: arguments of calls, and answers not read."
 
     CONNECTIONS Gauge "emmer_connections" ["peer"]
         "Open connections, to silos (`silo`) and of clients (`client`)."

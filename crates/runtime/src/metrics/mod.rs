@@ -120,6 +120,9 @@ pub struct SiloStatistics {
     pub calls_in_flight: u64,
     /// Calls of others that are under way here now and were not answered at once.
     pub calls_serving: u64,
+    /// Bytes that clients make this silo hold now: arguments of calls that are not over, and
+    /// answers that are not read.
+    pub client_bytes: u64,
     /// Timers that wait for their next tick now.
     pub timers: u64,
     /// Reminders in memory now: those that this silo fires and that are due soon.

@@ -9,6 +9,8 @@ use parking_lot::MutexGuard;
 
 use super::connection::{Connection, Draining, Shared};
 use super::ending::wake_driver;
+use super::held::REPLIES_BYTES_MAX;
+use super::lost::Lost;
 use crate::calls::waits::Asker;
 
 impl Connection {
@@ -20,8 +22,13 @@ impl Connection {
     /// Counts a call of the peer that could not be answered at once; [`reply`](Self::reply) ends
     /// it, and [`forget`](Self::forget) comes last. Whoever made it waits as long as the asker says
     /// so.
-    pub(crate) fn begin_serving(&self, correlation: u64) -> Arc<Asker> {
+    pub(crate) fn begin_serving(&self, correlation: u64, cost: u64) -> Arc<Asker> {
         self.serving.fetch_add(1, Ordering::Relaxed);
+        let unprocessed = self.unprocessed.fetch_add(cost, Ordering::Relaxed) + cost;
+        // A peer looks at its credit before each frame.
+        if unprocessed > self.limits.credit_bytes + u64::from(self.limits.frame_bytes_max) {
+            self.reset(Lost::Protocol("more bytes of calls than the credit allows".to_owned()));
+        }
         let asker = Arc::<Asker>::default();
         if correlation != 0 {
             self.askers.lock().insert(correlation, asker.clone());
@@ -65,9 +72,11 @@ impl Connection {
         write: impl FnOnce(&mut BytesMut) -> usize,
     ) -> bool {
         let shared = self.shared.lock();
-        let room = shared.lost.is_some() || shared.out.len() < self.outgoing_bytes_max;
+        let room = shared.lost.is_some() || shared.out.len() < self.queue_max();
         if room {
             self.put_reply(shared, correlation, processed, write);
+        } else {
+            self.full.store(true, Ordering::Release);
         }
         room
     }
@@ -79,6 +88,7 @@ impl Connection {
         processed: u64,
         write: impl FnOnce(&mut BytesMut) -> usize,
     ) {
+        self.unprocessed.fetch_sub(processed, Ordering::Relaxed);
         // The answer is queued before anybody sees that the call is over.
         let lone = self.serving() == 1;
         if shared.lost.is_some() {
@@ -103,6 +113,7 @@ impl Connection {
 
     /// Replaces an answer that is too large for the peer by a failure.
     pub(crate) fn fit_reply(&self, out: &mut BytesMut, correlation: u64, appended: usize) {
+        self.note_answer(appended);
         if !frame_fits(appended, self.peer_limits.frame_bytes_max) {
             out.truncate(out.len() - appended);
             let why = "the answer is larger than the caller's largest frame";
@@ -112,7 +123,8 @@ impl Connection {
 
     /// Notes whether so many bytes wait for the peer that answers have to wait.
     pub(super) fn note_full(&self, shared: &Shared) {
-        if shared.out.len() >= self.outgoing_bytes_max {
+        self.count_queued(shared);
+        if shared.out.len() >= self.queue_max() {
             self.full.store(true, Ordering::Release);
         }
     }
@@ -127,18 +139,7 @@ impl Connection {
     /// Whether the peer reads its answers, `queued` more bytes of which wait.
     #[inline]
     pub(crate) fn has_room(&self, queued: usize) -> bool {
-        !self.full.load(Ordering::Acquire) && queued < self.outgoing_bytes_max
-    }
-
-    /// Waits until the peer has read, or is gone.
-    pub(crate) async fn until_room(&self) {
-        loop {
-            // Before the look: it then hears of what comes after it.
-            let room = self.room.notified();
-            if self.has_room(0) {
-                return;
-            }
-            room.await;
-        }
+        !self.full.load(Ordering::Acquire)
+            && queued < REPLIES_BYTES_MAX.min(self.outgoing_bytes_max)
     }
 }

@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use bytes::{BufMut, BytesMut};
 use emmer_core::SiloAddress;
-use emmer_wire::{GoodbyeCode, encode_credit};
+use emmer_wire::{GoodbyeCode, PeerKind, encode_credit};
 use tokio::net::TcpListener;
 
+use super::held::HeldBytes;
 use super::room::FrameRooms;
 use super::tests::{Told, call, connected, connected_with, driven, greeting, silo, speak};
 use super::{Lost, Pool};
@@ -175,7 +176,7 @@ async fn answers_wait_for_a_caller_that_does_not_read_and_are_not_lost() {
         let accepted = accepted.clone();
         tokio::spawn(async move {
             for _ in 0..40 {
-                let _ = accepted.begin_serving(0);
+                let _ = accepted.begin_serving(0, 1);
                 while !accepted.try_reply(1, 1, answer) {
                     assert!(!accepted.has_room(0));
                     accepted.until_room().await;
@@ -193,5 +194,124 @@ async fn answers_wait_for_a_caller_that_does_not_read_and_are_not_lost() {
     }
     answering.await.unwrap();
     let idle = std::pin::pin!(accepted.until_room()).poll(&mut Context::from_waker(Waker::noop()));
-    assert_eq!(idle, Poll::Ready(()));
+    assert!(idle.is_ready());
+}
+
+/// A client at the one end, and a silo at the other, of which clients may hold `max` bytes.
+async fn client_and_silo(held: &Arc<HeldBytes>) -> (super::Connection, super::Connection) {
+    let mut greetings = [greeting(silo("127.0.0.1:1:1")), greeting(silo("127.0.0.1:2:2"))];
+    greetings[0].me = PeerKind::Client(7);
+    greetings[1].held = held.clone();
+    connected_with(greetings).await
+}
+
+/// Appends a frame of so many bytes.
+fn large(bytes: usize) -> impl Fn(&mut BytesMut) -> usize {
+    move |out| {
+        let before = out.len();
+        out.put_u32_le(u32::try_from(bytes).unwrap());
+        out.put_slice(&[6, 99]);
+        out.resize(before + 4 + bytes, 0);
+        out.len() - before
+    }
+}
+
+#[tokio::test]
+async fn what_clients_hold_is_counted_and_given_back() {
+    const ANSWER: usize = 100 << 10;
+    let held = HeldBytes::new(4 << 20);
+    let (dialed, accepted) = client_and_silo(&held).await;
+    let (accepted, _told) = driven(accepted);
+    let mut answers = 0;
+    loop {
+        let _ = accepted.begin_serving(0, 1);
+        if !accepted.try_reply(1, 1, large(ANSWER)) {
+            break;
+        }
+        answers += 1;
+        tokio::task::yield_now().await;
+    }
+    // A quarter, what the two kernels hold, and one answer.
+    assert!(held.total() >= 1 << 20 && held.total() <= (1 << 20) + 2 * ANSWER, "{}", held.total());
+    // Another client is served all the same.
+    let (_other, beside) = client_and_silo(&held).await;
+    let (beside, _told_too) = driven(beside);
+    let _ = beside.begin_serving(0, 1);
+    assert!(beside.has_room(0) && beside.try_reply(1, 1, large(1_000)));
+    // The first one reads.
+    let (dialed, mut hears) = driven(dialed);
+    for _ in 0..answers {
+        assert_eq!(hears.recv().await, Some(Told::System(99)));
+    }
+    while held.total() > 0 {
+        tokio::task::yield_now().await;
+    }
+    // Or goes away.
+    let _ = accepted.begin_serving(0, 1);
+    accepted.reply(1, 1, large(16 << 20));
+    drop((dialed, hears));
+    accepted.lose(Lost::Closed);
+    while held.total() > 0 {
+        tokio::task::yield_now().await;
+    }
+    assert!(accepted.take_arguments(3 << 20, true) && !accepted.take_arguments(1, false));
+    assert!(!accepted.has_argument_room(100 << 10) && beside.take_arguments(1_000, false));
+    accepted.give_arguments(3 << 20);
+    beside.give_arguments(1_000);
+    assert_eq!(held.total(), 0);
+}
+
+/// Calls that wait for room begin as many at a time as their answers will have room.
+#[tokio::test]
+async fn calls_whose_answers_would_not_fit_begin_one_after_the_other() {
+    const ANSWER: usize = 300 << 10;
+    let held = HeldBytes::new(4 << 20);
+    let (_dialed, accepted) = client_and_silo(&held).await;
+    accepted.note_answer(ANSWER);
+    let accepted = &accepted;
+    let mut begun = Vec::new();
+    let now = |wait: std::pin::Pin<&mut dyn Future<Output = _>>| {
+        wait.poll(&mut Context::from_waker(Waker::noop()))
+    };
+    for _ in 0..20 {
+        let wait = std::pin::pin!(accepted.until_room());
+        if let Poll::Ready(expected) = now(wait) {
+            begun.push(expected);
+            accepted.note_answer(ANSWER);
+        }
+    }
+    assert_eq!(begun.len(), 3, "of a quarter of four megabytes");
+    let mut next = std::pin::pin!(accepted.until_room());
+    assert!(now(next.as_mut()).is_pending());
+    begun.pop();
+    assert!(now(next.as_mut()).is_ready());
+    drop(begun);
+    assert_eq!(held.total(), 0);
+}
+
+#[tokio::test]
+async fn a_peer_that_goes_beyond_its_credit_is_lost() {
+    let (_dialed, accepted) = connected().await;
+    let (accepted, mut told) = driven(accepted);
+    for _ in 0..5 {
+        let _ = accepted.begin_serving(0, 16 << 20);
+        assert!(!accepted.is_lost(), "its credit, and a frame");
+    }
+    let _ = accepted.begin_serving(0, 1);
+    assert!(matches!(told.recv().await, Some(Told::Lost(Lost::Protocol(_)))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_peer_that_reads_nothing_for_30_s_is_lost() {
+    let (dialed, accepted) = connected().await;
+    let (accepted, mut told) = driven(accepted);
+    accepted.raw(&vec![0; 64 << 20]);
+    let begun = tokio::time::Instant::now();
+    let lost = told.recv().await;
+    assert!(
+        matches!(&lost, Some(Told::Lost(Lost::Broken(why))) if why.contains("read nothing")),
+        "{lost:?}"
+    );
+    assert!(begun.elapsed() >= Duration::from_secs(30), "{:?}", begun.elapsed());
+    drop(dialed);
 }

@@ -17,6 +17,7 @@ use tokio::sync::Notify;
 
 use super::ending::CallsMessage;
 use super::handshake::Greeting;
+use super::held::{HeldBytes, Holds};
 use super::lost::{Lost, SendError};
 use super::pending::{Correlation, Pending};
 use super::room::FrameRoom;
@@ -149,6 +150,11 @@ pub(crate) struct Connection {
     pub(super) full: AtomicBool,
     /// They need not any more.
     pub(super) room: Notify,
+    /// What clients hold together; none of a silo's connection.
+    pub(super) held: Option<Arc<HeldBytes>>,
+    pub(super) holds: Holds,
+    /// Bytes of the peer's calls that are not over.
+    pub(super) unprocessed: AtomicU64,
     /// What frames of the peer that have begun and not ended may hold.
     pub(super) frame_room: Arc<FrameRoom>,
     /// Itself, once it is driven.
@@ -218,6 +224,9 @@ impl Connection {
             outgoing_bytes_max: greeting.limits.outgoing_bytes_max,
             full: AtomicBool::new(false),
             room: Notify::new(),
+            held: greeting.held.of(peer),
+            holds: Holds::default(),
+            unprocessed: AtomicU64::new(0),
             frame_room: greeting.frame_rooms.of(peer),
             me: OnceLock::new(),
             ticking: greeting.ticking.clone(),

@@ -17,8 +17,10 @@ use tokio::io::AsyncReadExt;
 
 use super::connection::Connection;
 use super::ending::CallsMessage;
+use super::held::Counted;
 use super::lost::Lost;
 use super::room::{self, Room};
+use super::silence::Stuck;
 use crate::world::ReadHalf;
 
 /// How much is read at once: grows while reads fill their room, shrinks when they leave most of it
@@ -109,6 +111,8 @@ pub(crate) async fn drive<H: Handler>(
         read_bytes: READ_BYTES_MIN,
         replies: BytesMut::new(),
         writing: BytesMut::new(),
+        counted: None,
+        stuck: Stuck::default(),
         wake: Vec::new(),
         busy: false,
         behind: Behind::default(),
@@ -163,6 +167,8 @@ struct Driver<H> {
     replies: BytesMut,
     /// What the socket takes next.
     writing: BytesMut,
+    counted: Option<Counted>,
+    stuck: Stuck,
     wake: Vec<Waker>,
     /// So many calls of this side were in flight at the last look that they are worth collecting.
     busy: bool,
@@ -424,18 +430,23 @@ impl<H: Handler> Driver<H> {
         let mut wrote = false;
         loop {
             if self.writing.is_empty() && !self.take_queued(cx)? {
+                self.stuck = Stuck::default();
                 return Ok(wrote);
             }
             let stream = &self.reading;
             match stream.try_write(&self.writing) {
                 Ok(n) => {
                     wrote = true;
+                    self.stuck.moves();
                     self.writing.advance(n);
                     self.connection.bytes_sent.fetch_add(n as u64, Ordering::Relaxed);
                 }
                 Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {
                     match stream.poll_write_ready(cx) {
-                        Poll::Pending => return self.check_lost().map(|()| false),
+                        Poll::Pending => {
+                            self.check_lost()?;
+                            return self.stuck.look(cx).map(|()| false);
+                        }
                         Poll::Ready(Ok(())) => {}
                         Poll::Ready(Err(e)) => return Err(Lost::Broken(e.to_string())),
                     }
@@ -456,6 +467,8 @@ impl<H: Handler> Driver<H> {
             std::mem::swap(&mut shared.out, &mut self.writing);
             shared.last_cancel = (0, 0);
             shared.messages_gone = shared.messages_sent;
+            self.connection.count_queued(&shared);
+            self.counted = self.connection.count_writing(self.writing.len());
             self.connection.note_room();
             if self.writing.len() > KEPT_BYTES_MAX
                 && !self.connection.roomy.swap(true, Ordering::Relaxed)
@@ -466,6 +479,7 @@ impl<H: Handler> Driver<H> {
             shared.driver_idle = false;
             return Ok(true);
         }
+        self.counted = None;
         if shared.closing {
             return Err(Lost::Closed);
         }

@@ -159,6 +159,7 @@ impl Connection {
                 stream.reset();
             }
             shared.out = BytesMut::new();
+            self.count_queued(&shared);
             self.note_room();
             shared.pending.drain_wakers(&mut wake);
             wake.extend(shared.driver.take());

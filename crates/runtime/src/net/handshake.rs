@@ -13,6 +13,7 @@ use emmer_wire::{
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
+use super::held::HeldBytes;
 use super::traffic::Gone;
 use super::{Budget, Connection, FrameRooms, Ticking};
 use crate::world::TcpStream;
@@ -37,6 +38,8 @@ pub(crate) struct Greeting {
     pub(crate) gone: Arc<Gone>,
     /// Room for large frames under way.
     pub(crate) frame_rooms: Arc<FrameRooms>,
+    /// What clients hold together.
+    pub(crate) held: Arc<HeldBytes>,
     /// After this the handshake has failed.
     pub(crate) timeout: Duration,
     /// The digest of the options that must be the same on every silo; 0 for who is none.

@@ -5,11 +5,21 @@
 //! and no byte comes for a second, the peer is asked for a word. One that says nothing for three
 //! seconds more is silent. Whoever has the connection then dials the peer anew, and if it answers
 //! there lets the silent connection go.
+//!
+//! A peer that reads nothing is another matter: what waits for it fills memory.
 
+use std::future::Future;
+use std::pin::Pin;
+use std::task::Context;
 use std::time::Duration;
 
+use tokio::time::Sleep;
+
+use super::lost::Lost;
 use crate::clock::CoarseInstant;
 
+/// A peer that takes nothing of what is sent to it for so long is lost.
+const READS_WITHIN: Duration = Duration::from_secs(30);
 /// After so long without a byte the peer is asked for a word.
 const ASKED_AFTER: Duration = Duration::from_secs(1);
 /// The peer may take this long to say it.
@@ -87,6 +97,39 @@ impl Silence {
     /// Returns true if the connection was silent at the last look.
     pub(super) const fn is_silent(&self) -> bool {
         self.told.is_some()
+    }
+}
+
+/// A peer that takes nothing of what is written.
+#[derive(Default)]
+pub(super) struct Stuck {
+    /// When it is looked at next, while the socket is full.
+    look: Option<Pin<Box<Sleep>>>,
+    /// Something was taken since the last look.
+    moved: bool,
+}
+
+impl Stuck {
+    /// Something was written.
+    pub(super) const fn moves(&mut self) {
+        self.moved = true;
+    }
+
+    /// The socket is full.
+    pub(super) fn look(&mut self, cx: &mut Context<'_>) -> Result<(), Lost> {
+        let look = self.look.get_or_insert_with(|| {
+            self.moved = false;
+            Box::pin(tokio::time::sleep(READS_WITHIN))
+        });
+        while look.as_mut().poll(cx).is_ready() {
+            if !std::mem::take(&mut self.moved) {
+                return Err(Lost::Broken(format!(
+                    "the peer has read nothing for {READS_WITHIN:?}"
+                )));
+            }
+            look.set(tokio::time::sleep(READS_WITHIN));
+        }
+        Ok(())
     }
 }
 

@@ -15,6 +15,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 
 use super::handshake::{Verdict, accept};
+use super::held::HeldBytes;
 use super::{
     Budget, Connection, Correlation, Greeting, Handler, Lost, Pool, SendError, dial, drive,
 };
@@ -71,6 +72,7 @@ pub(super) fn greeting(me: SiloAddress) -> Greeting {
         ticking: Arc::default(),
         gone: Arc::default(),
         frame_rooms: Arc::default(),
+        held: HeldBytes::new(1 << 20),
         timeout: Duration::from_secs(5),
         options: me.epoch(),
     }
@@ -277,7 +279,7 @@ async fn who_has_begun_a_call_does_not_say_that_it_serves_no_more() {
     let (dialed, mut hears) = driven(dialed);
     call(&dialed).unwrap();
     assert_eq!(told.recv().await, Some(Told::Call));
-    let _ = accepted.begin_serving(0);
+    let _ = accepted.begin_serving(0, 1);
     accepted.stop_serving();
     speak(&dialed, &mut told).await;
     assert!(!accepted.has_stopped_serving() && dialed.takes_calls());

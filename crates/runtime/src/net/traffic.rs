@@ -78,6 +78,7 @@ impl Pool {
 
 impl Drop for Connection {
     fn drop(&mut self) {
+        self.uncount();
         self.gone.add(&self.traffic());
     }
 }

@@ -116,6 +116,7 @@ impl SiloCore {
             turns: host.turns(),
             calls_in_flight: open.iter().map(|c| u64::from(c.waiting())).sum(),
             calls_serving: self.calls.serving(),
+            client_bytes: self.pool.greeting().held.total() as u64,
             timers: host.timers.len() as u64,
             reminders: reminders.in_memory,
             reminders_fired: reminders.delivered,

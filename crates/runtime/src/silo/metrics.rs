@@ -135,6 +135,7 @@ impl SiloCore {
         samples.put(&m::SHEDDING, self.calls.shedding.sheds());
         samples.put(&m::CALLS_IN_FLIGHT, told.calls_in_flight);
         samples.put(&m::CALLS_SERVING, told.calls_serving);
+        samples.put(&m::CLIENT_BYTES, told.client_bytes);
     }
 
     fn tell_connections(&self, samples: &mut Samples) {

@@ -32,7 +32,7 @@ use crate::hosting::catalog::Catalog;
 use crate::hosting::{Classes, Departures, Host, Kept, States};
 use crate::metrics::Metrics;
 use crate::metrics::store::StoreMetrics;
-use crate::net::{Budget, Greeting, Pool};
+use crate::net::{Budget, Greeting, HeldBytes, Pool};
 use crate::options::SiloOptions;
 use crate::reminders::{ReminderService, Surroundings};
 use crate::wheel::Wheel;
@@ -213,6 +213,7 @@ fn greeting(address: SiloAddress, options: &SiloOptions) -> Greeting {
         ticking: Arc::default(),
         gone: Arc::default(),
         frame_rooms: Arc::default(),
+        held: HeldBytes::new(options.limits.client_bytes_max),
         timeout: options.connect_timeout,
         options: options.digest(),
     }

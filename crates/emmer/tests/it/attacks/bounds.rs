@@ -253,3 +253,109 @@ fn strangers_on_the_ports() {
         b.stop().await.unwrap();
     });
 }
+
+/// Passes bytes on between a client and the silo, in both directions until `deaf` is set: then
+/// nothing goes to the client any more.
+async fn deaf_proxy(
+    silo: std::net::SocketAddr,
+    deaf: std::sync::Arc<std::sync::atomic::AtomicBool>,
+) -> String {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    tokio::spawn(async move {
+        while let Ok((client, _)) = listener.accept().await {
+            let Ok(silo) = TcpStream::connect(silo).await else { return };
+            let deaf = deaf.clone();
+            tokio::spawn(async move {
+                let (mut from_client, mut to_client) = client.into_split();
+                let (mut from_silo, mut to_silo) = silo.into_split();
+                let answers = async {
+                    let mut bytes = vec![0; 64 << 10];
+                    while let Ok(n) = from_silo.read(&mut bytes).await {
+                        if n == 0 || to_client.write_all(&bytes[..n]).await.is_err() {
+                            return;
+                        }
+                        if deaf.load(std::sync::atomic::Ordering::Relaxed) {
+                            std::future::pending::<()>().await;
+                        }
+                    }
+                };
+                let calls = tokio::io::copy(&mut from_client, &mut to_silo);
+                tokio::select! {
+                    _ = calls => {}
+                    () = answers => {}
+                }
+            });
+        }
+    });
+    address
+}
+
+/// Clients that read no answers, and clients that call a busy grain: all of them together hold no
+/// more than they may, an honest client is served beside them, and nothing is held when they have
+/// gone.
+#[test]
+fn clients_together_hold_no_more_than_they_may() {
+    const MAX: usize = 4 << 20;
+    const ANSWER: u64 = 200_000;
+    run(2, 100, async {
+        let silo = big("b5", |o| o.limits.client_bytes_max = MAX).await;
+        let deaf = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let proxied = deaf_proxy(silo.gateway().unwrap(), deaf.clone()).await;
+        let connect = async |gateway: String| {
+            Client::builder().gateways([gateway]).cluster_id("dev").connect().await.unwrap()
+        };
+        let honest = connect(silo.gateway().unwrap().to_string()).await;
+        let within = || {
+            let held = silo.statistics().client_bytes;
+            // One answer more for each of the connections that send.
+            assert!(held <= (MAX as u64) + 10 * 2 * ANSWER, "{held}");
+        };
+        for unread in [true, false] {
+            deaf.store(false, std::sync::atomic::Ordering::Relaxed);
+            let mut clients = Vec::new();
+            for _ in 0..10 {
+                clients.push(connect(proxied.clone()).await);
+            }
+            deaf.store(unread, std::sync::atomic::Ordering::Relaxed);
+            let mut calls = tokio::task::JoinSet::new();
+            for (n, client) in clients.iter().enumerate() {
+                calls.spawn(client.grain::<dyn Big>(1).nap(3_000).into_future());
+                for key in 0..40 {
+                    let grain = client.grain::<dyn Big>(1_000 + n as u64 * 100 + key);
+                    if unread {
+                        calls.spawn(async move { grain.give(ANSWER).await.map(|_| 0) });
+                    } else {
+                        let busy = client.grain::<dyn Big>(1);
+                        calls.spawn(async move { busy.take(vec![1; ANSWER as usize]).await });
+                    }
+                }
+            }
+            for _ in 0..50 {
+                within();
+                let answer = honest.grain::<dyn Big>(7).ran().timeout(secs(5)).await;
+                assert!(answer.is_ok(), "{answer:?}");
+                tokio::time::sleep(millis(5)).await;
+            }
+            if !unread {
+                let refused = calls.join_next().await.unwrap().unwrap();
+                assert!(
+                    matches!(&refused, Err(CallError::Overloaded(why)) if why.contains("client_bytes_max")),
+                    "{refused:?}"
+                );
+            }
+            calls.abort_all();
+            for client in clients {
+                client.close().await;
+            }
+            let begun = std::time::Instant::now();
+            while silo.statistics().client_bytes > 0 {
+                let held = silo.statistics().client_bytes;
+                assert!(begun.elapsed() < secs(60), "{held} bytes are held for nobody");
+                tokio::time::sleep(millis(10)).await;
+            }
+        }
+        honest.close().await;
+        silo.stop().await.unwrap();
+    });
+}

@@ -59,6 +59,7 @@ impl Drop for Arrived {
             // No code should get here. The caller and the connection must not suffer if some does.
             self.fail(&CallError::Panicked("a panic outside of the turn".to_owned()));
         }
+        self.connection.give_arguments(self.body.len());
         self.connection.forget(self.header.correlation);
     }
 }
@@ -98,12 +99,18 @@ impl Arrived {
         if header.correlation != 0 && !self.asker.waits() {
             return self.over();
         }
+        let unread = || {
+            let detail = "the caller does not read its answers".to_owned();
+            self.fail(&CallError::Timeout { maybe_executed: true, detail });
+        };
+        if self.connection.try_reply(header.correlation, self.cost, write) {
+            return;
+        }
+        let Some(_kept) = self.connection.keep_answer(body.len()) else { return unread() };
         while !self.connection.try_reply(header.correlation, self.cost, write) {
             let due = clock.tokio_at_coarse(self.deadline);
-            if tokio::time::timeout_at(due, self.connection.until_room()).await.is_err() {
-                let detail = "the caller does not read its answers".to_owned();
-                self.fail(&CallError::Timeout { maybe_executed: true, detail });
-                return;
+            if tokio::time::timeout_at(due, self.connection.until_read()).await.is_err() {
+                return unread();
             }
         }
     }

@@ -47,6 +47,10 @@ impl Calls {
             put_failure(replies, header.correlation, &CallError::Overloaded(text));
             return cost;
         }
+        if !connection.has_argument_room(body.len()) {
+            put_failure(replies, header.correlation, &self.too_many_bytes());
+            return cost;
+        }
         let found = self
             .host
             .catalog
@@ -74,11 +78,15 @@ impl Calls {
             put_failure(replies, header.correlation, &CallError::Overloaded(text));
             return cost;
         };
+        if !connection.take_arguments(body.len(), running) {
+            put_failure(replies, header.correlation, &self.too_many_bytes());
+            return cost;
+        }
         // From here on the call lives longer than the buffer it came in.
         let deadline = self.due_of(&header).settle(self.clock.now());
         let body = Bytes::copy_from_slice(body);
         let connection = connection.clone();
-        let asker = connection.begin_serving(header.correlation);
+        let asker = connection.begin_serving(header.correlation, cost);
         let arrived = Arrived { connection, header, body, cost, deadline, asker, _room: room };
         match inline {
             Inline::Suspended(turn) => {
@@ -91,5 +99,17 @@ impl Calls {
             Inline::Over => return cost,
         };
         0
+    }
+
+    /// Clients hold too much.
+    #[cold]
+    fn too_many_bytes(&self) -> CallError<std::convert::Infallible> {
+        self.host.metrics.refused();
+        let max = self.limits.client_bytes_max / 2;
+        let silo = self.address;
+        CallError::Overloaded(format!(
+            "calls of clients that are not over hold {max} bytes on silo {silo} (half of \
+             client_bytes_max)"
+        ))
     }
 }

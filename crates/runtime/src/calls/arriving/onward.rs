@@ -99,8 +99,10 @@ impl Calls {
 
     /// Finds the grain, and runs the call or passes it on.
     async fn try_once(&self, arrived: &Arrived, path: &mut Path) -> Result<(), Tried> {
+        // Kept until the answer is queued.
+        let mut room = None;
         let place = async {
-            arrived.connection.until_room().await;
+            room = Some(arrived.connection.until_room().await);
             self.place_arrived(arrived, path).await
         };
         let place = self.in_time(arrived, place).await?;
