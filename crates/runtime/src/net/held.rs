@@ -7,8 +7,11 @@
 //!
 //! Silos are not counted: the cluster declares one dead that does not read.
 
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use emmer_wire::PeerKind;
 
@@ -21,6 +24,9 @@ pub(super) const FREE_BYTES: usize = 64 << 10;
 /// So many bytes of answers are written in one go of a driver; calls that are read after that begin
 /// when their connection has room.
 pub(super) const REPLIES_BYTES_MAX: usize = 1 << 20;
+
+/// A call is expected to have its answer within this time.
+const EXPECTED_FOR: Duration = Duration::from_millis(100);
 
 /// The bytes of all clients of one silo.
 #[derive(Debug)]
@@ -106,10 +112,26 @@ impl Drop for Counted {
     }
 }
 
-/// A call that is expected to have a large answer. Dropped when the answer is queued.
+/// A call that is expected to have a large answer.
 pub(crate) struct Expected<'c> {
     on: &'c Connection,
     bytes: usize,
+}
+
+impl Expected<'_> {
+    /// Keeps it until `call` is over, or for a moment: answers that come late do not come all at
+    /// once, and other calls need not wait for them.
+    pub(crate) async fn during<F: Future>(self, mut call: Pin<&mut F>) -> F::Output {
+        if self.bytes > 0 {
+            tokio::select! {
+                biased;
+                over = &mut call => return over,
+                () = tokio::time::sleep(EXPECTED_FOR) => {}
+            }
+        }
+        drop(self);
+        call.await
+    }
 }
 
 impl Drop for Expected<'_> {
@@ -229,7 +251,8 @@ impl Connection {
         None
     }
 
-    /// Waits until the peer has read, or is gone. Keep the result until the answer is queued.
+    /// Waits until the peer has read, or is gone. Keep the result [during](Expected::during) the
+    /// call.
     pub(crate) async fn until_room(&self) -> Expected<'_> {
         let mut waited = false;
         loop {

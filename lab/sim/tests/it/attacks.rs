@@ -1,4 +1,4 @@
-//! Attacks on the promises of `docs/at-most-one.md`, each a scenario with a name. `examples/attack`
+//! Attacks on the promises of `docs/at-most-one.md`, each a scenario with a name. `examples/hunt`
 //! draws more of them.
 
 mod judge;

@@ -99,14 +99,23 @@ impl Calls {
 
     /// Finds the grain, and runs the call or passes it on.
     async fn try_once(&self, arrived: &Arrived, path: &mut Path) -> Result<(), Tried> {
-        // Kept until the answer is queued.
         let mut room = None;
         let place = async {
             room = Some(arrived.connection.until_room().await);
             self.place_arrived(arrived, path).await
         };
         let place = self.in_time(arrived, place).await?;
-        match place.map_err(|failure| self.not_found(arrived, failure))? {
+        let place = place.map_err(|failure| self.not_found(arrived, failure))?;
+        let run = std::pin::pin!(self.run_at(arrived, place));
+        match room {
+            Some(room) => room.during(run).await,
+            None => run.await,
+        }
+    }
+
+    /// Runs the call at its place, or passes it on.
+    async fn run_at(&self, arrived: &Arrived, place: Place) -> Result<(), Tried> {
+        match place {
             Place::Here(activation) => {
                 let turn = match arrived.start(activation.clone()) {
                     Ok(turn) => turn,
