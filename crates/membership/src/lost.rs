@@ -27,17 +27,17 @@ const OLDER_READ_PAUSE: Duration = Duration::from_millis(500);
 /// A table that is not there for so long is gone.
 const MISSING_FOR: Duration = Duration::from_secs(10);
 
-/// So many requests have to say so, however far they lie apart.
+/// The least number of requests that find it missing, however far they lie apart.
 const MISSING_ANSWERS: u32 = 4;
 
-/// What speaks for a table that is lost.
+/// The evidence that the table is lost.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Loss {
     /// The table that this silo joined. Once known it stays.
     table: TableId,
-    /// How many reads in a row showed an older version than the view in force.
+    /// The number of reads in a row that showed an older version than the view in force.
     older_reads: u32,
-    /// Since when, and how often in a row, the store has said that the table is not there.
+    /// The first of the last answers in a row by which the table is not there, and their number.
     missing: Option<(Instant, u32)>,
 }
 
@@ -52,7 +52,7 @@ impl Loss {
         self.missing = None;
     }
 
-    /// Whether the store said last that the table is not there.
+    /// Returns true if the table was missing when it was last asked.
     pub(crate) const fn is_missing(&self) -> bool {
         self.missing.is_some()
     }
@@ -71,25 +71,27 @@ impl Membership {
         base
     }
 
-    /// Whether `version` is certainly not of the table that this silo joined. Learns which that is.
-    pub(crate) fn is_of_another_table(&mut self, version: &TableVersion) -> bool {
+    /// Learns the identity of its table from `version`, if it does not know it yet. Returns false,
+    /// and changes nothing, if `version` is certainly of another table.
+    pub(crate) fn knows_table_of(&mut self, version: &TableVersion) -> bool {
         if self.loss.table.is_unknown() {
             self.loss.table = version.table;
         }
-        self.loss.table.is_another(version.table)
+        !self.loss.table.is_another(version.table)
     }
 
-    /// Whether the table that was read is the one that this silo joined. The silo ends if not.
+    /// The table was read. Returns false if it is certainly another one than this silo joined; the
+    /// silo has ended then.
     pub(crate) fn read_my_table(&mut self, version: &TableVersion) -> bool {
-        let another = self.is_of_another_table(version);
-        if another {
+        let mine = self.knows_table_of(version);
+        if !mine {
             self.terminate(TerminateReason::TableReplaced);
         }
-        !another
+        mine
     }
 
-    /// Whether the table at the version of the view in force is not the table that this view shows:
-    /// it has lost commits, and others have taken their numbers.
+    /// Returns true if the table has another commit under the number of the view in force: it has
+    /// lost the one that this silo saw, and others have taken its number.
     pub(crate) fn is_another_history(&self, version: &TableVersion) -> bool {
         let mine = self.view.table_version();
         version.number == mine.number && version.etag != mine.etag
@@ -111,18 +113,15 @@ impl Membership {
         self.timers.set_no_later(Timer::Refresh, now.mono + OLDER_READ_PAUSE);
     }
 
-    /// Whether the table at the view in force has no row of this silo, although the view has one.
-    /// Every writer moves the version on, so the row was deleted by hand.
-    pub(crate) fn lacks_own_row(&mut self, snapshot: &TableSnapshot) -> bool {
+    /// Returns true if `snapshot`, at the version of the view in force, has no row of this silo
+    /// although the view has one. Every writer moves the version on, so the row was deleted by
+    /// hand.
+    pub(crate) fn lacks_own_row(&self, snapshot: &TableSnapshot) -> bool {
         let me = self.me.address;
-        let lacks = self.view.get(&me).is_some() && snapshot.rows.iter().all(|r| r.address != me);
-        if lacks {
-            self.effects.push_back(Effect::Event(Event::OwnRowDeleted));
-        }
-        lacks
+        self.view.get(&me).is_some() && snapshot.rows.iter().all(|row| row.address != me)
     }
 
-    /// The store answers, and has no table. Whether this silo goes on.
+    /// The store answers, and has no table. Returns true if this silo goes on.
     pub(crate) fn bears_missing_table(&mut self, now: Now) -> bool {
         if self.loss.missing.is_none() {
             self.effects.push_back(Effect::Event(Event::TableMissing));

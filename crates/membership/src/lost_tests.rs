@@ -5,7 +5,7 @@ use emmer_core::{SiloStatus, TableId};
 use crate::world::{Store, World, address, secs};
 use crate::{Config, TerminateReason};
 
-/// Whether every process has ended for `reason`.
+/// Returns true if every process has ended for `reason`.
 fn all_ended(world: &World, reason: TerminateReason) -> bool {
     world.silos.iter().all(|process| process.ended == Some(reason))
 }

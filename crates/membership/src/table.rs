@@ -335,6 +335,7 @@ impl Membership {
             return;
         }
         if version == self.view.version() && self.lacks_own_row(snapshot) {
+            self.effects.push_back(Effect::Event(Event::OwnRowDeleted));
             // To be written again on top of what was read.
             self.table.unsettled = true;
             self.table.fresh = true;

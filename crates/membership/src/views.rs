@@ -90,7 +90,7 @@ impl Membership {
         if view.version() <= self.view.version() || self.is_done() {
             return;
         }
-        if self.is_of_another_table(view.table_version()) {
+        if !self.knows_table_of(view.table_version()) {
             // One of the two silos is in the wrong. The table knows which.
             self.table.want(Read::Version);
             return;

@@ -22,8 +22,8 @@ pub(crate) struct Place {
     pub(crate) busy_timeout: Duration,
 }
 
-/// Which file a name leads to. Where the system does not say, all files are the same; there an open
-/// file cannot be deleted or replaced either.
+/// The file that a name leads to. Where the system does not say, all files are the same; there an
+/// open file cannot be deleted or replaced either.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FileId {
     #[cfg(unix)]
@@ -112,22 +112,29 @@ impl Place {
     /// that it has on it, those of SQLite's own connections too. The next one who closes the file
     /// would then take it for unused and delete its log.
     pub(crate) fn look(&self) -> Result<Option<FileId>, Failed> {
-        let refused = |detail: String| Err(Failed::new(StoreErrorKind::Refused, detail));
-        match fs::metadata(&self.path) {
-            Ok(found) if found.is_dir() => refused("this is a directory, not a file".to_owned()),
-            Ok(found) => Ok(Some(FileId::of(&found))),
-            Err(error) if error.kind() == ErrorKind::NotFound => {
-                let parent = self.path.parent().unwrap_or_else(|| Path::new("/"));
-                if !parent.is_dir() {
-                    refused(format!("the directory {} does not exist", parent.display()))
-                } else if !self.create {
-                    let detail = "the file does not exist, and mode=rw forbids to make it";
-                    Err(Failed::new(StoreErrorKind::NotFound, detail.to_owned()))
-                } else {
-                    Ok(None)
-                }
+        let found = self.file()?;
+        if found.is_none() {
+            let parent = self.path.parent().unwrap_or_else(|| Path::new("/"));
+            if !parent.is_dir() {
+                let detail = format!("the directory {} does not exist", parent.display());
+                return Err(Failed::new(StoreErrorKind::Refused, detail));
             }
-            Err(error) => refused(error.to_string()),
+            if !self.create {
+                let detail = "the file does not exist, and mode=rw forbids to make it";
+                return Err(Failed::new(StoreErrorKind::NotFound, detail));
+            }
+        }
+        Ok(found)
+    }
+
+    /// The file that has the name now, if there is one.
+    pub(crate) fn file(&self) -> Result<Option<FileId>, Failed> {
+        let refused = |detail: &str| Err(Failed::new(StoreErrorKind::Refused, detail));
+        match fs::metadata(&self.path) {
+            Ok(found) if found.is_dir() => refused("this is a directory, not a file"),
+            Ok(found) => Ok(Some(FileId::of(&found))),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => refused(&error.to_string()),
         }
     }
 }

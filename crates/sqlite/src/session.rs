@@ -62,7 +62,7 @@ impl Session {
         if read_only {
             conn.execute_batch("PRAGMA query_only = ON;")?;
         }
-        let file = place.look()?.ok_or_else(deleted)?;
+        let file = place.file()?.ok_or_else(deleted)?;
         if before.is_some_and(|before| before != file) {
             let detail = "another file took the place of this one while it was opened";
             return Err(Failed::new(StoreErrorKind::Unavailable, detail));
@@ -74,21 +74,12 @@ impl Session {
     /// Opens the file anew that has the name now, if that is another one than the file that is
     /// open: requests must not go to a file which nobody else sees. It makes no file.
     pub(crate) fn follow(&mut self) -> Result<(), Failed> {
-        let now = Place { create: false, ..self.place.clone() };
-        let found = match now.look() {
-            Ok(found) => found,
-            Err(failed) if failed.0.kind == StoreErrorKind::NotFound => None,
-            Err(failed) => return Err(failed),
-        };
-        match found {
-            None => Err(deleted()),
-            Some(file) if file == self.file => Ok(()),
-            Some(_) => {
-                let place = self.place.clone();
-                *self = Self { place, ..Self::open(&now, self.read_only)? };
-                Ok(())
-            }
+        if self.place.file()?.ok_or_else(deleted)? != self.file {
+            let place = self.place.clone();
+            let there = Place { create: false, ..place.clone() };
+            *self = Self { place, ..Self::open(&there, self.read_only)? };
         }
+        Ok(())
     }
 
     /// Sets until when statements wait for a lock that another process holds. Each asks at least

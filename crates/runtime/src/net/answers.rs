@@ -9,7 +9,6 @@ use parking_lot::MutexGuard;
 
 use super::connection::{Connection, Draining, Shared};
 use super::ending::wake_driver;
-use super::held::REPLIES_BYTES_MAX;
 use super::lost::Lost;
 use crate::calls::waits::Asker;
 
@@ -139,7 +138,6 @@ impl Connection {
     /// Whether the peer reads its answers, `queued` more bytes of which wait.
     #[inline]
     pub(crate) fn has_room(&self, queued: usize) -> bool {
-        !self.full.load(Ordering::Acquire)
-            && queued < REPLIES_BYTES_MAX.min(self.outgoing_bytes_max)
+        !self.full.load(Ordering::Acquire) && queued < self.replies_bytes_max
     }
 }

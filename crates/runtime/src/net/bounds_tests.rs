@@ -8,6 +8,7 @@ use std::time::Duration;
 use bytes::{BufMut, BytesMut};
 use emmer_core::SiloAddress;
 use emmer_wire::{GoodbyeCode, PeerKind, encode_credit};
+use tokio::io::AsyncReadExt;
 use tokio::net::TcpListener;
 
 use super::held::HeldBytes;
@@ -255,7 +256,8 @@ async fn what_clients_hold_is_counted_and_given_back() {
         tokio::task::yield_now().await;
     }
     assert!(accepted.take_arguments(3 << 20, true) && !accepted.take_arguments(1, false));
-    assert!(!accepted.has_argument_room(100 << 10) && beside.take_arguments(1_000, false));
+    assert!(!accepted.has_argument_room(100 << 10) && !accepted.has_argument_room(1));
+    assert!(beside.has_argument_room(1_000) && beside.take_arguments(1_000, false));
     accepted.give_arguments(3 << 20);
     beside.give_arguments(1_000);
     assert_eq!(held.total(), 0);
@@ -312,6 +314,48 @@ async fn a_peer_that_reads_nothing_for_30_s_is_lost() {
         matches!(&lost, Some(Told::Lost(Lost::Broken(why))) if why.contains("read nothing")),
         "{lost:?}"
     );
-    assert!(begun.elapsed() >= Duration::from_secs(30), "{:?}", begun.elapsed());
+    let took = begun.elapsed();
+    assert!(took >= Duration::from_secs(30) && took < Duration::from_secs(31), "{took:?}");
     drop(dialed);
+}
+
+/// The time begins anew with each read.
+#[tokio::test(start_paused = true)]
+async fn a_peer_that_reads_something_within_30_s_is_not_lost_before_30_s_more() {
+    let (dialed, accepted) = connected().await;
+    let (accepted, mut told) = driven(accepted);
+    let mut reading = dialed.reading.lock().take().unwrap();
+    accepted.raw(&vec![0; 128 << 20]);
+    let mut bytes = BytesMut::new();
+    let begun = tokio::time::Instant::now();
+    for _ in 0..3 {
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        let before = bytes.len();
+        while bytes.len() < before + (20 << 20) {
+            reading.read_buf(&mut bytes).await.unwrap();
+        }
+    }
+    assert!(matches!(told.recv().await, Some(Told::Lost(Lost::Broken(_)))));
+    let took = begun.elapsed();
+    assert!(took >= Duration::from_secs(90) && took < Duration::from_secs(91), "{took:?}");
+}
+
+/// A call that takes long lets others begin.
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_is_late_keeps_no_other_call_waiting() {
+    const ANSWER: usize = 900 << 10;
+    let held = HeldBytes::new(4 << 20);
+    let (_dialed, accepted) = client_and_silo(&held).await;
+    accepted.note_answer(ANSWER);
+    let slow = accepted.until_room().await;
+    accepted.note_answer(ANSWER);
+    let mut call = std::pin::pin!(std::future::pending::<()>());
+    let begun = tokio::time::Instant::now();
+    tokio::select! {
+        () = slow.during(call.as_mut()) => {}
+        next = accepted.until_room() => drop(next),
+    }
+    let took = begun.elapsed();
+    assert!(took >= Duration::from_millis(100) && took < Duration::from_millis(200), "{took:?}");
+    assert_eq!(held.total(), 0);
 }

@@ -17,7 +17,7 @@ use tokio::sync::Notify;
 
 use super::ending::CallsMessage;
 use super::handshake::Greeting;
-use super::held::{HeldBytes, Holds};
+use super::held::{HeldBytes, Holds, REPLIES_BYTES_MAX};
 use super::lost::{Lost, SendError};
 use super::pending::{Correlation, Pending};
 use super::room::FrameRoom;
@@ -146,11 +146,13 @@ pub(crate) struct Connection {
     /// What this side accepts.
     pub(super) limits: ConnectionLimits,
     pub(super) outgoing_bytes_max: usize,
+    /// After so many bytes of answers in one go of the driver, calls begin in tasks of their own.
+    pub(super) replies_bytes_max: usize,
     /// So many bytes wait for the peer that answers have to wait; changed under the lock.
     pub(super) full: AtomicBool,
     /// They need not any more.
     pub(super) room: Notify,
-    /// What clients hold together; none of a silo's connection.
+    /// The bytes that all clients hold together; none for the connection of a silo.
     pub(super) held: Option<Arc<HeldBytes>>,
     pub(super) holds: Holds,
     /// Bytes of the peer's calls that are not over.
@@ -187,6 +189,10 @@ impl Connection {
         let (reading, stream) = stream.into_split();
         let (limits, budget) = (greeting.connection_limits(), greeting.budget.clone());
         let calls = peer_limits.calls_in_flight_max.min(limits.calls_in_flight_max);
+        let held = greeting.held.of(peer);
+        let outgoing_bytes_max = greeting.limits.outgoing_bytes_max;
+        let replies_bytes_max =
+            held.as_ref().map_or(outgoing_bytes_max, |_| REPLIES_BYTES_MAX.min(outgoing_bytes_max));
         Self {
             peer,
             peer_options,
@@ -221,10 +227,11 @@ impl Connection {
             answered: AtomicU32::new(0),
             peer_limits,
             limits,
-            outgoing_bytes_max: greeting.limits.outgoing_bytes_max,
+            outgoing_bytes_max,
+            replies_bytes_max,
             full: AtomicBool::new(false),
             room: Notify::new(),
-            held: greeting.held.of(peer),
+            held,
             holds: Holds::default(),
             unprocessed: AtomicU64::new(0),
             frame_room: greeting.frame_rooms.of(peer),

@@ -38,7 +38,7 @@ pub(crate) struct Greeting {
     pub(crate) gone: Arc<Gone>,
     /// Room for large frames under way.
     pub(crate) frame_rooms: Arc<FrameRooms>,
-    /// What clients hold together.
+    /// The bytes that all clients hold together.
     pub(crate) held: Arc<HeldBytes>,
     /// After this the handshake has failed.
     pub(crate) timeout: Duration,

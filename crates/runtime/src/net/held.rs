@@ -1,5 +1,5 @@
-//! What calls of clients hold of a silo's memory, all of them together: the arguments of calls that
-//! are not over, and answers that are not read.
+//! The memory of a silo that all clients together hold: the arguments of calls that are not over,
+//! and answers that are not read.
 //!
 //! A client need not read its answers, and may call a grain that is busy for long. Each of its
 //! connections has bounds of its own, but there are many connections. So that no client suffers for
@@ -21,8 +21,8 @@ use super::connection::{Connection, Shared};
 /// do.
 pub(super) const FREE_BYTES: usize = 64 << 10;
 
-/// So many bytes of answers are written in one go of a driver; calls that are read after that begin
-/// when their connection has room.
+/// After so many bytes of answers to a client in one go of a driver, calls that are read begin when
+/// their connection has room.
 pub(super) const REPLIES_BYTES_MAX: usize = 1 << 20;
 
 /// A call is expected to have its answer within this time.
@@ -99,16 +99,18 @@ fn add_within(count: &AtomicUsize, bytes: usize, max: usize) -> bool {
     fits
 }
 
-/// Bytes that are counted until it is dropped.
+/// Bytes that are counted until it is dropped; none of a silo's.
 pub(crate) struct Counted {
-    of: Arc<HeldBytes>,
+    of: Option<Arc<HeldBytes>>,
     count: fn(&HeldBytes) -> &AtomicUsize,
     bytes: usize,
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        (self.count)(&self.of).fetch_sub(self.bytes, Ordering::Relaxed);
+        if let Some(held) = &self.of {
+            (self.count)(held).fetch_sub(self.bytes, Ordering::Relaxed);
+        }
     }
 }
 
@@ -147,15 +149,13 @@ impl Drop for Expected<'_> {
 
 impl Connection {
     /// Returns true if the arguments of a call fit beside what clients hold. They are not counted
-    /// yet.
+    /// yet: a call that is over at once holds nothing.
     #[inline]
     pub(crate) fn has_argument_room(&self, bytes: usize) -> bool {
-        match &self.held {
-            Some(held) if bytes > FREE_BYTES => {
-                held.arguments.load(Ordering::Relaxed) + bytes <= held.arguments_max()
-            }
-            _ => true,
-        }
+        self.held.as_ref().is_none_or(|held| {
+            held.arguments.load(Ordering::Relaxed) + bytes <= held.arguments_max()
+                || self.holds.arguments.load(Ordering::Relaxed) + bytes <= FREE_BYTES
+        })
     }
 
     /// Counts the arguments of a call that is not over at once; false, and nothing has changed, if
@@ -196,7 +196,7 @@ impl Connection {
     pub(super) fn count_writing(&self, bytes: usize) -> Option<Counted> {
         let held = self.held.as_ref().filter(|_| bytes > FREE_BYTES)?;
         held.queued.fetch_add(bytes, Ordering::Relaxed);
-        Some(Counted { of: held.clone(), count: |held| &held.queued, bytes })
+        Some(Counted { of: Some(held.clone()), count: |held| &held.queued, bytes })
     }
 
     /// The connection is gone.
@@ -216,12 +216,10 @@ impl Connection {
     }
 
     /// Keeps an answer for which there is no room yet; none if clients hold too much.
-    pub(crate) fn keep_answer(&self, bytes: usize) -> Option<Option<Counted>> {
-        let Some(held) = &self.held else { return Some(None) };
-        add_within(&held.finished, bytes, held.finished_max()).then(|| {
-            let count: fn(&HeldBytes) -> &AtomicUsize = |held| &held.finished;
-            Some(Counted { of: held.clone(), count, bytes })
-        })
+    pub(crate) fn keep_answer(&self, bytes: usize) -> Option<Counted> {
+        let fits = |held: &Arc<HeldBytes>| add_within(&held.finished, bytes, held.finished_max());
+        let of = self.held.clone();
+        of.as_ref().is_none_or(fits).then(|| Counted { of, count: |held| &held.finished, bytes })
     }
 
     /// Notes the size of a large answer: calls that wait for room expect the like.

@@ -10,10 +10,10 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::task::Context;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tokio::time::Sleep;
+use tokio::time::{Instant, Sleep};
 
 use super::lost::Lost;
 use crate::clock::CoarseInstant;
@@ -100,36 +100,30 @@ impl Silence {
     }
 }
 
-/// A peer that takes nothing of what is written.
+/// A peer that takes nothing of what is written: fires when it has read nothing for too long.
 #[derive(Default)]
-pub(super) struct Stuck {
-    /// When it is looked at next, while the socket is full.
-    look: Option<Pin<Box<Sleep>>>,
-    /// Something was taken since the last look.
-    moved: bool,
-}
+pub(super) struct Stuck(Option<Pin<Box<Sleep>>>);
 
 impl Stuck {
-    /// Something was written.
-    pub(super) const fn moves(&mut self) {
-        self.moved = true;
+    /// The peer has taken something.
+    pub(super) fn moves(&mut self) {
+        if let Some(lost) = &mut self.0 {
+            lost.as_mut().reset(Instant::now() + READS_WITHIN);
+        }
     }
 
     /// The socket is full.
+    ///
+    /// # Errors
+    /// For too long.
     pub(super) fn look(&mut self, cx: &mut Context<'_>) -> Result<(), Lost> {
-        let look = self.look.get_or_insert_with(|| {
-            self.moved = false;
-            Box::pin(tokio::time::sleep(READS_WITHIN))
-        });
-        while look.as_mut().poll(cx).is_ready() {
-            if !std::mem::take(&mut self.moved) {
-                return Err(Lost::Broken(format!(
-                    "the peer has read nothing for {READS_WITHIN:?}"
-                )));
+        let lost = self.0.get_or_insert_with(|| Box::pin(tokio::time::sleep(READS_WITHIN)));
+        match lost.as_mut().poll(cx) {
+            Poll::Pending => Ok(()),
+            Poll::Ready(()) => {
+                Err(Lost::Broken(format!("the peer has read nothing for {READS_WITHIN:?}")))
             }
-            look.set(tokio::time::sleep(READS_WITHIN));
         }
-        Ok(())
     }
 }
 
