@@ -137,6 +137,22 @@ impl Plan {
     }
 }
 
+impl std::str::FromStr for Plan {
+    type Err = String;
+
+    /// A seed, and parts of its plan that are changed: `4711 calls=500 noisy=no`.
+    fn from_str(line: &str) -> Result<Self, String> {
+        let mut words = line.split_whitespace();
+        let seed = words.next().unwrap_or_default();
+        let mut plan = Self::new(seed.parse().map_err(|_| format!("`{seed}` is no seed"))?);
+        for word in words {
+            let (key, value) = word.split_once('=').unwrap_or((word, ""));
+            plan.set(key, value)?;
+        }
+        Ok(plan)
+    }
+}
+
 impl std::fmt::Display for Plan {
     /// As the command line takes it.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

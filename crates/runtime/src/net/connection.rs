@@ -66,6 +66,11 @@ pub(super) struct Shared {
     /// `messages_sent` at the last moment at which nothing waited.
     pub(super) messages_gone: u64,
     pub(super) acknowledged: u64,
+    /// Words that the peer was asked for, and those that it has said.
+    asked: u64,
+    pub(super) said: u64,
+    /// `asked` when the peer was told that this side serves no more calls.
+    pub(super) asked_when_drained: u64,
     /// Bytes of the peer's calls processed here, and how many the peer was told of.
     processed: u64,
     told: u64,
@@ -111,6 +116,22 @@ impl Shared {
         }
     }
 
+    /// Asks the peer for a word. It follows everything that was sent before.
+    pub(super) fn ask(&mut self) {
+        self.asked += 1;
+        // It always encodes.
+        let _ = encode_system(&mut self.out, channel::CALLS, &CallsMessage::Ping);
+    }
+
+    /// Notes that this side serves no more calls, and tells the peer so.
+    pub(super) fn tell_drained(&mut self) {
+        self.draining = Draining::Told;
+        // It always encodes.
+        let _ = encode_system(&mut self.out, channel::CALLS, &CallsMessage::Drained);
+        self.ask();
+        self.asked_when_drained = self.asked;
+    }
+
     pub(super) fn queue_request(&mut self, frame: &[u8]) {
         self.out.extend_from_slice(frame);
         self.sent += frame.len() as u64;
@@ -132,6 +153,8 @@ pub(crate) struct Connection {
     pub(super) is_parting: AtomicBool,
     /// Mirrors `retired`, for what arrives.
     pub(super) is_retired: AtomicBool,
+    /// This side has dialled it to take the place of another one.
+    pub(super) is_proposed: AtomicBool,
     /// Mirrors `draining`, for the driver.
     pub(super) is_draining: AtomicBool,
     /// The driver holds large buffers; set by the driver.
@@ -215,12 +238,16 @@ impl Connection {
                 messages_sent: 0,
                 messages_gone: 0,
                 acknowledged: 0,
+                asked: 0,
+                said: 0,
+                asked_when_drained: 0,
                 processed: 0,
                 told: 0,
             }),
             active: AtomicBool::new(false),
             is_parting: AtomicBool::new(false),
             is_retired: AtomicBool::new(false),
+            is_proposed: AtomicBool::new(false),
             is_draining: AtomicBool::new(false),
             roomy: AtomicBool::new(false),
             rest: AtomicBool::new(false),
@@ -404,8 +431,7 @@ impl Connection {
         let waits = shared.pending.live() > 0 || shared.silence.waits();
         let look = if waits { shared.silence.look(now, came) } else { Look::Calm };
         if look == Look::Ask {
-            // It always encodes.
-            let _ = encode_system(&mut shared.out, channel::CALLS, &CallsMessage::Ping);
+            shared.ask();
         }
         shared.is_ticking = (waits || self.roomy.load(Ordering::Relaxed)) && shared.lost.is_none();
         if !waits {

@@ -531,7 +531,9 @@ fn handle_frame<H: Handler>(
                             about calls");
                     }
                 }
-            } else if !connection.is_retired() {
+            } else if on == channel::WAITS || !connection.is_retired() {
+                // A question about a call comes where the call came, also on a connection that
+                // another one has replaced since.
                 handler.system(connection, on, payload);
             }
         }
@@ -571,8 +573,7 @@ fn handle_word<H: Handler>(connection: &Arc<Connection>, handler: &Arc<H>, word:
             // Without room the peer is told later, by what it reads first.
             let _ = connection.system(channel::CALLS, &CallsMessage::Pong);
         }
-        // It came: that is all there is to it.
-        CallsMessage::Pong => {}
+        CallsMessage::Pong => connection.shared.lock().said += 1,
         CallsMessage::Instead => handler.prefer(connection),
     }
 }

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::task::Waker;
 
 use bytes::BytesMut;
-use emmer_wire::{GoodbyeCode, channel, encode_goodbye, encode_system};
+use emmer_wire::{GoodbyeCode, PeerKind, channel, encode_goodbye};
 use parking_lot::MutexGuard;
 use serde::{Deserialize, Serialize};
 
@@ -117,6 +117,37 @@ impl Connection {
         shared.draining == Draining::Told || shared.lost.is_some()
     }
 
+    /// Returns true if the peer has read that this side serves no more calls, and sends none that
+    /// could still arrive; or if it is not there any more.
+    pub(crate) fn knows_of_the_end(&self) -> bool {
+        let shared = self.shared.lock();
+        let heard = shared.draining == Draining::Told && shared.said >= shared.asked_when_drained;
+        // Over a lifeline nobody calls, and nothing is said.
+        let is_lifeline = matches!(self.peer, PeerKind::Watch(_));
+        heard || is_lifeline || shared.closing || shared.lost.is_some()
+    }
+
+    /// This side has dialled the connection to take the place of another one, and tells the peer.
+    pub(crate) fn propose(&self) {
+        self.is_proposed.store(true, Ordering::Relaxed);
+        let _ = self.system(channel::CALLS, &CallsMessage::Instead);
+    }
+
+    /// Returns true if the peer was told to use this connection instead of another one, and has not
+    /// said anything over it yet.
+    pub(crate) fn is_unanswered_proposal(&self) -> bool {
+        self.is_proposed.load(Ordering::Relaxed) && self.bytes_received.load(Ordering::Relaxed) == 0
+    }
+
+    /// Lets the peer know that it was heard over this connection, and asks it for a word.
+    pub(crate) fn answer_proposal(&self) {
+        let mut shared = self.shared.lock();
+        if shared.lost.is_none() && !shared.closing {
+            shared.ask();
+            self.flush(shared, false);
+        }
+    }
+
     /// Tells the peer so, when all is answered. Only the driver calls it: between its look at what
     /// is under way and the word nobody begins a call. Whether the peer was told, now or before.
     pub(super) fn tell_drained(&self) -> bool {
@@ -125,9 +156,7 @@ impl Connection {
         }
         let mut shared = self.shared.lock();
         if shared.draining == Draining::Wanted && self.serving() == 0 {
-            shared.draining = Draining::Told;
-            // It always encodes.
-            let _ = encode_system(&mut shared.out, channel::CALLS, &CallsMessage::Drained);
+            shared.tell_drained();
         }
         shared.draining == Draining::Told
     }

@@ -7,11 +7,10 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use emmer_core::SiloAddress;
-use emmer_wire::{GoodbyeCode, PeerKind, channel};
+use emmer_wire::{GoodbyeCode, PeerKind};
 use parking_lot::{Mutex, RwLock};
 
 use super::driver::{Handler, drive};
-use super::ending::CallsMessage;
 use super::handshake::{DialError, Greeting, dial};
 use super::{Connection, Lost};
 use crate::log::warn_seldom;
@@ -237,13 +236,30 @@ impl Pool {
             return Err(DialError::TooMany);
         }
         let fresh = self.dial_now(silo).await?;
-        let _ = fresh.system(channel::CALLS, &CallsMessage::Instead);
+        fresh.propose();
         self.prefer(&fresh);
         Ok(())
     }
 
+    /// The peer has dialled `connection` to take the place of the one before.
+    ///
+    /// Both sides may have done so at the same moment: they find at the same time that nothing
+    /// comes. If each followed the other, each would talk over a connection that the other one
+    /// hears no more. So both take the one that the silo with the lower address has dialled.
+    pub(crate) fn proposed(self: &Arc<Self>, connection: &Arc<Connection>) {
+        let Some(silo) = connection.silo() else { return };
+        let crossed = self.get(silo).is_some_and(|mine| mine.is_unanswered_proposal());
+        let mine_wins = matches!(self.greeting.me, PeerKind::Silo(me) if me < silo);
+        if crossed && mine_wins {
+            Self::retire(connection);
+            return;
+        }
+        connection.answer_proposal();
+        self.prefer(connection);
+    }
+
     /// From now on `connection` carries what this side says to its silo; one that did is retired.
-    pub(crate) fn prefer(self: &Arc<Self>, connection: &Arc<Connection>) {
+    fn prefer(self: &Arc<Self>, connection: &Arc<Connection>) {
         let Some(silo) = connection.silo().filter(|_| !connection.is_retired()) else { return };
         if connection.is_lost() || connection.is_parting() {
             return;
@@ -256,12 +272,18 @@ impl Pool {
         let Some(before) = before.filter(|before| !Arc::ptr_eq(before, connection)) else { return };
         warn_seldom!(%silo, "the connection to a silo has fallen silent: another one takes its \
             place");
-        before.retire();
+        Self::retire(&before);
+    }
+
+    /// Another connection takes the place of this one. What waits on it may still be answered.
+    fn retire(connection: &Arc<Connection>) {
+        let connection = connection.clone();
+        connection.retire();
         world::spawn(async move {
             tokio::time::sleep(RETIRED).await;
-            before.goodbye(GoodbyeCode::Idle, "another connection has taken its place");
+            connection.goodbye(GoodbyeCode::Idle, "another connection has taken its place");
             tokio::time::sleep(LAST_WORD).await;
-            before.reset(Lost::Replaced);
+            connection.reset(Lost::Replaced);
         });
     }
 
@@ -350,6 +372,11 @@ impl Pool {
     /// Whether every peer was told so.
     pub(crate) fn has_stopped_serving(&self) -> bool {
         self.open().iter().all(|c| c.has_stopped_serving())
+    }
+
+    /// Returns true if every peer has read it.
+    pub(crate) fn all_know_of_the_end(&self) -> bool {
+        self.open().iter().all(|c| c.knows_of_the_end())
     }
 
     /// Ends every connection in good order.

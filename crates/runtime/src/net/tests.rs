@@ -189,9 +189,49 @@ async fn nothing_that_nobody_waits_for_is_heard_over_a_connection_that_was_repla
     dialed.system(channel::DIRECTORY, &7).unwrap();
     call(&dialed).unwrap();
     assert_eq!(told.recv().await, Some(Told::Call));
+    // A question about a call that came over it: a circle of calls would stand for ever.
+    dialed.system(channel::WAITS, &7).unwrap();
+    assert_eq!(told.recv().await, Some(Told::System(channel::WAITS)));
     dialed.lose(Lost::Closed);
     assert_eq!(told.recv().await, Some(Told::Lost(Lost::Ended)), "one call and nothing else");
     assert!(matches!(call(&accepted), Err(SendError::Lost(_))), "no new call goes out");
+}
+
+/// Both sides have found at the same moment that nothing comes, and each has dialled the other.
+#[tokio::test]
+async fn two_connections_that_take_the_place_of_one_at_once_become_one() {
+    for (me, mine_stays) in [("127.0.0.1:1:1", true), ("127.9.9.9:1:1", false)] {
+        let mut greetings = [greeting(silo(me)), greeting(silo("127.0.0.1:2:2"))];
+        let pool = Arc::new(Pool::new(greetings[0].clone()));
+        let (mine, other_end) = connected_with(greetings.clone()).await;
+        let peer = mine.silo().unwrap();
+        let (mine, _) = driven(mine);
+        pool.adopt(&mine);
+        mine.propose();
+        greetings[1].me = PeerKind::Silo(peer);
+        greetings.reverse();
+        let (_theirs, accepted) = connected_with(greetings.clone()).await;
+        let accepted = Arc::new(accepted);
+        pool.adopt(&accepted);
+        pool.proposed(&accepted);
+        let chosen = pool.get(peer).unwrap();
+        assert_eq!(Arc::ptr_eq(&chosen, &mine), mine_stays, "{me}");
+        assert_eq!((mine.is_retired(), accepted.is_retired()), (!mine_stays, mine_stays), "{me}");
+        if !mine_stays {
+            continue;
+        }
+        // It was answered since: what the peer dials now takes its place.
+        let (other_end, mut told) = driven(other_end);
+        speak(&mine, &mut told).await;
+        other_end.answer_proposal();
+        while mine.is_unanswered_proposal() {
+            tokio::task::yield_now().await;
+        }
+        let (_theirs, later) = connected_with(greetings).await;
+        let later = Arc::new(later);
+        pool.proposed(&later);
+        assert!(Arc::ptr_eq(&pool.get(peer).unwrap(), &later));
+    }
 }
 
 #[tokio::test]
@@ -230,6 +270,7 @@ async fn calls_on_their_way_to_who_serves_no_more_are_known_not_to_have_run() {
         tokio::task::yield_now().await;
     }
     // The callers do not know that yet.
+    assert!(!accepted.knows_of_the_end());
     let waiting = call(&dialed).unwrap();
     let kept = call(&dialed).unwrap();
     let (dialed, mut hears) = driven(dialed);
@@ -239,6 +280,7 @@ async fn calls_on_their_way_to_who_serves_no_more_are_known_not_to_have_run() {
     assert!(matches!(call(&dialed), Err(SendError::Lost(Lost::Drained))));
     // The call has arrived before this message, and nobody saw it.
     speak(&dialed, &mut told).await;
+    assert!(accepted.knows_of_the_end());
     // What was known stays known when the connection ends.
     dialed.part();
     let answered = dialed.poll_answer(kept, Waker::noop(), &mut Vec::new());

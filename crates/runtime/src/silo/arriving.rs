@@ -96,7 +96,7 @@ impl Handler for SiloCore {
     }
 
     fn prefer(self: &Arc<Self>, connection: &Arc<Connection>) {
-        self.pool.prefer(connection);
+        self.pool.proposed(connection);
     }
 
     fn heard(self: &Arc<Self>, connection: &Arc<Connection>) {

@@ -15,6 +15,10 @@ use crate::net::Connection;
 /// How often the calls that still run for others are counted while stopping.
 const DRAIN_CHECK: Duration = Duration::from_millis(1);
 
+/// Peers have this long to read that no more of their calls are served. One that does not answer
+/// is frozen or gone.
+const KNOWN_WITHIN: Duration = Duration::from_secs(1);
+
 impl SiloCore {
     /// A message from a client.
     pub(super) fn gateway_message(&self, connection: &Connection, payload: &Bytes) {
@@ -63,5 +67,13 @@ impl SiloCore {
         while !self.pool.has_stopped_serving() {
             tokio::time::sleep(DRAIN_CHECK).await;
         }
+        // A call that arrived at a closed connection would be answered with a reset, and that can
+        // overtake what its caller has to know.
+        let known = async {
+            while !self.pool.all_know_of_the_end() {
+                tokio::time::sleep(DRAIN_CHECK).await;
+            }
+        };
+        let _ = tokio::time::timeout(KNOWN_WITHIN, known).await;
     }
 }
