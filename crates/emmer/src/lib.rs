@@ -54,9 +54,9 @@ pub use emmer_core::{
 pub use emmer_macros::{GrainKey, grain, grain_interface};
 pub use emmer_membership::TerminateReason;
 pub use emmer_runtime::grain::{
-    ActivationError, Apply, Call, CallError, ClusterClient, ContextKey, Ctx, DeactivationReason,
-    Hosted, Interface, Interleaved, Journal, KeyType, Left, Lifecycle, Migrate, NoError, OldState,
-    Persistent, Services, SetContextError, StateError,
+    ActivationError, Apply, Call, CallError, Called, ClusterClient, ContextKey, Ctx,
+    DeactivationReason, Hosted, Interface, Interleaved, Journal, KeyType, Left, Lifecycle, Migrate,
+    NoError, OldState, Persistent, Rejection, Services, SetContextError, StateError,
 };
 pub use emmer_runtime::{Client, ClientBuilder, Silo, SiloBuilder};
 pub use emmer_runtime::{

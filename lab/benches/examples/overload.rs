@@ -128,7 +128,7 @@ async fn call(client: &Client, key: u64, outcome: &Outcome) {
     let answer = client.grain::<dyn Busy>(key).work().timeout(PATIENCE).await;
     let (count, times) = match answer {
         Ok(()) => (&outcome.served, Some(&outcome.served_after)),
-        Err(CallError::Overloaded(_)) => (&outcome.refused, Some(&outcome.refused_after)),
+        Err(CallError::Overloaded { .. }) => (&outcome.refused, Some(&outcome.refused_after)),
         Err(_) => (&outcome.failed, None),
     };
     count.fetch_add(1, Ordering::Relaxed);

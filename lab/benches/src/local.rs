@@ -68,7 +68,7 @@ impl Tell for CellRef {
         loop {
             match self.bump(0).send() {
                 Ok(()) => return Ok(()),
-                Err(emmer::CallError::Overloaded(_)) => tokio::task::yield_now().await,
+                Err(emmer::CallError::Overloaded { .. }) => tokio::task::yield_now().await,
                 Err(error) => return Err(error.into()),
             }
         }

@@ -92,7 +92,7 @@ async fn strike(plan: &Plan, grains: &ClusterClient, servers: &mut [Server]) -> 
                 match grain.bump(key).await {
                     Ok(answer) if answer == key + 1 => return Ok(()),
                     Ok(_) => return Err(crate::Error::from("a wrong answer")),
-                    Err(CallError::Overloaded(_)) => {
+                    Err(CallError::Overloaded { .. }) => {
                         refused.fetch_add(1, Ordering::Relaxed);
                         tokio::time::sleep(AGAIN).await;
                     }

@@ -85,8 +85,9 @@ fn free_for(grain: u64) -> Duration {
 /// A call to a grain has ended that was waited for all the time, `asked_ms` long at most. Judged
 /// where silos only leave in good order, if anything happens at all.
 pub(crate) fn judge<T, E>(call: u64, grain: u64, asked_ms: u64, answer: &Result<T, CallError<E>>) {
-    let Err(CallError::Timeout { .. } | CallError::Unreachable { .. } | CallError::ShuttingDown) =
-        answer
+    let Err(
+        CallError::Timeout { .. } | CallError::Unreachable { .. } | CallError::ShuttingDown { .. },
+    ) = answer
     else {
         return;
     };

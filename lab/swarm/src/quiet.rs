@@ -16,7 +16,7 @@ pub(crate) async fn totals(world: &World, client: &Client, plan: &Plan) {
     for grain in ledger::expected().into_keys() {
         let order = Order::nothing();
         let mut total = client.grain::<dyn Subject>(grain).look(order).timeout(secs(60)).await;
-        if let Err(emmer::CallError::Overloaded(_)) = &total {
+        if let Err(emmer::CallError::Overloaded { .. }) = &total {
             // Where few grains may be active, others have to go first: a round of the collection
             // takes a minute.
             world.advance(secs(70)).await;
@@ -32,7 +32,7 @@ pub(crate) async fn totals(world: &World, client: &Client, plan: &Plan) {
                 ledger::violate("R5", what);
             }
             // Its own hooks may fail; then nothing is known.
-            Err(emmer::CallError::Rejected(_) | emmer::CallError::Panicked(_))
+            Err(emmer::CallError::Rejected { .. } | emmer::CallError::Panicked { .. })
                 if plan.trouble > 0.0 => {}
             Err(e) => ledger::violate(
                 "R5",

@@ -87,7 +87,7 @@ async fn no_more_calls_wait_for_a_gateway_than_may(world: World) {
     let calls = (0..5u64).map(|key| client.grain::<dyn Bell>(key).ring().timeout(secs(10)));
     let calls = calls.map(async |call| call.await.unwrap_err());
     let errors = futures_util::future::join_all(calls).await;
-    let refused = |error: &CallError<_>| matches!(error, CallError::Overloaded(_));
+    let refused = |error: &CallError<_>| matches!(error, CallError::Overloaded { .. });
     assert_eq!(errors.iter().filter(|error| refused(error)).count(), 2, "{errors:?}");
     let words = errors.iter().find(|error| refused(error)).unwrap().to_string();
     assert!(words.contains("3 calls of this client wait for a gateway already"), "{words}");

@@ -100,7 +100,7 @@ async fn a_call_given_up_before_its_turn_has_no_effect() {
     let token = tokio_util::sync::CancellationToken::new();
     token.cancel();
     let cancelled = counter.add(100).cancel_on(token).await.unwrap_err();
-    assert_eq!(cancelled, CallError::Cancelled { maybe_executed: false });
+    assert!(matches!(cancelled, CallError::Cancelled { maybe_executed: false, .. }), "{cancelled}");
     holding.await.unwrap().unwrap();
     assert_eq!(counter.total().await.unwrap(), 1);
 }
@@ -111,7 +111,10 @@ async fn a_panicking_turn_is_reported_and_the_grain_comes_back() {
     let counter = silos[0].client().grain::<dyn Counter>("p");
     counter.add(5).await.unwrap();
     let error = counter.fail().await.unwrap_err();
-    assert!(matches!(&error, CallError::Panicked(text) if text == "as told"), "{error}");
+    assert!(
+        matches!(&error, CallError::Panicked { message, .. } if message == "as told"),
+        "{error}"
+    );
     assert_eq!(counter.total().await.unwrap(), 5);
 }
 

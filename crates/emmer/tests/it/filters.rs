@@ -174,7 +174,7 @@ async fn they_see_each_call_in_their_order_and_none_of_its_values(world: World) 
     assert_eq!(shelf.lend().await.unwrap(), Some(2));
     taken(&seen);
     // A panic, of which the filters see the words, breaks the grain as ever.
-    assert!(matches!(shelf.burn().await, Err(CallError::Panicked(_))));
+    assert!(matches!(shelf.burn().await, Err(CallError::Panicked { .. })));
     assert_eq!(taken(&seen)[0], "class ->1 burn: failed: the grain panicked: fire");
     assert_eq!(shelf.count().await.unwrap(), 0);
 }
@@ -189,8 +189,11 @@ async fn they_refuse_and_add_to_what_goes_along(world: World) {
         for key in 0..5 {
             let shelf = client.grain::<dyn Shelf>(key);
             let error = shelf.put(1).with(&DO, "refuse").await.unwrap_err();
-            assert!(matches!(&error, CallError::Rejected(_)) && !error.maybe_executed());
-            assert!(error.to_string().ends_with("Shelf.put: not today"), "{error}");
+            assert!(matches!(&error, CallError::Rejected { .. }) && !error.maybe_executed());
+            assert!(
+                error.to_string().ends_with("put: the call was rejected: not today"),
+                "{error}"
+            );
             let error = shelf.put(1).with(&DO, "panic").await.unwrap_err();
             assert!(error.to_string().ends_with("a filter panicked: a bad filter"), "{error}");
             let error = shelf.put(1).with(&DO, "stuff").await.unwrap_err();
@@ -247,7 +250,7 @@ async fn those_that_do_not_wait_see_and_do_the_same_in_place(world: World) {
         assert_eq!(shelf.count().await.unwrap(), 0);
         assert_eq!(taken(&seen), ["class ->1 count: ok", "silo ->1 count: ok"]);
         let error = shelf.count().with(&DO, "refuse").await.unwrap_err();
-        assert!(matches!(&error, CallError::Rejected(_)) && !error.maybe_executed(), "{error}");
+        assert!(matches!(&error, CallError::Rejected { .. }) && !error.maybe_executed(), "{error}");
         assert_eq!(taken(&seen), ["silo ->1 count: refused: not today"]);
         shelf.burn().await.unwrap_err();
         let burnt = "failed: the grain panicked: fire";
@@ -290,7 +293,7 @@ async fn one_way_calls_have_them_too(world: World) {
     let client = cluster.client_of(|client| client.filter(Unruly)).await;
     let shelf = client.grain::<dyn Shelf>(1);
     let error = shelf.put(1).with(&DO, "refuse").send().unwrap_err();
-    assert!(error.to_string().ends_with("Shelf.put: not today"), "{error}");
+    assert!(error.to_string().ends_with("put: the call was rejected: not today"), "{error}");
     let error = shelf.put(1).with(&DO, "panic").send().unwrap_err();
     assert!(error.to_string().contains("a filter panicked"), "{error}");
     // The call's own part is too much, whatever a filter adds.

@@ -115,7 +115,7 @@ async fn a_panic_in_place_ends_the_activation() {
     assert_eq!(a.break_down(String::new()).await.unwrap(), 200);
     let broken = a.break_down("on purpose".to_owned()).await.unwrap_err();
     assert!(
-        matches!(&broken, CallError::Panicked(text) if text.contains("on purpose")),
+        matches!(&broken, CallError::Panicked { message, .. } if message.contains("on purpose")),
         "{broken}"
     );
     // The next activation knows nothing of the broken one; calls until then reach the one or the

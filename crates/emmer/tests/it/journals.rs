@@ -288,7 +288,7 @@ async fn what_the_state_cannot_take_or_is_too_large_is_not_stored(world: World) 
     let a = client.grain::<dyn Account>("a");
     a.pay_in(vec![5]).await.unwrap();
     let error = a.poison().await.unwrap_err();
-    assert!(matches!(&error, CallError::Panicked(_)), "{error}");
+    assert!(matches!(&error, CallError::Panicked { .. }), "{error}");
     assert_eq!((a.balance().await.unwrap(), a.events().await.unwrap()), (5, 1));
     let error = a.note("x".repeat(8 << 10)).await.unwrap_err();
     assert!(matches!(&error, CallError::App(StateError::TooLarge { .. })), "{error}");

@@ -246,7 +246,7 @@ async fn nobody_enters_a_grain_whose_turn_panicked() {
     }
     go("panic").notify_one();
     let error = failing.await.unwrap().unwrap_err();
-    assert!(matches!(&error, CallError::Panicked(words) if words == "late"), "{error}");
+    assert!(matches!(&error, CallError::Panicked { message, .. } if message == "late"), "{error}");
     let mut seen = BTreeSet::new();
     while let Some(instance) = queued.join_next().await {
         seen.insert(instance.unwrap().unwrap());
@@ -265,7 +265,7 @@ async fn turns_in_place_that_panic_leave_a_fresh_grain_to_the_next() {
     for round in 0..50 {
         let before = grain.instance().await.unwrap();
         let failed = if round % 2 == 0 { grain.fail().await } else { grain.fail_together().await };
-        assert!(matches!(failed, Err(CallError::Panicked(_))), "{failed:?}");
+        assert!(matches!(failed, Err(CallError::Panicked { .. })), "{failed:?}");
         assert!(grain.instance().await.unwrap() > before);
     }
     assert_eq!(silo.statistics().activations, 1);
@@ -331,7 +331,7 @@ async fn an_activation_that_panics_leaves_nothing_behind() {
         let key = format!("stillborn bomb {n}");
         let error = silos[0].client().grain::<dyn Fragile>(&key).host().await.unwrap_err();
         assert!(
-            matches!(&error, CallError::Rejected(words) if words.contains("of the test")),
+            matches!(&error, CallError::Rejected { why, .. } if why.to_string().contains("of the test")),
             "{error}"
         );
         assert_eq!(silos[0].statistics().activations, 0);

@@ -39,6 +39,8 @@ pub mod macros;
 mod metrics;
 #[cfg(feature = "test")]
 mod mixed;
+#[cfg(feature = "test")]
+mod named_failures;
 mod order;
 #[cfg(feature = "test")]
 mod order_in_virtual_time;

@@ -121,7 +121,7 @@ async fn queues_are_shown_and_a_full_one_refuses_by_its_name() {
     assert_eq!(longest[0].grain_type, "counter");
     let refused = busy.add(1).await.unwrap_err();
     assert!(
-        matches!(&refused, CallError::Overloaded(text) if text.contains("activation_queue_max")),
+        matches!(&refused, CallError::Overloaded { detail, .. } if detail.contains("activation_queue_max")),
         "{refused}"
     );
     assert_eq!(silo.statistics().calls_refused, 1);
@@ -152,7 +152,7 @@ async fn first_calls_beyond_the_directorys_room_wait_or_are_overloaded() {
                 loop {
                     match counter.total().await {
                         Ok(total) => return total,
-                        Err(CallError::Overloaded(text)) => {
+                        Err(CallError::Overloaded { detail: text, .. }) => {
                             assert!(text.contains("pending_max"), "{text}");
                         }
                         Err(other) => panic!("{other}"),

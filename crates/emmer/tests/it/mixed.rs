@@ -93,7 +93,7 @@ async fn what_nobody_hosts_is_rejected_at_once_with_the_names_of_what_is_hosted(
             .node(node)
             .run(async |silo| silo.grain::<dyn Cherry>(1).silo().await.unwrap_err());
         let failure = failed.await.unwrap();
-        assert!(matches!(failure, CallError::Rejected(_)), "{failure:?}");
+        assert!(matches!(failure, CallError::Rejected { .. }), "{failure:?}");
         let [apple, berry] =
             [<dyn Apple as Interface>::GRAIN_TYPE, <dyn Berry as Interface>::GRAIN_TYPE];
         let told = format!("Hosted are: {apple} by 2 silos, {berry} by 2 silos");

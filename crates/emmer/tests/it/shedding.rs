@@ -28,7 +28,7 @@ async fn a_silo_with_a_full_queue_refuses_clients_at_once_and_nobody_else(world:
     world.advance(secs(1)).await;
     let refused = client.grain::<dyn Counter>("new").total().into_future().await.unwrap_err();
     let text = refused.to_string();
-    assert!(matches!(refused, CallError::Overloaded(_)), "{refused:?}");
+    assert!(matches!(refused, CallError::Overloaded { .. }), "{refused:?}");
     assert!(text.contains("refuses calls of clients") && text.contains("queue"), "{text}");
     assert!(!refused.maybe_executed(), "it can be tried again elsewhere");
     // The silo's own code, other clients that connect, and answers.

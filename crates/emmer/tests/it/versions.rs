@@ -222,7 +222,7 @@ async fn a_call_that_no_version_serves_is_rejected_and_told_which_there_are(worl
     client.grain::<dyn v1::Account>(&active).add(1).await.unwrap();
     for key in [&idle, &active] {
         let refused = client.grain::<dyn v2::Account>(key).bonus().await.unwrap_err();
-        assert!(matches!(refused, CallError::Rejected(_)), "{refused:?}");
+        assert!(matches!(refused, CallError::Rejected { .. }), "{refused:?}");
         let told = "no active silo has this method of account: version 1 by 2 silos";
         assert!(refused.to_string().contains(told), "{refused}");
     }

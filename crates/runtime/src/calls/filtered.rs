@@ -12,7 +12,8 @@ use crate::calls::future::CallFuture;
 use crate::calls::invoke::{Caller, Finished};
 use crate::calls::one_way::pass;
 use crate::filters::{Around, FilterCall, Outcome, around};
-use crate::grain::{Call, CallError, Interface, Method, NoError, TurnContext};
+use crate::grain::{Call, CallError, Failure, Method, NoError, TurnContext};
+use crate::hosting::{contain, let_go};
 use crate::trace;
 
 /// One-way calls of this process whose filters wait; one more is `Overloaded`.
@@ -21,10 +22,14 @@ const WAITING_MAX: usize = 100_000;
 static WAITING: Semaphore = Semaphore::const_new(WAITING_MAX);
 
 /// An awaited call. Its deadline holds for its filters, too.
-pub(super) async fn awaited<M: Method>(mut call: Call<M>) -> Finished<M> {
+pub(super) async fn awaited<M: Method>(call: Call<M>) -> Finished<M> {
+    let target = call.target.share();
+    through_filters(call).await.map_err(|failure| Box::new((*failure).of(&target.0, M::NAME)))
+}
+
+async fn through_filters<M: Method>(mut call: Call<M>) -> Finished<M> {
     let filters = call.target.0.node.filters().cloned().unwrap_or_default();
-    let (chain, inherited) =
-        TurnContext::caller().map_err(|too_long| CallError::Rejected(too_long.to_string()))?;
+    let (chain, inherited) = TurnContext::caller().map_err(Failure::refused)?;
     let due = Caller::check::<M>(&call, chain, inherited)?.due;
     let clock = call.target.0.node.clock();
     let deadline = clock.tokio_at_coarse(due.settle(clock.now()));
@@ -45,20 +50,25 @@ pub(super) async fn awaited<M: Method>(mut call: Call<M>) -> Finished<M> {
     };
     match tokio::time::timeout_at(deadline, around(&filters, told, work, outcome_of)).await {
         Ok(Around::Done(finished)) => finished,
-        Ok(Around::Refused(why)) => Err(CallError::Rejected(why)),
-        Ok(Around::GivenUp(why)) => Err(CallError::Timeout {
-            maybe_executed: true,
-            detail: format!("a filter gave the call up: {why}"),
-        }),
-        Err(_elapsed) => Err(CallError::Timeout {
-            maybe_executed: passed.load(Ordering::Relaxed),
-            detail: "a filter of the caller's did not end".to_owned(),
-        }),
+        Ok(Around::Refused(why)) => Err(Failure::refused(why).into()),
+        Ok(Around::GivenUp(why)) => {
+            Err(Failure::timeout(true, format!("a filter gave the call up: {why}")).into())
+        }
+        Err(_elapsed) => Err(Failure::timeout(
+            passed.load(Ordering::Relaxed),
+            "a filter of the caller's did not end",
+        )
+        .into()),
     }
 }
 
 /// A one-way call. Its filters run here and now; only those that wait get a task.
-pub(super) fn sent<M: Method>(mut call: Call<M>) -> Result<(), CallError<NoError>> {
+pub(super) fn sent<M: Method>(call: Call<M>) -> Result<(), CallError<NoError>> {
+    let target = call.target.share();
+    sent_through(call).map_err(|failure| failure.of(&target.0, M::NAME))
+}
+
+fn sent_through<M: Method>(mut call: Call<M>) -> Result<(), Failure> {
     call.take_turns_context();
     let node = &call.target.0.node;
     let (Some(spawner), Some(filters)) = (node.spawner().cloned(), node.filters().cloned()) else {
@@ -66,7 +76,11 @@ pub(super) fn sent<M: Method>(mut call: Call<M>) -> Result<(), CallError<NoError
     };
     let timeout = call.timeout.unwrap_or_else(|| node.response_timeout());
     let extra = match call.extra.as_deref() {
-        Some(Err(error)) => return Err(refused::<M>(&error.to_string())),
+        Some(Err(error)) => {
+            let failure = Failure::refused(error);
+            let_go(call);
+            return Err(failure);
+        }
         Some(Ok(extra)) => Some(extra),
         None => None,
     };
@@ -84,16 +98,20 @@ pub(super) fn sent<M: Method>(mut call: Call<M>) -> Result<(), CallError<NoError
         };
         match around(&filters, told, work, outcome_of).await {
             Around::Done(sent) => sent,
-            Around::Refused(why) => Err(refused::<M>(&why)),
-            Around::GivenUp(_) => Err(CallError::Cancelled { maybe_executed: true }),
+            Around::Refused(why) => Err(Failure::refused(why)),
+            Around::GivenUp(_) => Err(Failure::cancelled(true)),
         }
     });
-    if let Poll::Ready(sent) = filtered.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-        return sent;
+    let polled = || filtered.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+    // Filters' panics are contained in it. This one is of the arguments, which a filter refused.
+    match contain(polled) {
+        Ok(Poll::Ready(sent)) => return sent,
+        Err(panic) => return Err(Failure::refused(panic)),
+        Ok(Poll::Pending) => {}
     }
     let Ok(permit) = WAITING.try_acquire() else {
-        let why = "the filters of too many one-way calls wait".to_owned();
-        return Err(CallError::Overloaded(why));
+        let_go(filtered);
+        return Err(Failure::overloaded("the filters of too many one-way calls wait"));
     };
     spawner.spawn(trace::along(async move {
         match tokio::time::timeout(timeout, filtered).await {
@@ -106,8 +124,4 @@ pub(super) fn sent<M: Method>(mut call: Call<M>) -> Result<(), CallError<NoError
         drop(permit);
     }));
     Ok(())
-}
-
-fn refused<M: Method>(why: &str) -> CallError<NoError> {
-    CallError::Rejected(format!("{}.{}: {why}", M::Interface::NAME, M::NAME))
 }

@@ -11,7 +11,7 @@ use super::path::Hint;
 use crate::clock::Due;
 use crate::cluster::locations::Locations;
 use crate::cluster::{Chosen, Sought};
-use crate::grain::{CallError, Failure};
+use crate::grain::{Failure, Rejection};
 use crate::hosting::{BoxTurn, RunActivation, StartError, contain};
 use crate::trace;
 
@@ -45,13 +45,13 @@ impl Calls {
     ) -> Result<Place, Failure> {
         let Sought { grain: id, method, .. } = sought;
         if self.stopped.is_cancelled() {
-            return Err(CallError::ShuttingDown);
+            return Err(Failure::shutting_down());
         }
         // A fence that was shut opens no more, but the call may go elsewhere.
         let shut = self.host.fence.opened(&self.clock).await.is_err();
         if let Some(activation) = self.host.catalog.get(id) {
             if shut {
-                return Err(CallError::ShuttingDown);
+                return Err(Failure::shutting_down());
             }
             // Another silo's worker does as well.
             if !activation.is_worker() || self.host.serves(id, method) {
@@ -92,7 +92,7 @@ impl Calls {
     ) -> Result<Place, Failure> {
         loop {
             if self.stopped.is_cancelled() {
-                return Err(CallError::ShuttingDown);
+                return Err(Failure::shutting_down());
             }
             let silo = self.choose(sought, avoid).await?;
             if let Some(place) = self.place_on(silo, sought.grain)? {
@@ -135,15 +135,15 @@ impl Calls {
 
     fn unavailable(&self, why: FailReason) -> Failure {
         if self.stopped.is_cancelled() {
-            return CallError::ShuttingDown;
+            return Failure::shutting_down();
         }
         if why == FailReason::TooManyPending {
             self.host.metrics.refused();
-            return CallError::Overloaded(format!(
+            return Failure::overloaded(format!(
                 "{why} on this silo (the directory's pending_max)"
             ));
         }
-        CallError::Unreachable { silo: None, maybe_executed: false, detail: why.to_string() }
+        Failure::unreachable(None, false, why.to_string())
     }
 
     /// A grain on the silo that placement has chosen; none for a worker that the call has to wait
@@ -168,7 +168,7 @@ impl Calls {
                 let answer = tokio::select! {
                     biased;
                     answer = Box::pin(asked) => answer,
-                    () = self.stopped.cancelled() => return Err(CallError::ShuttingDown),
+                    () = self.stopped.cancelled() => return Err(Failure::shutting_down()),
                 };
                 self.cluster.placing.count(answer.as_ref());
                 answer.map_err(|why| not_placed(&why))
@@ -244,9 +244,9 @@ fn not_placed(why: &PlaceError) -> Failure {
         PlaceError::NoCandidate
         | PlaceError::NoHostKnown
         | PlaceError::NoSiloOfRole(_)
-        | PlaceError::NoSiloPasses(_) => {
-            CallError::Unreachable { silo: None, maybe_executed: false, detail }
-        }
-        _ => CallError::Rejected(detail),
+        | PlaceError::NoSiloPasses(_) => Failure::unreachable(None, false, detail),
+        PlaceError::NotHosted(_) => Failure::rejected(Rejection::NoSuchGrainType(detail)),
+        PlaceError::NotServed { .. } => Failure::rejected(Rejection::NoSuchMethod(detail)),
+        _ => Failure::refused(detail),
     }
 }

@@ -16,7 +16,9 @@ use crate::calls::invoke::{self, Caller, Finished, LocalTurn};
 use crate::calls::path::Met;
 use crate::calls::remote::{self, no_output};
 use crate::calls::travel::travel;
-use crate::grain::{Call, CallError, Failure, Found, Interface, Lane, Method, Node, TurnContext};
+use crate::grain::{
+    Aim, Call, CallError, Failure, Found, Interface, Lane, Method, Node, TurnContext,
+};
 use crate::hosting::{Begun, LocalSlot, RunActivation, Sink, StartError, TurnEnd};
 use crate::net::{Correlation, KEPT_BODY_BYTES_MAX, SendError};
 use crate::trace;
@@ -71,7 +73,7 @@ impl<M: Method> Future for CallFuture<M> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         self.poll_finished(cx).map(|finished| match finished {
             Ok(output) => M::split(output).map_err(CallError::App),
-            Err(failure) => Err(told::<M>(failure)),
+            Err(failure) => Err(failure.into_call_error()),
         })
     }
 }
@@ -140,18 +142,6 @@ impl<M: Method> CallFuture<M> {
     }
 }
 
-/// What the caller sees. A rejection names the method: whoever refuses a call may know its number
-/// alone.
-#[cold]
-fn told<M: Method>(failure: Failure) -> CallError<M::Err> {
-    match failure {
-        CallError::Rejected(why) => {
-            CallError::Rejected(format!("{}.{}: {why}", M::Interface::NAME, M::NAME))
-        }
-        failure => failure.into_call_error(),
-    }
-}
-
 /// A fault of the caller, and nothing that a call could come to.
 #[cold]
 fn polled_after_its_end<T>() -> Poll<T> {
@@ -183,6 +173,21 @@ enum Next<M: Method> {
 }
 
 impl<M: Method> Next<M> {
+    /// The call of `target` has failed.
+    #[cold]
+    fn failed(failure: Failure, target: &Aim) -> Self {
+        Self::Ready(Err(Box::new(failure.of(&target.0, M::NAME))))
+    }
+
+    /// The call of `target` is over.
+    #[inline]
+    fn over(output: Option<M::Output>, target: &Aim) -> Self {
+        match output {
+            Some(output) => Self::Ready(Ok(output)),
+            None => Self::failed(no_output::<M>(), target),
+        }
+    }
+
     fn slow(future: impl Future<Output = Finished<M>> + Send + 'static) -> Self {
         Self::State(State::Slow(Box::pin(future)))
     }
@@ -202,7 +207,7 @@ fn in_span<M: Method>(call: Call<M>, span: Span) -> Next<M> {
     let traced = async move {
         let finished = poll_fn(|cx| call.poll_finished(cx)).await;
         match &finished {
-            Err(failure) => trace::failed(&own, failure),
+            Err(failure) => trace::failed(&own, &**failure),
             Ok(output) if M::is_error(output) => {
                 trace::failed(&own, &"the method returned its own error");
             }
@@ -218,11 +223,11 @@ fn in_span<M: Method>(call: Call<M>, span: Span) -> Next<M> {
 /// buffer.
 fn first_poll<M: Method>(call: Call<M>, cx: &mut Context<'_>) -> Next<M> {
     let checked = TurnContext::caller()
-        .map_err(|too_long| CallError::Rejected(too_long.to_string()))
+        .map_err(Failure::refused)
         .and_then(|(chain, inherited)| Caller::check::<M>(&call, chain, inherited));
     let caller = match checked {
         Ok(caller) => caller,
-        Err(failure) => return Next::Ready(Err(failure)),
+        Err(failure) => return Next::failed(failure, &call.target),
     };
     #[cfg(feature = "virtual")]
     if let Some(fate) = crate::world::calls::fate::<M>(&call.target.0.node) {
@@ -259,7 +264,7 @@ fn first_poll<M: Method>(call: Call<M>, cx: &mut Context<'_>) -> Next<M> {
             Found::There(lane) if call.cancel.is_none() => send(call, caller, lane, cx),
             _ => Next::slow(travel(call, caller, None)),
         },
-        Node::Nowhere => Next::Ready(Err(invoke::unbound(&call.target))),
+        Node::Nowhere => Next::failed(invoke::unbound(&call.target), &call.target),
     }
 }
 
@@ -275,7 +280,10 @@ fn run_here<M: Method>(
     let Call { target, args, timeout, cancel, .. } = call;
     let mut slot = LocalSlot { args: Some(args), output: None };
     if let Some(ran) = caller.run_instant::<M>(&activation, &mut slot) {
-        return Next::Ready(ran.and_then(|()| slot.output.ok_or_else(no_output::<M>)));
+        return match ran {
+            Ok(()) => Next::over(slot.output, &target),
+            Err(failure) => Next::failed(failure, &target),
+        };
     }
     if !target.0.node.spawner().is_some_and(Spawner::is_here)
         && let Some(args) = slot.args.take()
@@ -289,14 +297,14 @@ fn run_here<M: Method>(
     let mut turn = match caller.start::<M>(activation, &mut slot) {
         Ok(turn) => turn,
         Err(StartError::NoSuchMethod) => {
-            let Some(args) = slot.args.take() else { return Next::Ready(Err(no_output::<M>())) };
+            let Some(args) = slot.args.take() else { return Next::over(None, &target) };
             let call = Call { target, args, timeout, cancel, extra: None };
             return Next::slow(travel(call, caller, Some(Met::Closed(None))));
         }
-        Err(why) => return Next::Ready(Err(why.into_failure())),
+        Err(why) => return Next::failed(why.into_failure(), &target),
     };
     let end = match turn.as_mut().poll_turn(cx, &mut Sink::Local(&mut slot)) {
-        Poll::Ready(TurnEnd::Done) => return Next::Ready(slot.output.ok_or_else(no_output::<M>)),
+        Poll::Ready(TurnEnd::Done) => return Next::over(slot.output, &target),
         Poll::Ready(end) => Some(end),
         Poll::Pending => None,
     };
@@ -318,18 +326,20 @@ fn after_first_poll<M: Method>(mut local: LocalTurn<M>, end: Option<TurnEnd>) ->
 /// The turn is over, has begun, or is too late.
 fn after_wait<M: Method>(mut local: LocalTurn<M>, begun: Begun) -> Next<M> {
     match begun {
-        Begun::Over(TurnEnd::Done) => Next::Ready(match local.slot.output.take() {
-            Some(output) => Ok(output),
-            None => Err(no_output::<M>()),
-        }),
-        Begun::Over(TurnEnd::Closed(elsewhere)) => match local.into_call() {
-            Some((call, caller)) => Next::slow(travel(call, caller, Some(Met::Closed(elsewhere)))),
-            None => Next::Ready(Err(no_output::<M>())),
-        },
-        Begun::Over(end) => Next::Ready(Err(invoke::failure_of(end))),
+        Begun::Over(TurnEnd::Done) => Next::over(local.slot.output.take(), &local.target),
+        Begun::Over(TurnEnd::Closed(elsewhere)) => {
+            let target = local.target.share();
+            match local.into_call() {
+                Some((call, caller)) => {
+                    Next::slow(travel(call, caller, Some(Met::Closed(elsewhere))))
+                }
+                None => Next::over(None, &target),
+            }
+        }
+        Begun::Over(end) => Next::failed(invoke::failure_of(end), &local.target),
         Begun::Running => Next::slow(invoke::finish_local(local, true)),
-        Begun::Overdue => Next::Ready(Err(invoke::overdue())),
-        Begun::Ended => Next::Ready(Err(CallError::ShuttingDown)),
+        Begun::Overdue => Next::failed(invoke::overdue(), &local.target),
+        Begun::Ended => Next::failed(Failure::shutting_down(), &local.target),
     }
 }
 
@@ -364,7 +374,7 @@ fn send<M: Method>(
             {
                 silo.host.metrics.refused();
             }
-            Next::Ready(Err(invoke::send_failure(lane.connection.silo(), error)))
+            Next::failed(invoke::send_failure(lane.connection.silo(), error), &call.target)
         }
     }
 }
@@ -420,7 +430,7 @@ impl<M: Method> Sent<M> {
     fn again(mut self, met: Met) -> Next<M> {
         match self.call.take() {
             Some((call, caller)) => Next::slow(travel(call, caller, Some(met))),
-            None => Next::Ready(Err(no_output::<M>())),
+            None => Next::Ready(Err(Box::new(no_output::<M>()))),
         }
     }
 }

@@ -19,7 +19,7 @@ use crate::calls::travel::travel;
 use crate::calls::waits::{Asked, Asker};
 use crate::clock::{Clock, CoarseInstant, Due};
 use crate::cluster::{Shut, Sought};
-use crate::grain::{Aim, Call, CallError, Extra, Failure, Method, Node, Target};
+use crate::grain::{Aim, Call, Extra, Failure, Method, Node, Rejection, Target};
 use crate::hosting::{
     Begun, BoxTurn, Input, LocalSlot, RunActivation, Sink, StartError, TurnEnd, let_go, poll_begun,
     run_to_end, standing, until_begun,
@@ -28,7 +28,8 @@ use crate::net::SendError;
 use crate::trace;
 
 /// What a call comes to before the method's own error is told apart.
-pub(crate) type Finished<M> = Result<<M as Method>::Output, Failure>;
+/// In a box: a call that succeeds then moves few bytes.
+pub(crate) type Finished<M> = Result<<M as Method>::Output, Box<Failure>>;
 
 /// How deep turns may run on one task's stack, one calling the next. A deeper one begins when the
 /// stack has unwound: by then each turn further out has a task of its own.
@@ -103,14 +104,14 @@ impl Caller {
         }
         if !target.key_fits() {
             let max = emmer_core::limits::GRAIN_KEY_BYTES_MAX;
-            return Err(CallError::Rejected(format!("the grain key is longer than {max} bytes")));
+            return Err(Failure::refused(format!("the grain key is longer than {max} bytes")));
         }
         // Longer circles are found when they stand: a turn further out may have given its call up.
         let calls_itself =
             chain.last().is_some_and(|own| own.grain == target.id && own.holds_up(M::EXCLUSIVE));
         // Of several workers another one may take it.
         if calls_itself && target.node.workers_max(&target.id).is_none_or(|max| max < 2) {
-            return Err(CallError::Deadlock(format!("{0:?} waits for {0:?}", call.target)));
+            return Err(Failure::deadlock(format!("{0:?} waits for {0:?}", call.target)));
         }
         let due = match (call.timeout, inherited) {
             (Some(timeout), Some(inherited)) => {
@@ -191,14 +192,14 @@ impl Caller {
 #[cold]
 fn take_along(chain: CallChain, extra: &Extra) -> Result<CallChain, Failure> {
     let merged = extra.as_ref().map_err(Clone::clone).and_then(|own| chain.context().merged(own));
-    let merged = merged.map_err(|error| CallError::Rejected(error.to_string()))?;
+    let merged = merged.map_err(Failure::refused)?;
     Ok(chain.with_context(merged))
 }
 
 /// The failure of a call by a reference that belongs to no silo and no client.
 #[cold]
 pub(crate) fn unbound(reference: &Aim) -> Failure {
-    CallError::Rejected(format!(
+    Failure::refused(format!(
         "the reference {reference:?} was decoded outside a silo and a client: decode it by \
          `client.bind(|| ..)`"
     ))
@@ -207,13 +208,14 @@ pub(crate) fn unbound(reference: &Aim) -> Failure {
 /// The failure that a turn's end stands for.
 pub(crate) fn failure_of(end: TurnEnd) -> Failure {
     match end {
-        TurnEnd::ActivationFailed(why) | TurnEnd::Refused(why) => CallError::Rejected(why),
-        TurnEnd::Panicked(text) => CallError::Panicked(text),
-        TurnEnd::Unencodable(detail) => CallError::Codec { maybe_executed: true, detail },
-        TurnEnd::Deadlock(circle) => CallError::Deadlock(circle),
+        TurnEnd::ActivationFailed(why) => Failure::rejected(Rejection::ActivationFailed(why)),
+        TurnEnd::Refused(why) => Failure::refused(why),
+        TurnEnd::Panicked(text) => Failure::panicked(text),
+        TurnEnd::Unencodable(detail) => Failure::codec(true, detail),
+        TurnEnd::Deadlock(circle) => Failure::deadlock(circle),
         TurnEnd::Done | TurnEnd::Closed(_) => {
             debug_assert!(false, "a turn that ended well, or not at all, is no failure");
-            CallError::Internal("the turn ended without a result".to_owned())
+            Failure::internal("the turn ended without a result".to_owned())
         }
     }
 }
@@ -297,8 +299,8 @@ pub(crate) async fn bounded<T>(
 
 pub(crate) fn interrupted(by: &Interrupted, maybe_executed: bool, whiling: &str) -> Failure {
     match by {
-        Interrupted::Deadline => CallError::Timeout { maybe_executed, detail: whiling.to_owned() },
-        Interrupted::Cancelled => CallError::Cancelled { maybe_executed },
+        Interrupted::Deadline => Failure::timeout(maybe_executed, whiling),
+        Interrupted::Cancelled => Failure::cancelled(maybe_executed),
     }
 }
 
@@ -333,7 +335,7 @@ pub(crate) async fn run_local<M: Method>(
             run_apart(silo, turn, slot, deadline, cancel).await
         }
         Ok(Ok(Begun::Overdue)) => LocalEnd::Failed(overdue()),
-        Ok(Ok(Begun::Ended) | Err(Shut)) => LocalEnd::Failed(CallError::ShuttingDown),
+        Ok(Ok(Begun::Ended) | Err(Shut)) => LocalEnd::Failed(Failure::shutting_down()),
         Err(by) => LocalEnd::Failed(interrupted(&by, false, "waiting for its turn")),
     }
 }
@@ -382,7 +384,9 @@ fn local_end<M: Method>(end: TurnEnd, slot: LocalSlot<M>) -> LocalEnd<M> {
 /// suspends. When the activation closes under it, the call is resolved anew.
 pub(crate) async fn finish_local<M: Method>(local: LocalTurn<M>, begun: bool) -> Finished<M> {
     let LocalTurn { target, mut turn, slot, timeout, cancel, mut caller } = local;
-    let Node::Silo(silo) = &target.0.node else { return Err(CallError::ShuttingDown) };
+    let Node::Silo(silo) = &target.0.node else {
+        return Err(Box::new(Failure::shutting_down().of(&target.0, M::NAME)));
+    };
     let deadline = turn.as_mut().settle(silo.clock.now().as_millis());
     let deadline = CoarseInstant::from_millis(deadline);
     caller.due = Due::at(deadline);
@@ -393,7 +397,7 @@ pub(crate) async fn finish_local<M: Method>(local: LocalTurn<M>, begun: bool) ->
     };
     match end {
         LocalEnd::Output(output) => Ok(output),
-        LocalEnd::Failed(failure) => Err(failure),
+        LocalEnd::Failed(failure) => Err(Box::new(failure.of(&target.0, M::NAME))),
         LocalEnd::Closed(args, elsewhere) => {
             travel(
                 Call { target, args, timeout, cancel, extra: None },
@@ -409,12 +413,12 @@ pub(crate) async fn finish_local<M: Method>(local: LocalTurn<M>, begun: bool) ->
 pub(crate) fn send_failure(silo: Option<SiloAddress>, error: SendError) -> Failure {
     match error {
         SendError::Lost(lost) => unreachable_silo(silo, false, lost.to_string()),
-        SendError::Overloaded(what) => CallError::Overloaded(what.to_owned()),
-        SendError::Full(full) => CallError::Overloaded(full.to_string()),
-        SendError::TooLarge(bytes) => CallError::Codec {
-            maybe_executed: false,
-            detail: format!("the call is {bytes} bytes, more than the largest frame"),
-        },
-        SendError::Codec(detail) => CallError::Codec { maybe_executed: false, detail },
+        SendError::Overloaded(what) => Failure::overloaded(what),
+        SendError::Full(full) => Failure::overloaded(full.to_string()),
+        SendError::TooLarge(bytes) => {
+            let detail = format!("the call is {bytes} bytes, more than the largest frame");
+            Failure::codec(false, detail)
+        }
+        SendError::Codec(detail) => Failure::codec(false, detail),
     }
 }

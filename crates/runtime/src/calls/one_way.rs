@@ -11,13 +11,13 @@ use emmer_wire::{CallChain, codec};
 use crate::calls::Calls;
 use crate::calls::filtered;
 use crate::calls::invoke::{
-    Caller, InlineDepth, LocalTurn, failure_of, finish_local, send_failure, unbound,
+    Caller, Finished, InlineDepth, LocalTurn, failure_of, finish_local, send_failure, unbound,
 };
 use crate::calls::lanes::Handed;
 use crate::calls::path::Met;
 use crate::calls::travel::{travel, travel_in_line};
 use crate::grain::{
-    Call, CallError, Failure, Found, Interface, Method, NoError, Node, TurnContext,
+    Call, CallError, Failure, Found, Interface, Method, NoError, Node, Target, TurnContext,
 };
 use crate::hosting::{LocalSlot, RunActivation, Sink, StartError, TurnEnd, let_go};
 use crate::net::{Connection, SendError};
@@ -56,12 +56,22 @@ pub(crate) fn set_off<M: Method>(call: Call<M>) -> Result<(), CallError<NoError>
 }
 
 fn set_off_now<M: Method>(call: Call<M>) -> Result<(), CallError<NoError>> {
+    let reference = call.target.share();
+    hand_over(call, &reference.0).map_err(|failure| failure.of(&reference.0, M::NAME))
+}
+
+/// The call's arguments are let go here, and not by the caller: their `Drop` may panic.
+fn hand_over<M: Method>(call: Call<M>, target: &Target) -> Result<(), Failure> {
     // A one-way call belongs to no chain: nobody waits for it.
     let context = TurnContext::request_context().unwrap_or_default();
     let chain = CallChain::EMPTY.with_context(context);
-    let caller = Caller::check(&call, chain, None)?;
-    let reference = call.target.share();
-    let target = &*reference.0;
+    let caller = match Caller::check(&call, chain, None) {
+        Ok(caller) => caller,
+        Err(failure) => {
+            let_go(call);
+            return Err(failure);
+        }
+    };
     match &target.node {
         Node::Silo(silo) => {
             if silo.lanes.has(&target.id) {
@@ -84,7 +94,10 @@ fn set_off_now<M: Method>(call: Call<M>) -> Result<(), CallError<NoError>> {
                         let met = Met::Unsent { peer, placed: false, why: why.to_string() };
                         in_lane(silo, call, caller, Some(met))
                     }
-                    sent => Ok(sent.map_err(|e| send_failure(lane.connection.silo(), e))?),
+                    sent => {
+                        let_go(call);
+                        sent.map_err(|e| send_failure(lane.connection.silo(), e))
+                    }
                 },
                 // Calls to workers have no order to keep.
                 Found::Nothing if silo.is_worker(&target.id) => {
@@ -94,11 +107,18 @@ fn set_off_now<M: Method>(call: Call<M>) -> Result<(), CallError<NoError>> {
             }
         }
         Node::Client(client) => {
-            let connection = client.gateway_now(&target.id)?;
-            Ok(send_over(&connection, &call, &caller)
-                .map_err(|e| send_failure(connection.silo(), e))?)
+            let sent = client.gateway_now(&target.id).and_then(|connection| {
+                send_over(&connection, &call, &caller)
+                    .map_err(|e| send_failure(connection.silo(), e))
+            });
+            let_go(call);
+            sent
         }
-        Node::Nowhere => Err(unbound(&reference))?,
+        Node::Nowhere => {
+            let failure = unbound(&call.target);
+            let_go(call);
+            Err(failure)
+        }
     }
 }
 
@@ -118,7 +138,7 @@ fn run_here<M: Method>(
     call: Call<M>,
     caller: Caller,
     activation: Arc<dyn RunActivation>,
-) -> Result<(), CallError<NoError>> {
+) -> Result<(), Failure> {
     let Some(depth) = InlineDepth::enter() else { return in_lane(silo, call, caller, None) };
     // A fenced silo, or one that has ended, answers in its own time.
     if silo.host.is_fenced() {
@@ -128,7 +148,7 @@ fn run_here<M: Method>(
     let mut slot = LocalSlot { args: Some(args), output: None };
     if let Some(ran) = caller.run_instant::<M>(&activation, &mut slot) {
         if let Err(failure) = ran {
-            log_failure::<M>(&failure);
+            log_failure::<M>(&failure.of(&target.0, M::NAME));
         }
         let_go(slot);
         return Ok(());
@@ -143,9 +163,14 @@ fn run_here<M: Method>(
             let call = Call { target, args, timeout, cancel, extra: None };
             return in_lane(silo, call, caller, Some(Met::Closed(None)));
         }
-        (turn, args) => {
+        (Ok(turn), args) => {
             slot.args = args;
-            turn.map_err(StartError::into_failure)?
+            turn
+        }
+        (Err(why), args) => {
+            slot.args = args;
+            let_go(slot);
+            return Err(why.into_failure());
         }
     };
     turn.as_mut().set_driven();
@@ -166,8 +191,8 @@ fn run_here<M: Method>(
             }
         }
         Poll::Ready(end) => {
-            let failure: Failure = failure_of(end);
-            log_failure::<M>(&failure);
+            log_failure::<M>(&failure_of(end).of(&target.0, M::NAME));
+            let_go(slot);
             Ok(())
         }
         Poll::Pending => {
@@ -179,7 +204,7 @@ fn run_here<M: Method>(
 }
 
 /// A turn that has begun runs to its end, whatever the limits.
-fn go_on<M: Method>(silo: &Arc<Calls>, local: LocalTurn<M>) -> Result<(), CallError<NoError>> {
+fn go_on<M: Method>(silo: &Arc<Calls>, local: LocalTurn<M>) -> Result<(), Failure> {
     silo.spawner.spawn(log::<M>(finish_local(local, true)));
     Ok(())
 }
@@ -191,8 +216,14 @@ fn in_lane<M: Method>(
     call: Call<M>,
     caller: Caller,
     met: Option<Met>,
-) -> Result<(), CallError<NoError>> {
-    let permit = silo.one_way_permit()?;
+) -> Result<(), Failure> {
+    let permit = match silo.one_way_permit() {
+        Ok(permit) => permit,
+        Err(failure) => {
+            let_go(call);
+            return Err(failure);
+        }
+    };
     let grain = call.target.0.id.clone();
     let trip = move |handed: Handed| async move {
         log::<M>(travel_in_line(call, caller, met, Some(handed))).await;
@@ -209,9 +240,15 @@ fn in_lane<M: Method>(
 /// Runs the call in a task of its own, if there is room for one more.
 fn apart<M: Method>(
     silo: &Arc<Calls>,
-    call: impl Future<Output = Result<M::Output, Failure>> + Send + 'static,
-) -> Result<(), CallError<NoError>> {
-    let permit = silo.one_way_permit()?;
+    call: impl Future<Output = Finished<M>> + Send + 'static,
+) -> Result<(), Failure> {
+    let permit = match silo.one_way_permit() {
+        Ok(permit) => permit,
+        Err(failure) => {
+            let_go(call);
+            return Err(failure);
+        }
+    };
     let apart = async move {
         log::<M>(call).await;
         drop(permit);
@@ -220,7 +257,7 @@ fn apart<M: Method>(
     Ok(())
 }
 
-async fn log<M: Method>(call: impl Future<Output = Result<M::Output, Failure>>) {
+async fn log<M: Method>(call: impl Future<Output = Finished<M>>) {
     match call.await {
         Ok(output) => let_go(output),
         Err(failure) => log_failure::<M>(&failure),
@@ -245,11 +282,11 @@ impl Calls {
     /// Room for one more one-way call of this process.
     pub(crate) fn one_way_permit(&self) -> Result<OneWayPermit, Failure> {
         if self.stopped.is_cancelled() {
-            return Err(CallError::ShuttingDown);
+            return Err(Failure::shutting_down());
         }
         if self.one_ways.fetch_add(1, Ordering::Relaxed) >= ONE_WAY_MAX {
             self.one_ways.fetch_sub(1, Ordering::Relaxed);
-            return Err(CallError::Overloaded("too many one-way calls are under way".to_owned()));
+            return Err(Failure::overloaded("too many one-way calls are under way"));
         }
         Ok(OneWayPermit(self.one_ways.clone()))
     }

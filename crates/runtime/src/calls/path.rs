@@ -58,8 +58,8 @@ impl Met {
     /// not seen yet: then its word is not the last.
     pub(crate) fn not_found(failure: Failure, asker_knows_more: bool) -> Self {
         Self::NotFound(match failure {
-            CallError::Rejected(detail) if asker_knows_more => {
-                unreachable_silo(None, false, detail)
+            CallError::Rejected { why, .. } if asker_knows_more => {
+                unreachable_silo(None, false, why.to_string())
             }
             failure => failure,
         })
@@ -128,7 +128,7 @@ pub(crate) const fn unreachable_silo(
     maybe_executed: bool,
     detail: String,
 ) -> Failure {
-    CallError::Unreachable { silo, maybe_executed, detail }
+    Failure::unreachable(silo, maybe_executed, detail)
 }
 
 impl Path {
@@ -185,9 +185,8 @@ impl Path {
                 (forget(peer), Next::Fail(unreachable_silo(peer, true, why.to_string())))
             }
             Met::Answered { peer, failure } => match failure {
-                CallError::Unreachable { maybe_executed: false, .. } | CallError::ShuttingDown => {
-                    (forget(peer), self.later(failure, left))
-                }
+                CallError::Unreachable { maybe_executed: false, .. }
+                | CallError::ShuttingDown { .. } => (forget(peer), self.later(failure, left)),
                 CallError::Unreachable { .. } => (forget(peer), Next::Fail(failure)),
                 failure => (Hint::Keep, Next::Fail(failure)),
             },
@@ -252,7 +251,7 @@ mod tests {
             unsent(false),
             Met::Lost { peer: Some(silo(1)), why: Lost::Drained },
             answered(not_run()),
-            answered(CallError::ShuttingDown),
+            answered(Failure::shutting_down()),
             Met::NotFound(not_run()),
         ]
     }
@@ -299,10 +298,10 @@ mod tests {
             Met::Lost { peer, why: Lost::PeerDead },
             Met::Lost { peer, why: Lost::Closed },
             Met::Answered { peer, failure: ran() },
-            Met::Answered { peer, failure: CallError::Cancelled { maybe_executed: false } },
-            Met::Answered { peer, failure: CallError::Rejected("no".to_owned()) },
-            Met::Answered { peer, failure: CallError::Overloaded("no".to_owned()) },
-            Met::NotFound(CallError::ShuttingDown),
+            Met::Answered { peer, failure: Failure::cancelled(false) },
+            Met::Answered { peer, failure: Failure::refused("no".to_owned()) },
+            Met::Answered { peer, failure: Failure::overloaded("no".to_owned()) },
+            Met::NotFound(Failure::shutting_down()),
         ];
         for met in mets {
             let told = format!("{met:?}");
@@ -315,7 +314,7 @@ mod tests {
 
     #[test]
     fn the_word_of_a_silo_that_knows_less_than_its_asker_is_not_the_last() {
-        let rejected = || CallError::Rejected("nobody hosts it".to_owned());
+        let rejected = || Failure::refused("nobody hosts it".to_owned());
         for (knows_more, is_final) in [(false, true), (true, false)] {
             let met = Met::not_found(rejected(), knows_more);
             let Next::Fail(told) = Path::new(Asker::Silo).met(met, LONG).1 else {

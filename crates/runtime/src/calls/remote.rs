@@ -3,7 +3,7 @@
 use emmer_core::SiloAddress;
 use emmer_wire::{FailureCode, ResponseStatus, codec, decode_failure};
 
-use crate::grain::{CallError, Failure, Method, Node};
+use crate::grain::{CallError, Failure, Method, Node, Rejection};
 use crate::hosting::contain;
 use crate::net::Answer;
 
@@ -22,7 +22,7 @@ pub(crate) fn read_answer<M: Method>(
                 .and_then(|output| output.map_err(|e| e.to_string()));
             match output {
                 Ok(output) => Ok((output, location.map(|at| *at))),
-                Err(detail) => Err(CallError::Codec { maybe_executed: true, detail }),
+                Err(detail) => Err(Failure::codec(true, detail)),
             }
         }
         Answer::Response { status: ResponseStatus::Failed(code), location } => {
@@ -42,7 +42,7 @@ pub(crate) fn read_failed(
         ResponseStatus::Failed(code) => read_failure(silo, code, body),
         ResponseStatus::Ok => {
             debug_assert!(false, "an answer that is no failure");
-            CallError::Internal("an answer that is no failure".to_owned())
+            Failure::internal("an answer that is no failure".to_owned())
         }
     }
 }
@@ -52,14 +52,14 @@ pub(crate) fn read_failed(
 pub(crate) fn timed_out(peer: Option<SiloAddress>) -> Failure {
     let detail =
         peer.map_or_else(|| "waiting for the gateway".to_owned(), |p| format!("waiting for {p}"));
-    CallError::Timeout { maybe_executed: true, detail }
+    Failure::timeout(true, detail)
 }
 
 /// A turn that is over left no output: a fault of this crate.
 #[cold]
 pub(crate) fn no_output<M: Method>() -> Failure {
     debug_assert!(false, "{} ended without its output", M::NAME);
-    CallError::Internal(format!("{} ended without its output", M::NAME))
+    Failure::internal(format!("{} ended without its output", M::NAME))
 }
 
 #[cold]
@@ -69,51 +69,43 @@ fn read_failure(silo: Option<SiloAddress>, code: FailureCode, body: &[u8]) -> Fa
         Err(e) => (true, format!("an unreadable failure: {e}")),
     };
     match code {
-        FailureCode::Timeout => CallError::Timeout { maybe_executed, detail },
-        FailureCode::Overloaded => CallError::Overloaded(detail),
+        FailureCode::Timeout => Failure::timeout(maybe_executed, detail),
+        FailureCode::Overloaded => Failure::overloaded(detail),
         FailureCode::Unreachable | FailureCode::Moved => {
-            CallError::Unreachable { silo, maybe_executed, detail }
+            Failure::unreachable(silo, maybe_executed, detail)
         }
-        FailureCode::Deadlock => CallError::Deadlock(detail),
-        FailureCode::Codec => CallError::Codec { maybe_executed, detail },
-        FailureCode::Cancelled => CallError::Cancelled { maybe_executed },
-        FailureCode::ShuttingDown => CallError::ShuttingDown,
-        FailureCode::Panicked => CallError::Panicked(detail),
-        FailureCode::Internal => CallError::Internal(detail),
-        FailureCode::Rejected
-        | FailureCode::NoSuchGrainType
-        | FailureCode::NoSuchMethod
-        | FailureCode::ActivationFailed => CallError::Rejected(detail),
+        FailureCode::Deadlock => Failure::deadlock(detail),
+        FailureCode::Codec => Failure::codec(maybe_executed, detail),
+        FailureCode::Cancelled => Failure::cancelled(maybe_executed),
+        FailureCode::ShuttingDown => Failure::shutting_down(),
+        FailureCode::Panicked => Failure::panicked(detail),
+        FailureCode::Internal => Failure::internal(detail),
+        FailureCode::Rejected => Failure::refused(detail),
+        FailureCode::NoSuchGrainType => Failure::rejected(Rejection::NoSuchGrainType(detail)),
+        FailureCode::NoSuchMethod => Failure::rejected(Rejection::NoSuchMethod(detail)),
+        FailureCode::ActivationFailed => Failure::rejected(Rejection::ActivationFailed(detail)),
     }
 }
 
 /// How a failure travels: the code, whether the call may have been executed, the words.
 pub(crate) fn failure_parts(failure: &Failure) -> (FailureCode, bool, String) {
-    let code = match failure {
+    let (code, words) = match failure {
         CallError::App(never) => match *never {},
-        CallError::Timeout { .. } => FailureCode::Timeout,
-        CallError::Rejected(_) => FailureCode::Rejected,
-        CallError::Overloaded(_) => FailureCode::Overloaded,
-        CallError::Unreachable { .. } => FailureCode::Unreachable,
-        CallError::Deadlock(_) => FailureCode::Deadlock,
-        CallError::Codec { .. } => FailureCode::Codec,
-        CallError::Cancelled { .. } => FailureCode::Cancelled,
-        CallError::Panicked(_) => FailureCode::Panicked,
-        CallError::ShuttingDown => FailureCode::ShuttingDown,
-        CallError::Internal(_) => FailureCode::Internal,
+        CallError::Timeout { detail, .. } => (FailureCode::Timeout, detail.as_str()),
+        CallError::Rejected { why, .. } => match why {
+            Rejection::NoSuchGrainType(why) => (FailureCode::NoSuchGrainType, why.as_str()),
+            Rejection::NoSuchMethod(why) => (FailureCode::NoSuchMethod, why.as_str()),
+            Rejection::ActivationFailed(why) => (FailureCode::ActivationFailed, why.as_str()),
+            Rejection::Refused(why) => (FailureCode::Rejected, why.as_str()),
+        },
+        CallError::Overloaded { detail, .. } => (FailureCode::Overloaded, detail.as_str()),
+        CallError::Unreachable { detail, .. } => (FailureCode::Unreachable, detail.as_str()),
+        CallError::Deadlock { circle, .. } => (FailureCode::Deadlock, circle.as_str()),
+        CallError::Codec { detail, .. } => (FailureCode::Codec, detail.as_str()),
+        CallError::Cancelled { .. } => (FailureCode::Cancelled, "cancelled"),
+        CallError::Panicked { message, .. } => (FailureCode::Panicked, message.as_str()),
+        CallError::ShuttingDown { .. } => (FailureCode::ShuttingDown, "shutting down"),
+        CallError::Internal { detail, .. } => (FailureCode::Internal, detail.as_str()),
     };
-    let detail = match failure {
-        CallError::Rejected(d)
-        | CallError::Overloaded(d)
-        | CallError::Deadlock(d)
-        | CallError::Panicked(d)
-        | CallError::Internal(d) => d.clone(),
-        CallError::Timeout { detail, .. }
-        | CallError::Unreachable { detail, .. }
-        | CallError::Codec { detail, .. } => detail.clone(),
-        CallError::App(_) | CallError::Cancelled { .. } | CallError::ShuttingDown => {
-            failure.to_string()
-        }
-    };
-    (code, failure.maybe_executed(), detail)
+    (code, failure.maybe_executed(), words.to_owned())
 }

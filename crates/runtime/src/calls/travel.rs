@@ -32,7 +32,9 @@ pub(crate) async fn travel<M: Method>(
     let reference = call.target.share();
     let trip = travel_in_line(call, caller, met, None);
     let node = &reference.0.node;
-    let Some(spawner) = node.spawner() else { return Err(unbound(&reference)) };
+    let Some(spawner) = node.spawner() else {
+        return Err(Box::new(unbound(&reference).of(&reference.0, M::NAME)));
+    };
     // A worker comes to whoever waits for one: not to a call that its caller keeps unpolled.
     let may_be_kept = node.workers_max(&reference.0.id).is_none();
     if may_be_kept && spawner.is_here() {
@@ -41,21 +43,29 @@ pub(crate) async fn travel<M: Method>(
     // Turns, connections and timers belong to the runtime of the silo or client, wherever the
     // caller is.
     spawner.run(trace::along(trip)).await.unwrap_or_else(|| {
-        Err(unreachable_silo(
-            None,
-            true,
-            "the runtime that the silo or client was started on has ended".to_owned(),
-        ))
+        let why = "the runtime that the silo or client was started on has ended".to_owned();
+        Err(Box::new(unreachable_silo(None, true, why).of(&reference.0, M::NAME)))
     })
 }
 
 /// As [`travel`]; `handed` is let go when the call has begun where it stays, or was sent there.
 pub(crate) async fn travel_in_line<M: Method>(
     call: Call<M>,
+    caller: Caller,
+    met: Option<Met>,
+    handed: Option<Handed>,
+) -> Finished<M> {
+    let target = call.target.share();
+    let finished = follow_path(call, caller, met, handed).await;
+    finished.map_err(|failure| Box::new(failure.of(&target.0, M::NAME)))
+}
+
+async fn follow_path<M: Method>(
+    call: Call<M>,
     mut caller: Caller,
     mut met: Option<Met>,
     handed: Option<Handed>,
-) -> Finished<M> {
+) -> Result<M::Output, Failure> {
     let Call { target: reference, args, cancel, .. } = call;
     let target = &*reference.0;
     let deadline = caller.due.settle(target.node.clock().now());
@@ -213,7 +223,7 @@ impl<M: Method> Trip<'_, M> {
                 biased;
                 answered = ticket => answered,
                 () = token.cancelled() => {
-                    return Err(Failure::Cancelled { maybe_executed: true }.into());
+                    return Err(Failure::cancelled(true).into());
                 }
             },
         };

@@ -24,7 +24,7 @@ use super::{ClientState, ConnectError, GatewayMessage};
 use crate::clock::{COARSE_TICK, Clock};
 use crate::cluster::locations::Locations;
 use crate::filters::Filters;
-use crate::grain::{CallError, Failure};
+use crate::grain::Failure;
 use crate::log::warn_seldom;
 use crate::metrics::SiloStatistics;
 use crate::net::{
@@ -382,7 +382,7 @@ impl ClientCore {
         loop {
             let seen = *self.changed.borrow();
             if self.closed.is_cancelled() {
-                return Err(CallError::ShuttingDown);
+                return Err(Failure::shutting_down());
             }
             if let Some(connection) = self.choose(grain) {
                 return Ok(connection);
@@ -406,7 +406,7 @@ impl ClientCore {
         if self.waiting.fetch_add(1, Ordering::Relaxed) < max {
             return Ok(waits);
         }
-        Err(CallError::Overloaded(format!(
+        Err(Failure::overloaded(format!(
             "{max} calls of this client wait for a gateway already (calls_waiting_max)"
         )))
     }
@@ -427,11 +427,8 @@ impl ClientCore {
 
     /// The gateway for calls to `grain`, if one is connected.
     pub(crate) fn gateway_now(&self, grain: &GrainId) -> Result<Arc<Connection>, Failure> {
-        self.choose(grain).ok_or_else(|| CallError::Unreachable {
-            silo: None,
-            maybe_executed: false,
-            detail: "no gateway is connected".to_owned(),
-        })
+        self.choose(grain)
+            .ok_or_else(|| Failure::unreachable(None, false, "no gateway is connected".to_owned()))
     }
 
     pub(super) async fn statistics(

@@ -6,7 +6,7 @@ use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::CallError;
+use super::{CallError, Called};
 
 /// The most causes of an error that travel with it.
 const CAUSES_MAX: usize = 16;
@@ -135,7 +135,10 @@ pub fn own_error<E: 'static, T: 'static>(failure: CallError<E>) -> Result<T, Cal
     match own {
         Some(own) => Err(CallError::App(own)),
         // Taken only where it is returned.
-        None => Err(CallError::Internal("an error was lost".to_owned())),
+        None => Err(CallError::Internal {
+            call: Called::UNKNOWN,
+            detail: "an error was lost".to_owned(),
+        }),
     }
 }
 
@@ -180,6 +183,7 @@ mod tests {
     fn the_own_error_of_a_call_is_found_by_its_type() {
         assert_eq!(own_error::<u8, u8>(CallError::App(7)), Ok(7));
         assert_eq!(own_error::<u8, u16>(CallError::App(7)), Err(CallError::App(7)));
-        assert_eq!(own_error::<u8, u8>(CallError::ShuttingDown), Err(CallError::ShuttingDown));
+        let ends = || CallError::ShuttingDown { call: Called::UNKNOWN };
+        assert_eq!(own_error::<u8, u8>(ends()), Err(ends()));
     }
 }

@@ -5,8 +5,11 @@ use std::fmt;
 use emmer_core::SiloAddress;
 use serde::{Deserialize, Serialize};
 
+use super::called::{Called, Rejection};
+
 /// Why a call failed. Each kind says what is known about the effect;
-/// [`maybe_executed`](Self::maybe_executed) answers it for a program.
+/// [`maybe_executed`](Self::maybe_executed) answers it for a program. All but the method's own
+/// error name the call: the type and the key of the grain, and the method.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallError<E> {
@@ -14,24 +17,38 @@ pub enum CallError<E> {
     #[error("{0}")]
     App(E),
     /// No answer before the deadline.
-    #[error("no answer in time ({detail}); the call {}", executed(*maybe_executed))]
+    #[error("{call}: no answer in time ({detail}); the call {}", executed(*maybe_executed))]
     Timeout {
+        /// The call.
+        call: Called,
         /// False when the call certainly did not start.
         maybe_executed: bool,
         /// Where it was waiting.
         detail: String,
     },
-    /// The callee's silo refuses this call: no such grain type, no such method, a failed
-    /// activation. Not executed.
-    #[error("the call was rejected: {0}")]
-    Rejected(String),
+    /// The call was turned down: no such grain type, no such method, a failed activation, a filter.
+    /// Not executed.
+    #[error("{call}: the call was rejected: {why}")]
+    Rejected {
+        /// The call.
+        call: Called,
+        /// Why.
+        why: Rejection,
+    },
     /// A limit was reached on the way; try again later. Not executed.
-    #[error("overloaded: {0}")]
-    Overloaded(String),
+    #[error("{call}: overloaded: {detail}")]
+    Overloaded {
+        /// The call.
+        call: Called,
+        /// The limit.
+        detail: String,
+    },
     /// The silo that hosts the grain died or cannot be reached.
-    #[error("unreachable{}: {detail}; the call \
+    #[error("{call}: unreachable{}: {detail}; the call \
         {}", silo.map(|s| format!(" {s}")).unwrap_or_default(), executed(*maybe_executed))]
     Unreachable {
+        /// The call.
+        call: Called,
         /// The silo, if known.
         silo: Option<SiloAddress>,
         /// False when the call certainly did not start.
@@ -39,34 +56,55 @@ pub enum CallError<E> {
         /// What happened.
         detail: String,
     },
-    /// The call would wait for a turn that waits for this call: the chain, caller first. Not
-    /// executed.
-    #[error("deadlock: {0}")]
-    Deadlock(String),
+    /// The call would wait for a turn that waits for this call. Not executed.
+    #[error("{call}: deadlock: {circle}")]
+    Deadlock {
+        /// The call.
+        call: Called,
+        /// The chain, caller first.
+        circle: String,
+    },
     /// Arguments or answer cannot be encoded or decoded.
-    #[error("codec: {detail}; the call {}", executed(*maybe_executed))]
+    #[error("{call}: codec: {detail}; the call {}", executed(*maybe_executed))]
     Codec {
+        /// The call.
+        call: Called,
         /// True when the answer, not the arguments, was the trouble.
         maybe_executed: bool,
         /// What the codec says.
         detail: String,
     },
     /// The caller's cancellation token fired.
-    #[error("cancelled; the call {}", executed(*maybe_executed))]
+    #[error("{call}: cancelled; the call {}", executed(*maybe_executed))]
     Cancelled {
+        /// The call.
+        call: Called,
         /// False when the call certainly did not start.
         maybe_executed: bool,
     },
     /// The method panicked. Its grain is deactivated; the state in the store is what the last write
     /// left.
-    #[error("the grain panicked: {0}")]
-    Panicked(String),
+    #[error("{call}: the grain panicked: {message}")]
+    Panicked {
+        /// The call.
+        call: Called,
+        /// The panic's message.
+        message: String,
+    },
     /// This silo or client is stopping. Not executed.
-    #[error("shutting down")]
-    ShuttingDown,
+    #[error("{call}: shutting down")]
+    ShuttingDown {
+        /// The call.
+        call: Called,
+    },
     /// A fault of Emmer itself. It may have been executed.
-    #[error("a fault of Emmer, please report it: {0}")]
-    Internal(String),
+    #[error("{call}: a fault of Emmer, please report it: {detail}")]
+    Internal {
+        /// The call.
+        call: Called,
+        /// What happened.
+        detail: String,
+    },
 }
 
 fn executed(maybe: bool) -> &'static str {
@@ -74,17 +112,35 @@ fn executed(maybe: bool) -> &'static str {
 }
 
 impl<E> CallError<E> {
+    /// The call that failed. None for the method's own error.
+    pub const fn call(&self) -> Option<&Called> {
+        match self {
+            Self::App(_) => None,
+            Self::Timeout { call, .. }
+            | Self::Rejected { call, .. }
+            | Self::Overloaded { call, .. }
+            | Self::Unreachable { call, .. }
+            | Self::Deadlock { call, .. }
+            | Self::Codec { call, .. }
+            | Self::Cancelled { call, .. }
+            | Self::Panicked { call, .. }
+            | Self::ShuttingDown { call }
+            | Self::Internal { call, .. } => Some(call),
+        }
+    }
+
     /// Whether the method may have run, wholly or in part. A retry is safe only when not.
     pub const fn maybe_executed(&self) -> bool {
         match self {
-            Self::App(_) | Self::Panicked(_) | Self::Internal(_) => true,
+            Self::App(_) | Self::Panicked { .. } | Self::Internal { .. } => true,
             Self::Timeout { maybe_executed, .. }
             | Self::Unreachable { maybe_executed, .. }
             | Self::Codec { maybe_executed, .. }
-            | Self::Cancelled { maybe_executed } => *maybe_executed,
-            Self::Rejected(_) | Self::Overloaded(_) | Self::Deadlock(_) | Self::ShuttingDown => {
-                false
-            }
+            | Self::Cancelled { maybe_executed, .. } => *maybe_executed,
+            Self::Rejected { .. }
+            | Self::Overloaded { .. }
+            | Self::Deadlock { .. }
+            | Self::ShuttingDown { .. } => false,
         }
     }
 
@@ -93,9 +149,9 @@ impl<E> CallError<E> {
         matches!(
             self,
             Self::Timeout { .. }
-                | Self::Overloaded(_)
+                | Self::Overloaded { .. }
                 | Self::Unreachable { .. }
-                | Self::ShuttingDown
+                | Self::ShuttingDown { .. }
         )
     }
 
@@ -104,15 +160,15 @@ impl<E> CallError<E> {
         match self {
             Self::App(_) => "app",
             Self::Timeout { .. } => "timeout",
-            Self::Rejected(_) => "rejected",
-            Self::Overloaded(_) => "overloaded",
+            Self::Rejected { .. } => "rejected",
+            Self::Overloaded { .. } => "overloaded",
             Self::Unreachable { .. } => "unreachable",
-            Self::Deadlock(_) => "deadlock",
+            Self::Deadlock { .. } => "deadlock",
             Self::Codec { .. } => "codec",
             Self::Cancelled { .. } => "cancelled",
-            Self::Panicked(_) => "panicked",
-            Self::ShuttingDown => "shutting_down",
-            Self::Internal(_) => "internal",
+            Self::Panicked { .. } => "panicked",
+            Self::ShuttingDown { .. } => "shutting_down",
+            Self::Internal { .. } => "internal",
         }
     }
 
@@ -120,31 +176,25 @@ impl<E> CallError<E> {
     pub fn map_app<F>(self, map: impl FnOnce(E) -> F) -> CallError<F> {
         match self {
             Self::App(e) => CallError::App(map(e)),
-            Self::Timeout { maybe_executed, detail } => {
-                CallError::Timeout { maybe_executed, detail }
+            Self::Timeout { call, maybe_executed, detail } => {
+                CallError::Timeout { call, maybe_executed, detail }
             }
-            Self::Rejected(detail) => CallError::Rejected(detail),
-            Self::Overloaded(detail) => CallError::Overloaded(detail),
-            Self::Unreachable { silo, maybe_executed, detail } => {
-                CallError::Unreachable { silo, maybe_executed, detail }
+            Self::Rejected { call, why } => CallError::Rejected { call, why },
+            Self::Overloaded { call, detail } => CallError::Overloaded { call, detail },
+            Self::Unreachable { call, silo, maybe_executed, detail } => {
+                CallError::Unreachable { call, silo, maybe_executed, detail }
             }
-            Self::Deadlock(chain) => CallError::Deadlock(chain),
-            Self::Codec { maybe_executed, detail } => CallError::Codec { maybe_executed, detail },
-            Self::Cancelled { maybe_executed } => CallError::Cancelled { maybe_executed },
-            Self::Panicked(detail) => CallError::Panicked(detail),
-            Self::ShuttingDown => CallError::ShuttingDown,
-            Self::Internal(detail) => CallError::Internal(detail),
+            Self::Deadlock { call, circle } => CallError::Deadlock { call, circle },
+            Self::Codec { call, maybe_executed, detail } => {
+                CallError::Codec { call, maybe_executed, detail }
+            }
+            Self::Cancelled { call, maybe_executed } => {
+                CallError::Cancelled { call, maybe_executed }
+            }
+            Self::Panicked { call, message } => CallError::Panicked { call, message },
+            Self::ShuttingDown { call } => CallError::ShuttingDown { call },
+            Self::Internal { call, detail } => CallError::Internal { call, detail },
         }
-    }
-}
-
-/// A failure on the way, before the method's own error type is known.
-pub(crate) type Failure = CallError<std::convert::Infallible>;
-
-impl Failure {
-    /// The failure as the caller of a method with error type `E` sees it.
-    pub(crate) fn into_call_error<E>(self) -> CallError<E> {
-        self.map_app(|never| match never {})
     }
 }
 

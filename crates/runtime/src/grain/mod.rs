@@ -4,8 +4,10 @@
 mod any_error;
 mod bond;
 mod call;
+mod called;
 mod context;
 mod error;
+mod failure;
 mod interface;
 mod journal;
 mod key;
@@ -23,10 +25,11 @@ use emmer_placement::{DataError, Placement};
 
 pub use self::any_error::{Error, own_error};
 pub use self::call::Call;
+pub use self::called::{Called, Rejection};
 pub use self::context::Ctx;
 pub use self::context::TurnContext;
-pub(crate) use self::error::Failure;
 pub use self::error::{ActivationError, CallError, DeactivationReason, StateError};
+pub(crate) use self::failure::Failure;
 pub use self::interface::{Hosted, Interface, Method, NoError, NoResult, Returned};
 pub use self::journal::{Apply, Journal, JournalSpec};
 pub use self::key::{IntoKey, KeyKind, KeyType};

@@ -18,7 +18,7 @@ use crate::calls::waits::Waits;
 use crate::clock::{Clock, CoarseInstant};
 use crate::cluster::directory::DirectoryService;
 use crate::cluster::{Fence, Shut};
-use crate::grain::{CallError, Failure, OwnClient, Services};
+use crate::grain::{Failure, OwnClient, Rejection, Services};
 use crate::metrics::{MethodStatistics, Metrics};
 use crate::net::Ticking;
 use crate::numbers::NumberMap;
@@ -107,16 +107,16 @@ impl Host {
     /// The class of the grain `id`.
     ///
     /// # Errors
-    /// [`CallError::Rejected`] when this silo does not host it.
+    /// `Rejected` when this silo does not host it.
     pub(crate) fn class_of(&self, id: &GrainId) -> Result<&Arc<dyn AnyClass>, Failure> {
         self.classes.get(&id.grain_type()).ok_or_else(|| {
             let mut known: Vec<_> = self.classes.values().map(|c| c.name()).collect();
             known.sort_unstable();
-            CallError::Rejected(format!(
+            Failure::rejected(Rejection::NoSuchGrainType(format!(
                 "silo {} hosts no grain of this type (it hosts: {})",
                 self.address,
                 known.join(", ")
-            ))
+            )))
         })
     }
 
@@ -150,16 +150,16 @@ impl Host {
         };
         found.map_err(|why| match why {
             NotMade::Full => {
-                CallError::Overloaded("the silo holds as many activations as it may".to_owned())
+                Failure::overloaded("the silo holds as many activations as it may".to_owned())
             }
-            NotMade::Closed => CallError::ShuttingDown,
+            NotMade::Closed => Failure::shutting_down(),
         })
     }
 
     /// Waits for a worker of `id`. None when one may be made now, here or elsewhere.
     ///
     /// # Errors
-    /// [`CallError::Overloaded`] when too many wait.
+    /// `Overloaded` when too many wait.
     pub(crate) async fn await_worker(
         &self,
         id: &GrainId,

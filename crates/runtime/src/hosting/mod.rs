@@ -60,7 +60,7 @@ use crate::clock::{CoarseInstant, Due};
 use crate::cluster::Shut;
 use crate::filters::Filters;
 use crate::grain::{
-    CallError, ClusterClient, DeactivationReason, Failure, Grain, Services, TurnContext,
+    ClusterClient, DeactivationReason, Failure, Grain, Rejection, Services, TurnContext,
 };
 use crate::metrics::{Ended, Outer, StateEnded, StateOperation};
 use crate::reminders::Reminding;
@@ -135,10 +135,11 @@ impl StartError {
     pub(crate) fn into_failure(self) -> Failure {
         match self {
             Self::NoSuchMethod => {
-                CallError::Rejected("the grain's class has no such method".to_owned())
+                let why = "the grain's class has no such method".to_owned();
+                Failure::rejected(Rejection::NoSuchMethod(why))
             }
-            Self::BadArguments(detail) => CallError::Codec { maybe_executed: false, detail },
-            Self::Overloaded(max) => CallError::Overloaded(format!(
+            Self::BadArguments(detail) => Failure::codec(false, detail),
+            Self::Overloaded(max) => Failure::overloaded(format!(
                 "{max} calls wait for this grain (activation_queue_max)"
             )),
         }

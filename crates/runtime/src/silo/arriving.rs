@@ -11,7 +11,7 @@ use emmer_wire::{PeerKind, RequestHeader, channel, codec};
 use super::SiloCore;
 use crate::calls::arriving::put_failure;
 use crate::cluster::membership::Input as MembershipInput;
-use crate::grain::CallError;
+use crate::grain::Failure;
 use crate::hosting::contain;
 use crate::log::warn_seldom;
 use crate::net::{Connection, Handler, Lost};
@@ -33,7 +33,7 @@ impl Handler for SiloCore {
             // the other calls of the connection go on.
             tracing::error!(panic, "a panic outside of a turn");
             replies.truncate(answered);
-            put_failure(replies, correlation, &CallError::Panicked(panic));
+            put_failure(replies, correlation, &Failure::panicked(panic));
             cost
         })
     }

@@ -21,11 +21,12 @@ pub(crate) fn fate<M: Method>(node: &Node) -> Option<CallFate> {
 }
 
 /// Makes a call that does not go its way unhindered.
-pub(crate) async fn fated<M: Method>(
-    call: Call<M>,
-    mut caller: Caller,
-    fate: CallFate,
-) -> Finished<M> {
+pub(crate) async fn fated<M: Method>(call: Call<M>, caller: Caller, fate: CallFate) -> Finished<M> {
+    let target = call.target.share();
+    suffer(call, caller, fate).await.map_err(|failure| Box::new((*failure).of(&target.0, M::NAME)))
+}
+
+async fn suffer<M: Method>(call: Call<M>, mut caller: Caller, fate: CallFate) -> Finished<M> {
     let clock = call.target.0.node.clock();
     let deadline = caller.due.settle(clock.now());
     caller.due = Due::at(deadline);
@@ -38,9 +39,10 @@ pub(crate) async fn fated<M: Method>(
         None => travel(call, caller, None).await,
         Some(CallFault::LostAnswer) => {
             travel(call, caller, None).await?;
-            Err(unreachable_silo(None, true, "the test lets the answer be lost".to_owned()))
+            let why = "the test lets the answer be lost".to_owned();
+            Err(unreachable_silo(None, true, why).into())
         }
-        Some(fault) => Err(failure(fault)),
+        Some(fault) => Err(failure(fault).into()),
     }
 }
 
@@ -50,7 +52,9 @@ pub(crate) fn send_fated<M: Method>(
     fate: CallFate,
 ) -> Result<(), CallError<NoError>> {
     match fate.fault {
-        Some(CallFault::Overloaded) => return Err(failure(CallFault::Overloaded)),
+        Some(CallFault::Overloaded) => {
+            return Err(failure(CallFault::Overloaded).of(&call.target.0, M::NAME));
+        }
         Some(CallFault::Unreachable | CallFault::Rejected) => return Ok(()),
         Some(CallFault::LostAnswer) | None => {}
     }
@@ -71,8 +75,8 @@ pub(crate) fn send_fated<M: Method>(
 fn failure(fault: CallFault) -> Failure {
     let why = "the test lets the call fail".to_owned();
     match fault {
-        CallFault::Overloaded => CallError::Overloaded(why),
-        CallFault::Rejected => CallError::Rejected(why),
+        CallFault::Overloaded => Failure::overloaded(why),
+        CallFault::Rejected => Failure::refused(why),
         CallFault::Unreachable | CallFault::LostAnswer => unreachable_silo(None, false, why),
     }
 }

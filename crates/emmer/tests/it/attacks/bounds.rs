@@ -157,7 +157,7 @@ fn calls_in_flight_have_a_limit() {
                 while let Some(end) = calls.join_next().await {
                     match end.unwrap() {
                         Ok(_) => ok += 1,
-                        Err(CallError::Overloaded(_)) => over += 1,
+                        Err(CallError::Overloaded { .. }) => over += 1,
                         Err(e) => other.push(e),
                     }
                 }
@@ -340,7 +340,7 @@ fn clients_together_hold_no_more_than_they_may() {
             if !unread {
                 let refused = calls.join_next().await.unwrap().unwrap();
                 assert!(
-                    matches!(&refused, Err(CallError::Overloaded(why)) if why.contains("client_bytes_max")),
+                    matches!(&refused, Err(CallError::Overloaded { detail, .. }) if detail.contains("client_bytes_max")),
                     "{refused:?}"
                 );
             }

@@ -169,8 +169,8 @@ fn odd_deadlines_and_tokens() {
             g.quick(id()).cancel_on(fired.clone()).send().unwrap();
             g.quick(id()).timeout(Duration::ZERO).send().unwrap();
             let long = client.grain::<dyn Imp>("k".repeat(1025));
-            assert!(matches!(long.quick(id()).await, Err(CallError::Rejected(_))));
-            assert!(matches!(long.quick(id()).send(), Err(CallError::Rejected(_))));
+            assert!(matches!(long.quick(id()).await, Err(CallError::Rejected { .. })));
+            assert!(matches!(long.quick(id()).send(), Err(CallError::Rejected { .. })));
             let k = "k".repeat(1024);
             client.grain::<dyn Imp>(k).save(id()).await.unwrap();
             client.grain::<dyn Imp>("").save(id()).await.unwrap();

@@ -3,9 +3,9 @@
 use std::future::IntoFuture;
 use std::time::Duration;
 
-use emmer::SiloStatus;
 use emmer::prelude::*;
 use emmer::test::World;
+use emmer::{Filter, FilterCall, Next, Outcome, SiloBuilder, SiloStatus};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// Panics when it is dropped, if it is armed.
@@ -117,10 +117,10 @@ async fn step_on_all(grains: &ClusterClient, me: Option<String>, key: &str) {
     // A near grain gets the value itself, a far one a copy.
     let mine = || Mine { armed: is_near, next: true };
     let arguments = [field().argument(mine()).await, field().argument_later(mine()).await];
-    let is_panic = |end: &Result<_, _>| matches!(end, Err(CallError::Panicked(_)));
+    let is_panic = |end: &Result<_, _>| matches!(end, Err(CallError::Panicked { .. }));
     assert!(arguments.iter().all(is_panic), "{key}: {arguments:?}");
     let piece = field().piece(mine()).await;
-    assert!(matches!(piece, Err(CallError::Panicked(_))), "{key}: {piece:?}");
+    assert!(matches!(piece, Err(CallError::Panicked { .. })), "{key}: {piece:?}");
     heard(piece);
     // A call that waits in vain takes its argument along.
     let inside = field().answer_later().into_future();
@@ -178,4 +178,74 @@ async fn a_drop_that_panics_ends_no_call_but_its_own(world: World) {
         cluster.stop(node).await;
         assert!(world.elapsed() - start <= millis(100), "{:?}", world.elapsed() - start);
     }
+}
+
+/// Refuses one-way calls to some grains.
+struct Unwilling;
+
+impl Filter for Unwilling {
+    async fn call(&self, call: FilterCall, next: Next<'_>) -> Outcome {
+        if call.key().to_string() == "refused" { call.refuse("no") } else { next.run(call).await }
+    }
+}
+
+#[grain_interface(key = String)]
+trait NotHosted {
+    async fn argument(&mut self, mine: Mine);
+}
+
+/// Whatever becomes of a one-way call, its caller has nothing to do with what its argument's `Drop`
+/// does.
+#[emmer::test(seeds = 3)]
+async fn a_one_way_call_whose_argument_panics_when_it_is_dropped_does_not_harm_its_caller(
+    world: World,
+) {
+    let describe = move |silo: SiloBuilder| {
+        silo.host::<dyn Field, FieldGrain>().configure(|options| {
+            options.limits.activation_queue_max = 1;
+        })
+    };
+    let cluster = world.cluster(2, describe).await;
+    let inside = cluster.node(0).run(async move |silo| every_one_way(silo).await);
+    assert!(inside.await.is_some());
+    let outside = cluster.client().await;
+    every_one_way(outside.grains()).await;
+    outside.close().await;
+    assert!(send(&outside.grains(), "a").is_err());
+    let filtered = cluster.client_of(|client| client.filter(Unwilling)).await;
+    assert!(send(&filtered.grains(), "refused").is_err());
+    every_one_way(filtered.grains()).await;
+}
+
+fn send(grains: &ClusterClient, key: &str) -> Result<(), CallError<emmer::NoError>> {
+    grains.grain::<dyn Field>(key).argument(Mine { armed: true, next: true }).send()
+}
+
+async fn every_one_way(grains: ClusterClient) {
+    // Grains that are nowhere yet, grains that are active, on either silo.
+    for n in 0..8 {
+        for _ in 0..3 {
+            let _ = send(&grains, &format!("one-way{n}"));
+        }
+        tokio::time::sleep(millis(10)).await;
+        let _ = send(&grains, &format!("one-way{n}"));
+        // Busy, and its queue is full.
+        let busy = format!("busy{n}");
+        let field = grains.grain::<dyn Field>(&busy);
+        let turns = [field.wait(100).into_future(), field.wait(100).into_future()];
+        let turns = tokio::spawn(async move {
+            for turn in turns {
+                let _ = turn.await;
+            }
+        });
+        tokio::time::sleep(millis(10)).await;
+        for _ in 0..4 {
+            let _ = send(&grains, &busy);
+        }
+        turns.await.unwrap();
+    }
+    assert!(send(&grains, &"k".repeat(2_000)).is_err());
+    let mine = Mine { armed: true, next: true };
+    let _ = grains.grain::<dyn NotHosted>("a").argument(mine).send();
+    tokio::time::sleep(secs(1)).await;
 }

@@ -277,7 +277,7 @@ fn stops_from_odd_places() {
                 .unwrap();
             assert!(matches!(
                 silo.client().grain::<dyn Stopper>("n").touch().await,
-                Err(CallError::ShuttingDown)
+                Err(CallError::ShuttingDown { .. })
             ));
         });
     }

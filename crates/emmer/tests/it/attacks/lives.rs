@@ -219,7 +219,7 @@ fn panics_in_every_place_of_a_life() {
                     arm(what);
                     for _ in 0..3 {
                         let err = g.quick().await.unwrap_err();
-                        assert!(matches!(err, CallError::Rejected(_)), "{what:?}: {err:?}");
+                        assert!(matches!(err, CallError::Rejected { .. }), "{what:?}: {err:?}");
                     }
                     arm(Where::Nowhere);
                     assert_eq!(g.quick().await.unwrap(), 1, "{what:?}");
@@ -256,7 +256,7 @@ fn panics_in_every_place_of_a_life() {
                             3 => g.panic_shared(how, 0).await.unwrap_err(),
                             _ => g.panic_piece(how).await.unwrap_err(),
                         };
-                        assert!(matches!(err, CallError::Panicked(_)), "{err:?}");
+                        assert!(matches!(err, CallError::Panicked { .. }), "{err:?}");
                         waiting.await.unwrap().unwrap();
                         let n = g.glance().await.unwrap();
                         assert!(n <= 1, "how {how} round {round}: {n}");
@@ -319,7 +319,10 @@ fn a_stop_with_panicking_hooks() {
             arm(Where::Nowhere);
             for call in calls {
                 let end = call.await.unwrap().unwrap_err();
-                assert!(matches!(end, CallError::Panicked(_)) || !end.maybe_executed(), "{end:?}");
+                assert!(
+                    matches!(end, CallError::Panicked { .. }) || !end.maybe_executed(),
+                    "{end:?}"
+                );
             }
             assert_eq!(silo.statistics().activations, 0);
             assert!(silo.has_ended());

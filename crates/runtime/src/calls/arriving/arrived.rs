@@ -13,7 +13,7 @@ use crate::calls::remote::failure_parts;
 use crate::calls::waits;
 use crate::clock::{Clock, CoarseInstant, Due};
 use crate::cluster::Sought;
-use crate::grain::{CallError, Failure};
+use crate::grain::Failure;
 use crate::hosting::{BoxTurn, RunActivation, StartError};
 use crate::net::Connection;
 
@@ -50,14 +50,14 @@ impl Drop for Serving {
 
 /// Nobody waits for the call any more; nobody hears of this.
 pub(super) const fn given_up() -> Failure {
-    CallError::Cancelled { maybe_executed: false }
+    Failure::cancelled(false)
 }
 
 impl Drop for Arrived {
     fn drop(&mut self) {
         if std::thread::panicking() {
             // No code should get here. The caller and the connection must not suffer if some does.
-            self.fail(&CallError::Panicked("a panic outside of the turn".to_owned()));
+            self.fail(&Failure::panicked("a panic outside of the turn".to_owned()));
         }
         self.connection.give_arguments(self.body.len());
         self.connection.forget(self.header.correlation);
@@ -101,7 +101,7 @@ impl Arrived {
         }
         let unread = || {
             let detail = "the caller does not read its answers".to_owned();
-            self.fail(&CallError::Timeout { maybe_executed: true, detail });
+            self.fail(&Failure::timeout(true, detail));
         };
         if self.connection.try_reply(header.correlation, self.cost, write) {
             return;

@@ -16,7 +16,7 @@ pub(crate) use self::inline::put_failure;
 use crate::calls::Calls;
 use crate::calls::invoke::InlineDepth;
 use crate::calls::path::Met;
-use crate::grain::CallError;
+use crate::grain::Failure;
 use crate::hosting::Progress;
 use crate::net::Connection;
 use crate::{trace, world};
@@ -44,7 +44,7 @@ impl Calls {
             (connection.peer, self.shedding.refuses(self.serving()))
         {
             let text = format!("silo {} refuses calls of clients: {why}", self.address);
-            put_failure(replies, header.correlation, &CallError::Overloaded(text));
+            put_failure(replies, header.correlation, &Failure::overloaded(text));
             return cost;
         }
         if !connection.has_argument_room(body.len()) {
@@ -75,7 +75,7 @@ impl Calls {
             self.host.metrics.refused();
             let text =
                 format!("{max} calls of others wait on this silo (silo_calls_in_flight_max)");
-            put_failure(replies, header.correlation, &CallError::Overloaded(text));
+            put_failure(replies, header.correlation, &Failure::overloaded(text));
             return cost;
         };
         if !connection.take_arguments(body.len(), running) {
@@ -103,11 +103,11 @@ impl Calls {
 
     /// Clients hold too much.
     #[cold]
-    fn too_many_bytes(&self) -> CallError<std::convert::Infallible> {
+    fn too_many_bytes(&self) -> Failure {
         self.host.metrics.refused();
         let max = self.limits.client_bytes_max / 2;
         let silo = self.address;
-        CallError::Overloaded(format!(
+        Failure::overloaded(format!(
             "calls of clients that are not over hold {max} bytes on silo {silo} (half of \
              client_bytes_max)"
         ))

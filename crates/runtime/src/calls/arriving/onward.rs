@@ -14,7 +14,7 @@ use crate::calls::remote::{read_failed, timed_out};
 use crate::calls::{Calls, Place};
 use crate::clock::Due;
 use crate::cluster::{Shut, Sought};
-use crate::grain::{CallError, Failure};
+use crate::grain::Failure;
 use crate::hosting::{
     Begun, BoxTurn, Progress, Sink, StartError, TurnEnd, run_to_end, until_begun,
 };
@@ -52,7 +52,7 @@ impl Calls {
                 Err(Shut) => return Err(dropped().into()),
             },
             Begun::Overdue => return Err(overdue().into()),
-            Begun::Ended => return Err(CallError::ShuttingDown.into()),
+            Begun::Ended => return Err(Failure::shutting_down().into()),
         };
         match end {
             TurnEnd::Done => {
@@ -80,7 +80,7 @@ impl Calls {
                 Next::Fail(failure) => break failure,
                 Next::Again(Duration::ZERO) => {}
                 // A client has other gateways.
-                Next::Again(_) if !self.accepts_activations() => break CallError::ShuttingDown,
+                Next::Again(_) if !self.accepts_activations() => break Failure::shutting_down(),
                 Next::Again(pause) => {
                     if let Err(given_up) = arrived.unless_given_up(tokio::time::sleep(pause)).await
                     {
@@ -148,7 +148,7 @@ impl Calls {
             place = place => Ok(place),
             () = due => {
                 let detail = "looking for the grain".to_owned();
-                Err(CallError::Timeout { maybe_executed: false, detail })
+                Err(Failure::timeout(false, detail))
             }
         }
     }

@@ -1,0 +1,96 @@
+//! A failure on the way, before the method's own error type is known.
+
+use std::convert::Infallible;
+use std::fmt;
+
+use emmer_core::SiloAddress;
+
+use super::called::{Called, Rejection};
+use super::error::CallError;
+use super::reference::Target;
+
+/// A failure on the way, before the method's own error type is known. Where it arises nobody may
+/// know which call it is: the side of the caller adds that ([`Failure::of`]).
+pub(crate) type Failure = CallError<Infallible>;
+
+const CALL: Called = Called::UNKNOWN;
+
+impl Failure {
+    pub(crate) fn timeout(maybe_executed: bool, detail: impl Into<String>) -> Self {
+        Self::Timeout { call: CALL, maybe_executed, detail: detail.into() }
+    }
+
+    pub(crate) const fn rejected(why: Rejection) -> Self {
+        Self::Rejected { call: CALL, why }
+    }
+
+    pub(crate) fn refused(why: impl fmt::Display) -> Self {
+        Self::rejected(Rejection::Refused(why.to_string()))
+    }
+
+    pub(crate) fn overloaded(detail: impl Into<String>) -> Self {
+        Self::Overloaded { call: CALL, detail: detail.into() }
+    }
+
+    pub(crate) const fn unreachable(
+        silo: Option<SiloAddress>,
+        maybe_executed: bool,
+        detail: String,
+    ) -> Self {
+        Self::Unreachable { call: CALL, silo, maybe_executed, detail }
+    }
+
+    pub(crate) const fn deadlock(circle: String) -> Self {
+        Self::Deadlock { call: CALL, circle }
+    }
+
+    pub(crate) fn codec(maybe_executed: bool, detail: impl Into<String>) -> Self {
+        Self::Codec { call: CALL, maybe_executed, detail: detail.into() }
+    }
+
+    pub(crate) const fn cancelled(maybe_executed: bool) -> Self {
+        Self::Cancelled { call: CALL, maybe_executed }
+    }
+
+    pub(crate) const fn panicked(message: String) -> Self {
+        Self::Panicked { call: CALL, message }
+    }
+
+    pub(crate) const fn shutting_down() -> Self {
+        Self::ShuttingDown { call: CALL }
+    }
+
+    pub(crate) fn internal(detail: impl Into<String>) -> Self {
+        Self::Internal { call: CALL, detail: detail.into() }
+    }
+
+    /// The failure of this call. One that names another call is a failure of that one, which this
+    /// side passes on.
+    #[cold]
+    pub(crate) fn of(mut self, target: &Target, method: &'static str) -> Self {
+        match &mut self {
+            Self::App(never) => match *never {},
+            Self::Timeout { call, .. }
+            | Self::Rejected { call, .. }
+            | Self::Overloaded { call, .. }
+            | Self::Unreachable { call, .. }
+            | Self::Deadlock { call, .. }
+            | Self::Codec { call, .. }
+            | Self::Cancelled { call, .. }
+            | Self::Panicked { call, .. }
+            | Self::ShuttingDown { call }
+            | Self::Internal { call, .. } => {
+                if !call.is_known() {
+                    *call = Called::of(target, method);
+                }
+            }
+        }
+        self
+    }
+
+    /// The failure as the caller of a method with error type `E` sees it.
+    pub(crate) fn into_call_error<E>(self) -> CallError<E> {
+        debug_assert!(self.call().is_some_and(Called::is_known), "{self} names no call");
+        self.map_app(|never| match never {})
+    }
+}
