@@ -158,6 +158,29 @@ mod tests {
         (0..n).map(|i| format!("10.0.0.1:{}:1", 1000 + i).parse().unwrap()).collect()
     }
 
+    /// The largest part of a hundred silos, as a multiple of the mean.
+    #[expect(clippy::cast_precision_loss, reason = "a share")]
+    fn largest_part(set: u64) -> f64 {
+        let silo =
+            |n: u64| SiloAddress::new(([10, 0, 0, 1], 11_111).into(), 1 + 977 * set + 31 * n);
+        let silos: Vec<SiloAddress> = (0..100).map(silo).collect();
+        let points = crate::Config::default().points_per_silo;
+        let ring = Ring::with_points(silos.iter().copied(), 0, points);
+        let part = |silo: &SiloAddress| {
+            let owned = RangeSet::owned(&ring, *silo);
+            owned.intervals.iter().map(|(lo, hi)| (hi - lo) as f64).sum::<f64>()
+        };
+        silos.iter().map(part).fold(0.0, f64::max) * 100.0 / (u64::MAX as f64)
+    }
+
+    #[test]
+    fn the_largest_part_of_a_hundred_silos_is_a_quarter_more_than_the_mean_at_most() {
+        for set in 0..20 {
+            let largest = largest_part(set);
+            assert!((1.0..=1.25).contains(&largest), "cluster {set}: {largest}");
+        }
+    }
+
     #[test]
     fn owned_sets_agree_with_the_ring_and_partition_it() {
         let silos = silos(6);

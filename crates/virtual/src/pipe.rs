@@ -24,6 +24,8 @@ pub(crate) struct Pipe {
     broken: bool,
     /// Nobody reads any more.
     deaf: bool,
+    /// When bytes arrived that nobody reads: a reset comes back.
+    refused: Option<Instant>,
     /// Nothing arrives: the link is cut.
     held: bool,
     /// Nothing arrives ever again, and nobody is told: something on the way has forgotten the
@@ -52,7 +54,7 @@ pub(crate) enum Found {
 impl Pipe {
     /// How much can be written now.
     pub(crate) fn room(&self) -> io::Result<usize> {
-        if self.broken {
+        if self.broken || self.refused.is_some_and(|at| at < Instant::now()) {
             return Err(io::ErrorKind::ConnectionReset.into());
         }
         if self.end.is_some() {
@@ -65,6 +67,9 @@ impl Pipe {
     pub(crate) fn send(&mut self, bytes: &[u8], due: Instant) {
         if self.deaf || self.forgotten {
             // The sender does not know it yet: it learns by what comes back, the end or a reset.
+            if !self.forgotten {
+                self.refused.get_or_insert(due);
+            }
             return;
         }
         let due = self.after_all(due);

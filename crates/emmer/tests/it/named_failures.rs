@@ -197,3 +197,38 @@ fn a_program_can_make_a_failure_to_test_itself_with() {
     let failure = CallError::<String>::Overloaded { call, detail: "too much".to_owned() };
     assert_eq!(failure.to_string(), "lamp/a.switch: overloaded: too much");
 }
+
+#[emmer::test]
+async fn a_one_way_call_to_a_queue_that_is_known_to_be_full_is_refused(world: World) {
+    let describe = move |silo: SiloBuilder| {
+        silo.host::<dyn Lamp, LampGrain>().configure(|options| {
+            options.limits.activation_queue_max = 3;
+        })
+    };
+    let cluster = world.cluster(1, describe).await;
+    let near = cluster.node(0).run(async |silo| {
+        // One that is active, and one that is nowhere.
+        for key in ["active", "nowhere"] {
+            let lamp = silo.grain::<dyn Lamp>(key);
+            if key == "active" {
+                lamp.switch(0).await.unwrap();
+            }
+            lamp.switch(500).send().unwrap();
+            for pause in [0, 100] {
+                tokio::time::sleep(millis(pause)).await;
+                let ends: Vec<_> = (0..20).map(|_| lamp.switch(0).send()).collect();
+                let sent = ends.iter().take_while(|end| end.is_ok()).count();
+                // Three in the queue, or one there and three in front of it.
+                assert!(sent <= 4, "{key}: {sent} went on");
+                for failure in ends.into_iter().skip(sent).map(Result::unwrap_err) {
+                    assert!(matches!(failure, CallError::Overloaded { .. }), "{failure}");
+                    names(&failure, key, "switch");
+                }
+            }
+            // All that were taken run.
+            tokio::time::sleep(secs(1)).await;
+            lamp.switch(0).send().unwrap();
+        }
+    });
+    near.await.unwrap();
+}

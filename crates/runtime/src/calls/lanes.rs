@@ -34,16 +34,29 @@ impl Lanes {
     }
 
     /// Puts a call at the end of its grain's lane, which is opened when there is none.
-    pub(crate) fn push(self: &Arc<Self>, grain: &GrainId, job: Job, spawner: &world::Spawner) {
+    ///
+    /// # Errors
+    /// The call, if `max` calls wait in the lane.
+    pub(crate) fn push(
+        self: &Arc<Self>,
+        grain: &GrainId,
+        job: Job,
+        max: u32,
+        spawner: &world::Spawner,
+    ) -> Result<(), Job> {
         let mut by_grain = self.by_grain.lock();
         if let Some(lane) = by_grain.get_mut(grain) {
-            lane.push_back(job);
-            return;
+            if u32::try_from(lane.len()).is_ok_and(|waiting| waiting < max) {
+                lane.push_back(job);
+                return Ok(());
+            }
+            return Err(job);
         }
         by_grain.insert(grain.clone(), VecDeque::from([job]));
         self.open.fetch_add(1, Ordering::Release);
         drop(by_grain);
         spawner.spawn(self.clone().drive(grain.clone(), spawner.clone()));
+        Ok(())
     }
 
     async fn drive(self: Arc<Self>, grain: GrainId, spawner: world::Spawner) {

@@ -75,6 +75,11 @@ fn hand_over<M: Method>(call: Call<M>, target: &Target) -> Result<(), Failure> {
     match &target.node {
         Node::Silo(silo) => {
             if silo.lanes.has(&target.id) {
+                let here = silo.host.catalog.get(&target.id);
+                if let Some(Err(full)) = here.map(|activation| activation.check_queue()) {
+                    let_go(call);
+                    return Err(full.into_failure());
+                }
                 return in_lane(silo, call, caller, None);
             }
             let found = match target.route(0) {
@@ -233,8 +238,12 @@ fn in_lane<M: Method>(
     let job = move |handed: Handed| -> BoxFuture<'static, ()> {
         Box::pin(trace::within(span, trip(handed)))
     };
-    silo.lanes.push(&grain, Box::new(job), &silo.spawner);
-    Ok(())
+    let max = silo.host.limits.activation_queue_max;
+    silo.lanes.push(&grain, Box::new(job), max, &silo.spawner).map_err(|job| {
+        let_go(job);
+        silo.host.metrics.refused();
+        StartError::Overloaded(max).into_failure()
+    })
 }
 
 /// Runs the call in a task of its own, if there is room for one more.

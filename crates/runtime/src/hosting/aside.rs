@@ -10,7 +10,9 @@ use emmer_core::SiloAddress;
 use emmer_wire::CallChain;
 
 use super::turn::suspend;
-use super::{Activation, BoxTurn, Closed, Progress, Sink, StartError, Turn, TurnEnd};
+use super::{
+    Activation, BoxTurn, Closed, Progress, RunActivation, Sink, StartError, Turn, TurnEnd,
+};
 use crate::calls::waits::{Asker, Listing};
 use crate::clock::{CoarseInstant, Due};
 use crate::grain::{DeactivationReason, Grain, TurnContext};

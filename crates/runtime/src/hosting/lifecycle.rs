@@ -235,19 +235,6 @@ impl<G: Grain> Activation<G> {
         }
     }
 
-    /// Whether one more turn may wait for it.
-    ///
-    /// # Errors
-    /// [`StartError::Overloaded`].
-    pub(super) fn check_queue(&self) -> Result<(), StartError> {
-        let max = self.host.limits.activation_queue_max;
-        if self.gate.line().waiting() < max {
-            return Ok(());
-        }
-        self.host.metrics.refused();
-        Err(StartError::Overloaded(max))
-    }
-
     /// Ends the activation in a task of its own, unless that is done already.
     pub(super) fn begin_closing(
         self: &Arc<Self>,
@@ -478,6 +465,15 @@ impl<G: Grain> RunActivation for Activation<G> {
 
     fn is_worker(&self) -> bool {
         G::WORKERS_MAX.is_some()
+    }
+
+    fn check_queue(&self) -> Result<(), StartError> {
+        let max = self.host.limits.activation_queue_max;
+        if self.gate.line().waiting() < max {
+            return Ok(());
+        }
+        self.host.metrics.refused();
+        Err(StartError::Overloaded(max))
     }
 
     fn is_free(&self) -> bool {

@@ -513,6 +513,9 @@ pub(crate) trait RunActivation: AnyActivation {
     /// Whether it is a stateless worker, which the directory never knows.
     fn is_worker(&self) -> bool;
 
+    /// Returns an error, `Overloaded`, if as many calls wait for it as may.
+    fn check_queue(&self) -> Result<(), StartError>;
+
     /// Whether a turn could begin now: nobody is inside, nobody waits, and it is not broken.
     fn is_free(&self) -> bool;
 

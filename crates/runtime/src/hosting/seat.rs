@@ -208,6 +208,10 @@ impl RunActivation for Seat {
         true
     }
 
+    fn check_queue(&self) -> Result<(), StartError> {
+        self.worker.check_queue()
+    }
+
     fn is_free(&self) -> bool {
         self.worker.is_free()
     }

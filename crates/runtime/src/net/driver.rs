@@ -16,7 +16,8 @@ use emmer_wire::{
 use tokio::io::AsyncReadExt;
 
 use super::connection::Connection;
-use super::ending::CallsMessage;
+use super::ending::handle_word;
+use super::half_closed::HalfClosed;
 use super::held::Counted;
 use super::lost::Lost;
 use super::room::{self, Room};
@@ -113,6 +114,7 @@ pub(crate) async fn drive<H: Handler>(
         writing: BytesMut::new(),
         counted: None,
         stuck: Stuck::default(),
+        half_closed: None,
         wake: Vec::new(),
         busy: false,
         behind: Behind::default(),
@@ -169,6 +171,8 @@ struct Driver<H> {
     writing: BytesMut,
     counted: Option<Counted>,
     stuck: Stuck,
+    /// The peer sends nothing more, and waits for answers.
+    half_closed: Option<HalfClosed>,
     wake: Vec<Waker>,
     /// So many calls of this side were in flight at the last look that they are worth collecting.
     busy: bool,
@@ -215,7 +219,13 @@ impl<H: Handler> Driver<H> {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
+        if let Some(half_closed) = &mut self.half_closed {
+            half_closed.poll(&self.connection, cx);
+        }
         let writing = self.poll_write(cx);
+        if self.half_closed.is_some() && HalfClosed::is_over(&self.connection, &self.writing) {
+            return Poll::Ready(Lost::Ended);
+        }
         match (reading, writing) {
             (Err(why), _) | (_, Err(why)) => Poll::Ready(why),
             (Ok(Progress::More), _) => {
@@ -248,6 +258,9 @@ impl<H: Handler> Driver<H> {
     }
 
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Result<Progress, Lost> {
+        if self.half_closed.is_some() {
+            return Ok(Progress::Idle);
+        }
         if self.mute && !self.input.is_empty() {
             return Err(Lost::Protocol("bytes on a lifeline".to_owned()));
         }
@@ -276,7 +289,14 @@ impl<H: Handler> Driver<H> {
                     }
                     return Ok(progress);
                 }
-                Poll::Ready(Ok(0)) => return Err(self.ended()),
+                Poll::Ready(Ok(0)) => {
+                    self.half_closed = HalfClosed::begin(&self.connection);
+                    return if self.half_closed.is_some() {
+                        Ok(progress)
+                    } else {
+                        Err(self.ended())
+                    };
+                }
                 Poll::Ready(Ok(n)) => {
                     progress = Progress::Read;
                     if self.mute {
@@ -560,22 +580,6 @@ fn handle_frame<H: Handler>(
         }
     }
     Ok(0)
-}
-
-/// Handles what the peer says about calls.
-fn handle_word<H: Handler>(connection: &Arc<Connection>, handler: &Arc<H>, word: CallsMessage) {
-    match word {
-        CallsMessage::Drained => {
-            connection.drained();
-            handler.drained(connection);
-        }
-        CallsMessage::Ping => {
-            // Without room the peer is told later, by what it reads first.
-            let _ = connection.system(channel::CALLS, &CallsMessage::Pong);
-        }
-        CallsMessage::Pong => connection.shared.lock().said += 1,
-        CallsMessage::Instead => handler.prefer(connection),
-    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -1,5 +1,6 @@
 //! How a connection ends: with a word, without one, or bit by bit.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Waker;
 
@@ -9,6 +10,7 @@ use parking_lot::MutexGuard;
 use serde::{Deserialize, Serialize};
 
 use super::connection::{Connection, Draining, Shared};
+use super::driver::Handler;
 use super::lost::Lost;
 
 /// What the two ends of a connection say to each other about calls.
@@ -198,5 +200,25 @@ impl Connection {
         // Nobody reads the answers.
         let askers = std::mem::take(&mut *self.askers.lock());
         askers.into_values().for_each(|asker| asker.give_up());
+    }
+}
+
+/// Handles what the peer says about calls.
+pub(super) fn handle_word<H: Handler>(
+    connection: &Arc<Connection>,
+    handler: &Arc<H>,
+    word: CallsMessage,
+) {
+    match word {
+        CallsMessage::Drained => {
+            connection.drained();
+            handler.drained(connection);
+        }
+        CallsMessage::Ping => {
+            // Without room the peer is told later, by what it reads first.
+            let _ = connection.system(channel::CALLS, &CallsMessage::Pong);
+        }
+        CallsMessage::Pong => connection.shared.lock().said += 1,
+        CallsMessage::Instead => handler.prefer(connection),
     }
 }

@@ -9,8 +9,10 @@ use bytes::{Bytes, BytesMut};
 use emmer_core::limits::Limits;
 use emmer_core::{ClusterId, GrainId, GrainKey, GrainTypeId, SiloAddress};
 use emmer_wire::{
-    CallChain, GoodbyeCode, PeerKind, RequestFlags, RequestHead, RequestHeader, channel,
+    CallChain, FailureCode, FrameKind, GoodbyeCode, PeerKind, RequestFlags, RequestHead,
+    RequestHeader, channel, decode_frame, encode_failure,
 };
+use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 
@@ -232,6 +234,64 @@ async fn two_connections_that_take_the_place_of_one_at_once_become_one() {
         pool.proposed(&later);
         assert!(Arc::ptr_eq(&pool.get(peer).unwrap(), &later));
     }
+}
+
+/// The client at `dialed`, and its silo.
+async fn client_and_silo() -> (Connection, Connection) {
+    let mut greetings = [greeting(silo("127.0.0.1:1:1")), greeting(silo("127.0.0.1:2:2"))];
+    greetings[0].me = PeerKind::Client(7);
+    connected_with(greetings).await
+}
+
+#[tokio::test]
+async fn a_client_that_ends_its_half_of_the_connection_gets_its_answers() {
+    let (dialed, accepted) = client_and_silo().await;
+    let (accepted, mut told) = driven(accepted);
+    let _waiting = [call(&dialed).unwrap(), call(&dialed).unwrap()];
+    let stream = dialed.shared.lock().stream.take().unwrap();
+    let calls = dialed.shared.lock().out.clone();
+    assert_eq!(stream.try_write(&calls).unwrap(), calls.len());
+    for correlation in [1, 2] {
+        assert_eq!(told.recv().await, Some(Told::Call));
+        let _ = accepted.begin_serving(correlation, 1);
+    }
+    // It says that nothing more comes.
+    drop(stream);
+    let mut reading = dialed.reading.lock().take().unwrap();
+    let mut read = BytesMut::new();
+    let mut next = async || loop {
+        if let Some(frame) = decode_frame(&mut read, 1 << 20).unwrap() {
+            return Some(frame.kind);
+        }
+        if reading.read_buf(&mut read).await.unwrap() == 0 {
+            return None;
+        }
+    };
+    for correlation in [1, 2] {
+        // The silo asks whether somebody is there.
+        assert_eq!(next().await, Some(FrameKind::System));
+        assert!(!accepted.is_lost());
+        accepted.reply(correlation, 1, |out| {
+            encode_failure(out, correlation, FailureCode::Rejected, false, "an answer")
+        });
+        while next().await.unwrap() != FrameKind::Response {}
+    }
+    assert_eq!(told.recv().await, Some(Told::Lost(Lost::Ended)), "nothing is left to be told");
+    while next().await.is_some() {}
+}
+
+/// Its host ends the stream as well, and refuses what comes later.
+#[tokio::test]
+async fn a_client_that_is_gone_is_not_waited_for() {
+    let (dialed, accepted) = client_and_silo().await;
+    let (accepted, mut told) = driven(accepted);
+    call(&dialed).unwrap();
+    let (dialed, _) = driven(dialed);
+    assert_eq!(told.recv().await, Some(Told::Call));
+    let asker = accepted.begin_serving(1, 1);
+    dialed.lose(Lost::Closed);
+    let Some(Told::Lost(Lost::Broken(_))) = told.recv().await else { panic!("it is waited for") };
+    assert!(!asker.waits());
 }
 
 #[tokio::test]
