@@ -41,6 +41,8 @@ mod peer;
 mod plan_tests;
 #[cfg(test)]
 mod promise_tests;
+#[cfg(test)]
+mod quorum_tests;
 mod reach;
 #[cfg(test)]
 mod restart_tests;
