@@ -488,3 +488,69 @@ async fn clients_and_one_way_calls_have_workers_too(world: World) {
     };
     assert_ne!(after, home);
 }
+
+#[grain_interface(key = u64)]
+trait Lame {
+    async fn limp(&mut self);
+}
+
+/// Its only worker never comes to life.
+#[derive(Grain, Default)]
+#[placement(stateless_worker = 1)]
+#[grain(lifecycle)]
+struct LameGrain;
+
+impl Lifecycle for LameGrain {
+    async fn activate(&mut self, _: &Ctx) -> Result<(), ActivationError> {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        Err(ActivationError::new("lame"))
+    }
+}
+
+#[grain]
+impl Lame for LameGrain {
+    async fn limp(&mut self) {}
+}
+
+/// A call comes in the very moment in which a worker ends, again and again: those that wait must
+/// not have to let it pass.
+#[emmer::test(seeds = 5)]
+async fn a_call_that_waits_is_next_where_activations_fail_and_calls_keep_coming(world: World) {
+    let cluster = world.cluster(1, |silo| silo.host::<dyn Lame, LameGrain>()).await;
+    // How many other tasks run between the end of the worker's time and the call.
+    for behind in 0..12_u64 {
+        let took = cluster.node(0).run(async move |silo| {
+            let lame = silo.grain::<dyn Lame>(behind);
+            let first = tokio::spawn(lame.limp().into_future());
+            tokio::task::yield_now().await;
+            let begun = tokio::time::Instant::now();
+            let waits = tokio::spawn({
+                let lame = lame.clone();
+                async move {
+                    lame.limp().await.unwrap_err();
+                    begun.elapsed()
+                }
+            });
+            let others = tokio::spawn(async move {
+                for _ in 0..1_000 {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                    for _ in 0..behind {
+                        tokio::task::yield_now().await;
+                    }
+                    // Here and now, not behind what is ready to run.
+                    let mut call = lame.limp().into_future();
+                    let looked = poll_fn(|cx| Poll::Ready(Pin::new(&mut call).poll(cx)));
+                    if looked.await.is_pending() {
+                        tokio::spawn(call);
+                    }
+                }
+            });
+            first.await.unwrap().unwrap_err();
+            let took = waits.await.unwrap();
+            others.abort();
+            took
+        });
+        let took = took.await.unwrap();
+        assert!(took <= Duration::from_millis(20), "behind {behind}: it waited for {took:?}");
+    }
+}

@@ -12,7 +12,7 @@ use crate::clock::Due;
 use crate::cluster::locations::Locations;
 use crate::cluster::{Chosen, Sought};
 use crate::grain::{Failure, Rejection};
-use crate::hosting::{BoxTurn, RunActivation, StartError, contain};
+use crate::hosting::{BoxTurn, Given, RunActivation, StartError, contain};
 use crate::trace;
 
 /// Where a call goes.
@@ -98,8 +98,15 @@ impl Calls {
             if let Some(place) = self.place_on(silo, sought.grain)? {
                 return Ok(place);
             }
-            if let Some(worker) = self.host.await_worker(sought.grain).await? {
-                return Ok(Place::Here(worker));
+            match self.host.await_worker(sought.grain).await? {
+                Some(Given::Seat(worker)) => return Ok(Place::Here(worker)),
+                Some(Given::Place(mut place)) if self.accepts_activations() => {
+                    let made = self.host.create_in(sought.grain, Some(&mut place))?;
+                    if let Some(worker) = made {
+                        return Ok(Place::Here(worker));
+                    }
+                }
+                _ => {}
             }
         }
     }

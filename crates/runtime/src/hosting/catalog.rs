@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 
 use super::RunActivation;
 use super::seat::Seat;
-use super::workers::{Queued, Workers};
+use super::workers::{Place, Queued, Workers};
 use crate::cluster::directory::Activations;
 use crate::grain::DeactivationReason;
 use crate::log::warn_seldom;
@@ -130,29 +130,40 @@ impl Catalog {
     }
 
     /// A worker that is free, of the stateless worker `id`, of which there may be `workers_max`.
-    /// One that `make` makes of a number, when none is and there is room for it: fewer than `max`
-    /// activations in all. None when the call has to wait for one.
+    /// One that `make` makes of a number, when none is and there is room for it, or in the `place`
+    /// that the call was given: fewer than `max` activations in all. None when the call has to wait
+    /// for one.
     pub(super) fn get_or_create_worker(
         self: &Arc<Self>,
         id: &GrainId,
         max: usize,
         workers_max: usize,
+        place: Option<&mut Place>,
         make: impl FnOnce(u64) -> Arc<dyn RunActivation>,
     ) -> Result<Option<Arc<dyn RunActivation>>, NotMade> {
         let workers = &mut self.shard(id).lock().workers;
-        if let Some(free) = workers.take(id, |worker| Seat::new(worker, self)) {
-            return Ok(Some(free));
-        }
-        if workers.is_full(id) {
-            return Ok(None);
+        if place.is_none() {
+            if let Some(free) = workers.take(id, |worker| Seat::new(worker, self)) {
+                return Ok(Some(free));
+            }
+            if workers.is_full(id) {
+                return Ok(None);
+            }
         }
         match self.next(max) {
             Ok(number) => {
                 let created = make(number);
-                workers.add(created.clone(), workers_max);
+                workers.add(created.clone(), workers_max, place);
                 Ok(Some(Seat::new(created, self)))
             }
-            Err(NotMade::Full) if workers.has_some(id) => Ok(None),
+            Err(NotMade::Full) if workers.has_some(id) => {
+                if let Some(place) = place {
+                    // Nobody else could use it now.
+                    place.end();
+                    workers.leave_place(self, id, false);
+                }
+                Ok(None)
+            }
             Err(why) => Err(why),
         }
     }
@@ -161,6 +172,11 @@ impl Catalog {
     pub(crate) fn queue_for_worker(self: &Arc<Self>, id: &GrainId, waiting_max: usize) -> Queued {
         let workers = &mut self.shard(id).lock().workers;
         workers.queue(id, waiting_max, |worker| Seat::new(worker, self))
+    }
+
+    /// A call makes no worker in the place that it was given: another one may.
+    pub(super) fn give_place_back(self: &Arc<Self>, id: &GrainId) {
+        self.shard(id).lock().workers.leave_place(self, id, true);
     }
 
     /// A call has left its worker.
@@ -195,12 +211,12 @@ impl Catalog {
     }
 
     /// Takes out exactly the activation `number` of `id`; a later one stays.
-    pub(crate) fn remove(&self, id: &GrainId, number: u64) {
+    pub(crate) fn remove(self: &Arc<Self>, id: &GrainId, number: u64) {
         let mut shard = self.shard(id).lock();
         let this = |found: &Arc<dyn RunActivation>| found.number() == number && found.id() == id;
         let grain = shard.grains.find_entry(hash_of_grain(id), this).ok();
         let gone = grain.map(|entry| entry.remove().0);
-        if let Some(gone) = gone.or_else(|| shard.workers.remove(id, number)) {
+        if let Some(gone) = gone.or_else(|| shard.workers.remove(self, id, number)) {
             self.count.fetch_sub(1, Ordering::Relaxed);
             // The last reference may run the grain's own drop code: after the lock, not under it.
             drop(shard);

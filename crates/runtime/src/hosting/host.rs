@@ -12,7 +12,7 @@ use super::catalog::{Catalog, NotMade};
 use super::collection::Kept;
 use super::departures::Departures;
 use super::states::States;
-use super::workers::Queued;
+use super::workers::{Given, Place, Queued};
 use super::{AnyClass, RunActivation, StartError};
 use crate::calls::waits::Waits;
 use crate::clock::{Clock, CoarseInstant};
@@ -141,12 +141,21 @@ impl Host {
         self: &Arc<Self>,
         id: &GrainId,
     ) -> Result<Option<Arc<dyn RunActivation>>, Failure> {
+        self.create_in(id, None)
+    }
+
+    /// The same for a call that was given the place of a worker.
+    pub(crate) fn create_in(
+        self: &Arc<Self>,
+        id: &GrainId,
+        place: Option<&mut Place>,
+    ) -> Result<Option<Arc<dyn RunActivation>>, Failure> {
         let class = self.class_of(id)?;
         let make = |number| class.clone().create(self.clone(), id.clone(), number);
         let max = self.limits.activations_max;
         let found = match self.workers_max(id) {
             None => self.catalog.get_or_create(id, max, make).map(Some),
-            Some(most) => self.catalog.get_or_create_worker(id, max, most, make),
+            Some(most) => self.catalog.get_or_create_worker(id, max, most, place, make),
         };
         found.map_err(|why| match why {
             NotMade::Full => {
@@ -156,20 +165,15 @@ impl Host {
         })
     }
 
-    /// Waits for a worker of `id`. None when one may be made now, here or elsewhere.
+    /// Waits for a worker of `id`, or for the place of one. None when the call is to look anew.
     ///
     /// # Errors
     /// `Overloaded` when too many wait.
-    pub(crate) async fn await_worker(
-        &self,
-        id: &GrainId,
-    ) -> Result<Option<Arc<dyn RunActivation>>, Failure> {
+    pub(crate) async fn await_worker(&self, id: &GrainId) -> Result<Option<Given>, Failure> {
         let max = self.limits.activation_queue_max;
         match self.catalog.queue_for_worker(id, usize::try_from(max).unwrap_or(usize::MAX)) {
-            Queued::Seat(seat) => Ok(Some(seat)),
-            Queued::Wait(turn) => {
-                Ok(turn.await.ok().map(|seat| -> Arc<dyn RunActivation> { seat }))
-            }
+            Queued::Seat(seat) => Ok(Some(Given::Seat(seat))),
+            Queued::Wait(turn) => Ok(turn.await.ok()),
             Queued::Nobody => Ok(None),
             Queued::Full => {
                 self.metrics.refused();

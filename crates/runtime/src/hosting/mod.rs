@@ -49,6 +49,7 @@ pub(crate) use self::contain::{contain, contained, let_go};
 pub(crate) use self::departures::Departures;
 pub(crate) use self::host::{Classes, Host};
 pub(crate) use self::states::States;
+pub(crate) use self::workers::Given;
 
 pub(crate) use self::class::{AnyClass, Class, Constructor, Lack, MethodCollision};
 pub(crate) use self::turn::{Begun, poll_begun, run_to_end, standing, until_begun};

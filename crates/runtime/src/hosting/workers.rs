@@ -6,6 +6,10 @@
 //! the call waits for the crew as a whole, in the order in which calls came, and whoever leaves its
 //! seat hands the worker to the first that waits. So no call waits for a busy worker while another
 //! one is free.
+//!
+//! A worker that ends leaves its place to the first that waits as well: that call, and no later
+//! one, makes another. Where activations fail one after the other, calls that come meanwhile would
+//! otherwise always be quicker.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -14,11 +18,42 @@ use emmer_core::GrainId;
 use tokio::sync::oneshot;
 
 use super::RunActivation;
+use super::catalog::Catalog;
 use super::seat::Seat;
 
-/// Who waits for a seat. When it is dropped unused, the call looks anew. While anybody waits no
-/// worker is free: whoever leaves one hands it over at once.
-type Waiting = oneshot::Sender<Arc<Seat>>;
+/// A call that waits. When it is dropped unused, the call looks anew. While anybody waits no worker
+/// is free: whoever leaves one hands it over at once.
+type Waiting = oneshot::Sender<Given>;
+
+/// What a call comes to that has waited longest.
+pub(crate) enum Given {
+    /// The worker that another one has left.
+    Seat(Arc<Seat>),
+    /// The place of a worker that has ended.
+    Place(Place),
+}
+
+/// The right to make a worker of a grain. Dropped unused, it goes to the next call that waits.
+pub(crate) struct Place {
+    catalog: Arc<Catalog>,
+    id: GrainId,
+    is_over: bool,
+}
+
+impl Place {
+    /// It is used, or nobody is to have it after this one.
+    pub(super) const fn end(&mut self) {
+        self.is_over = true;
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.catalog.give_place_back(&self.id);
+        }
+    }
+}
 
 /// The crews of some grains.
 #[derive(Default)]
@@ -28,8 +63,10 @@ pub(super) struct Workers(BTreeMap<GrainId, Crew>);
 struct Crew {
     /// How many there may be.
     max: usize,
-    /// The oldest first; at least one.
+    /// The oldest first.
     workers: Vec<Worker>,
+    /// How many calls have the right to make one more.
+    places: usize,
     waiting: VecDeque<Waiting>,
 }
 
@@ -44,7 +81,7 @@ pub(crate) enum Queued {
     /// A worker is free after all.
     Seat(Arc<Seat>),
     /// It comes to a worker in its turn.
-    Wait(oneshot::Receiver<Arc<Seat>>),
+    Wait(oneshot::Receiver<Given>),
     /// So many wait already.
     Full,
     /// There is no worker, or one more may be made.
@@ -61,6 +98,29 @@ impl Crew {
         let worker = self.workers.iter_mut().find(free)?;
         worker.is_taken = true;
         Some(seat(worker.activation.clone()))
+    }
+
+    fn is_full(&self) -> bool {
+        self.workers.len() + self.places >= self.max
+    }
+
+    /// Whether somebody will have something to hand over.
+    fn has_some(&self) -> bool {
+        self.workers.len() + self.places > 0
+    }
+
+    /// Gives the places that are free to those that wait.
+    fn give_places(&mut self, catalog: &Arc<Catalog>, id: &GrainId) {
+        while !self.is_full() {
+            let Some(waiting) = self.waiting.pop_front() else { return };
+            let place = Place { catalog: catalog.clone(), id: id.clone(), is_over: false };
+            match waiting.send(Given::Place(place)) {
+                Ok(()) => self.places += 1,
+                // It was never counted.
+                Err(Given::Place(mut place)) => place.end(),
+                Err(Given::Seat(_)) => {}
+            }
+        }
     }
 
     /// Those that wait for somebody who has gone are forgotten.
@@ -80,21 +140,53 @@ impl Workers {
         self.0.get_mut(id)?.take(seat)
     }
 
-    /// Whether the grain has as many workers as it may have.
-    pub(super) fn is_full(&self, id: &GrainId) -> bool {
-        self.0.get(id).is_some_and(|crew| crew.workers.len() >= crew.max)
+    /// Whether a call that has just come has to wait: the grain has as many workers as it may have,
+    /// or others wait.
+    pub(super) fn is_full(&mut self, id: &GrainId) -> bool {
+        let Some(crew) = self.0.get_mut(id) else { return false };
+        if !crew.is_full() && !crew.waiting.is_empty() {
+            crew.forget_gone();
+        }
+        crew.is_full() || (crew.has_some() && !crew.waiting.is_empty())
     }
 
-    /// Whether it has any.
+    /// Whether it has any, or will.
     pub(super) fn has_some(&self, id: &GrainId) -> bool {
-        self.0.contains_key(id)
+        self.0.get(id).is_some_and(Crew::has_some)
     }
 
-    /// One more worker, of which there may be `max`. Its seat is taken.
-    pub(super) fn add(&mut self, activation: Arc<dyn RunActivation>, max: usize) {
-        let new = || Crew { max, workers: Vec::new(), waiting: VecDeque::new() };
+    /// One more worker, of which there may be `max`, in this place if it has one. Its seat is
+    /// taken.
+    pub(super) fn add(
+        &mut self,
+        activation: Arc<dyn RunActivation>,
+        max: usize,
+        place: Option<&mut Place>,
+    ) {
+        let new = || Crew { max, workers: Vec::new(), places: 0, waiting: VecDeque::new() };
         let crew = self.0.entry(activation.id().clone()).or_insert_with(new);
+        if let Some(place) = place {
+            place.end();
+            crew.places -= 1;
+        }
         crew.workers.push(Worker { activation, is_taken: true });
+    }
+
+    /// A call makes no worker in the place that it was given. `others` shall have it.
+    pub(super) fn leave_place(&mut self, catalog: &Arc<Catalog>, id: &GrainId, others: bool) {
+        let Some(crew) = self.0.get_mut(id) else { return };
+        crew.places -= 1;
+        if others {
+            crew.give_places(catalog, id);
+        }
+        self.forget_empty(id);
+    }
+
+    /// Forgets the crew, if there is nothing in it. Calls that wait for nothing look anew.
+    fn forget_empty(&mut self, id: &GrainId) {
+        if self.0.get(id).is_some_and(|crew| !crew.has_some()) {
+            self.0.remove(id);
+        }
     }
 
     /// A call waits for a seat, behind at most `waiting_max - 1` others.
@@ -135,29 +227,31 @@ impl Workers {
         }
         let mut seat = seat(worker.clone());
         while let Some(waiting) = crew.waiting.pop_front() {
-            match waiting.send(seat) {
+            match waiting.send(Given::Seat(seat)) {
                 Ok(()) => {
                     place.is_taken = true;
                     return None;
                 }
-                Err(back) => seat = back,
+                Err(Given::Seat(back)) => seat = back,
+                Err(Given::Place(_)) => return None,
             }
         }
         Some(seat)
     }
 
-    /// Takes out the worker of this number, if it is there. Whoever waits first makes another one;
-    /// when it was the last one, all that wait look anew.
-    pub(super) fn remove(&mut self, id: &GrainId, number: u64) -> Option<Arc<dyn RunActivation>> {
+    /// Takes out the worker of this number, if it is there. The call that waits first makes another
+    /// one.
+    pub(super) fn remove(
+        &mut self,
+        catalog: &Arc<Catalog>,
+        id: &GrainId,
+        number: u64,
+    ) -> Option<Arc<dyn RunActivation>> {
         let crew = self.0.get_mut(id)?;
         let at = crew.workers.iter().position(|worker| worker.activation.number() == number)?;
         let gone = crew.workers.remove(at);
-        if crew.workers.is_empty() {
-            self.0.remove(id);
-        } else {
-            crew.forget_gone();
-            drop(crew.waiting.pop_front());
-        }
+        crew.give_places(catalog, id);
+        self.forget_empty(id);
         Some(gone.activation)
     }
 
