@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use emmer_core::{Now, SiloStatus, Timestamp};
+use emmer_core::{Now, SiloAddress, SiloStatus, Timestamp};
 
 use crate::world::{World, address, ms};
 use crate::{Config, Message, TerminateReason};
@@ -87,4 +87,85 @@ fn a_monitor_that_gave_its_word_confirms_again_only_after_a_read_of_the_table() 
     assert!(world.silos[0].machine.table.has_answered_since(over));
     // The predecessor was confirmed by the table meanwhile.
     assert!(world.silos[1].fences.is_empty() && world.silos[1].up);
+}
+
+/// Two hosts use one `ip:port`, as after a lease that ran out: the old silo runs on beside its
+/// monitors, and the host that answers there for the writer refuses.
+struct TwoHosts {
+    world: World,
+    old: SiloAddress,
+    new: SiloAddress,
+    /// All but the writer.
+    others: Vec<SiloAddress>,
+}
+
+/// The first of twelve silos writes the join, and does not reach the old one.
+fn two_hosts() -> TwoHosts {
+    let config = Config::default();
+    let world = World::cluster(&config, 12);
+    let (old, new) = (address(1_001, 1), address(1_001, 2));
+    let others = (1..12).map(|i| address(1_000 + i, 1)).collect();
+    let mut hosts = TwoHosts { world, old, new, others };
+    hosts.cut(&[old]);
+    hosts.world.refusing.insert(old);
+    hosts
+}
+
+impl TwoHosts {
+    const WRITER: usize = 0;
+
+    /// Nothing passes between these and the writer with the newcomer.
+    fn cut(&mut self, silos: &[SiloAddress]) {
+        let writer = self.world.silos[Self::WRITER].machine.me();
+        for silo in silos {
+            for side in [writer, self.new] {
+                self.world.cut.extend([(side, *silo), (*silo, side)]);
+            }
+        }
+    }
+
+    /// The newcomer asks nobody but the writer.
+    fn start(&mut self) {
+        let others: Vec<_> = self.others.iter().map(|silo| (self.new, *silo)).collect();
+        self.world.cut.extend(others.iter().copied());
+        self.world.start(&Config::default(), self.new, 77);
+    }
+
+    /// Lets time pass: the old silo never runs turns while the writer may grant its grains.
+    fn watch(&mut self, seconds: u64) {
+        for _ in 0..seconds * 100 {
+            self.world.run(ms(10));
+            let now = self.world.now;
+            let old = &self.world.silos[1];
+            let serves = old.up && old.machine.fence_deadline().is_none_or(|until| now < until);
+            let is_dead = self.world.status(&self.old) == Some(SiloStatus::Dead);
+            let writer = &self.world.silos[Self::WRITER].machine;
+            let fades =
+                writer.fading().iter().any(|(silo, until)| *silo == self.old && now < *until);
+            assert!(!(serves && is_dead && !fades), "{now:?}: it runs, and its grains are granted");
+        }
+    }
+}
+
+/// Without a word from its monitors the join is not written. They would never hear of it: they read
+/// the whole table once in a minute.
+#[test]
+fn a_predecessor_whose_monitors_cannot_be_asked_stays() {
+    let mut hosts = two_hosts();
+    let others = hosts.others.clone();
+    hosts.cut(&others);
+    hosts.start();
+    hosts.watch(40);
+}
+
+/// The monitors have given their words, and are cut off as soon as the death is written.
+#[test]
+fn monitors_that_gave_their_word_confirm_nobody_when_they_hear_no_more() {
+    let mut hosts = two_hosts();
+    hosts.start();
+    let old = hosts.old;
+    hosts.world.until(ms(5_000), |w| w.status(&old) == Some(SiloStatus::Dead));
+    let others = hosts.others.clone();
+    hosts.cut(&others);
+    hosts.watch(40);
 }
