@@ -85,3 +85,78 @@ fn a_chain_of_turns_that_hold_their_thread_goes_on() {
         silo.stop().await.unwrap();
     });
 }
+
+/// In virtual time.
+#[cfg(feature = "test")]
+mod searches {
+    use std::future::IntoFuture;
+
+    use emmer::metrics::MetricValue;
+    use emmer::prelude::*;
+    use emmer::test::{Cluster, World};
+
+    /// The turns of a chain.
+    const LENGTH: u64 = 60;
+
+    #[grain_interface(key = u64)]
+    trait Node {
+        /// Calls the next one, up to the last, which takes its time.
+        async fn hold(&mut self) -> u64;
+        /// Calls a grain of the chain, and waits in front of it.
+        async fn poke(&mut self, at: u64) -> u64;
+    }
+
+    #[derive(Grain)]
+    #[placement(hash_based)]
+    struct NodeGrain {
+        #[context]
+        ctx: Ctx,
+    }
+
+    #[grain]
+    impl Node for NodeGrain {
+        async fn hold(&mut self) -> u64 {
+            let at: u64 = self.ctx.key().to_string().parse().unwrap();
+            if at >= LENGTH {
+                tokio::time::sleep(secs(4)).await;
+                return at;
+            }
+            self.ctx.client().grain::<dyn Node>(at + 1).hold().await.unwrap()
+        }
+
+        async fn poke(&mut self, at: u64) -> u64 {
+            self.ctx.client().grain::<dyn Node>(at).hold().await.unwrap()
+        }
+    }
+
+    /// The bytes that silos have sent.
+    fn sent(cluster: &Cluster) -> u64 {
+        let samples = cluster.nodes().iter().flat_map(|node| node.watch().metrics());
+        let sent = samples.filter_map(|sample| match sample.value {
+            MetricValue::Count(bytes) if sample.metric.name == "emmer_bytes_total" => {
+                (sample.labels == ["sent"]).then_some(bytes)
+            }
+            _ => None,
+        });
+        sent.sum()
+    }
+
+    /// Each search for circles goes through all that a call waits for. Here sixty of them would
+    /// each go through most of the chain, twenty times in a second.
+    #[emmer::test]
+    async fn searches_for_circles_do_not_fill_the_connections(world: World) {
+        let cluster = world.cluster(2, |silo| silo.host::<dyn Node, NodeGrain>()).await;
+        let client = cluster.client().await;
+        let node = |key: u64| client.grain::<dyn Node>(key);
+        let first = tokio::spawn(node(1).hold().into_future());
+        world.advance(millis(500)).await;
+        let pokes: Vec<_> =
+            (1..=LENGTH).map(|at| tokio::spawn(node(10_000 + at).poke(at).into_future())).collect();
+        world.advance(millis(500)).await;
+        let before = sent(&cluster);
+        world.advance(secs(1)).await;
+        let bytes = sent(&cluster) - before;
+        assert!(bytes < 8_000_000, "{bytes} bytes in a second");
+        drop((first, pokes));
+    }
+}

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use emmer_core::SiloAddress;
 use emmer_wire::channel;
@@ -14,8 +15,21 @@ use crate::clock::CoarseInstant;
 use crate::hosting::RunActivation;
 use crate::log::warn_seldom;
 
-/// So many searches begin in one look; the other gates have their turn in the next.
+/// So many searches begin in one look; the other gates have their turn in the next. Questions about
+/// all of them every 50 ms would keep everything else between two silos waiting.
 const SEARCHES_MAX: usize = 64;
+
+/// After so many turns reached by the searches of one look no other search begins in it: where
+/// hundreds of calls wait in long chains, each search goes through most of them.
+const TURNS_MAX: usize = 256;
+
+/// A gate where a call has begun to wait lately is looked at in every look: whatever circle the
+/// call has closed stands since then.
+const EAGER: Duration = PATIENCE.saturating_add(LOOK_EVERY.saturating_mul(4));
+
+/// Other gates are looked at this often: the call of a circle that ends may have waited for long.
+/// Two searches are enough, so a circle is still known long before a second.
+const SEARCH_EVERY: Duration = Duration::from_millis(250);
 
 /// So many paths travel in one message.
 const PATHS_MAX: usize = 32;
@@ -120,20 +134,29 @@ impl Calls {
         now: CoarseInstant,
         chases: &mut Vec<Chase>,
     ) {
-        let is_long = |wait: &Wait| wait.suspect || wait.since.after(PATIENCE) <= now;
-        let long: Vec<_> =
-            crowds.iter().filter(|(_, crowd)| crowd.waits.iter().any(is_long)).collect();
         looks.searches.retain(|gate| crowds.contains_key(&gate));
-        let first = usize::try_from(looks.searches.round())
-            .unwrap_or(0)
-            .checked_rem(long.len())
-            .unwrap_or(0);
-        let in_turn = long.iter().cycle().skip(if long.len() > SEARCHES_MAX { first } else { 0 });
-        for (gate, crowd) in in_turn.take(long.len().min(SEARCHES_MAX)) {
-            let round = looks.searches.begin(**gate, &crowd.waits);
-            for path in graph.reach(graph.starts(**gate)) {
-                reached(looks, crowds, **gate, round, &path);
-                chases.push(Chase { origin: self.address, gate: **gate, round, path });
+        let is_long = |wait: &&Wait| wait.suspect || wait.since.after(PATIENCE) <= now;
+        let mut due: Vec<_> = crowds
+            .iter()
+            .filter_map(|(gate, crowd)| {
+                let latest = crowd.waits.iter().filter(is_long).map(|wait| wait.since).max()?;
+                let last = looks.searches.last_begun(*gate);
+                let is_due = latest.after(EAGER) > now
+                    || last.is_none_or(|last| last.after(SEARCH_EVERY) <= now);
+                is_due.then_some((last, gate, crowd))
+            })
+            .collect();
+        // The search that began longest ago comes first.
+        due.sort_by_key(|(last, gate, _)| (*last, **gate));
+        let before = chases.len();
+        for (_, gate, crowd) in due.into_iter().take(SEARCHES_MAX) {
+            if chases.len() - before >= TURNS_MAX {
+                break;
+            }
+            let round = looks.searches.begin(*gate, &crowd.waits, now);
+            for path in graph.reach(graph.starts(*gate)) {
+                reached(looks, crowds, *gate, round, &path);
+                chases.push(Chase { origin: self.address, gate: *gate, round, path });
             }
         }
     }

@@ -7,9 +7,10 @@
 //!
 //! A call that has waited for [`PATIENCE`] is looked at: from the turns inside its grain to the
 //! calls that they wait for, and so on ([`graph`]), with a probe to each silo that such a call was
-//! sent to ([`look`]). If the search comes back to the turn that made the call, that is a circle.
-//! It is believed when the next search finds the same one, edge for edge: no edge is ever made
-//! again, so all of them stood at the moment between the two ([`searches`]).
+//! sent to ([`look`]); often while the call is a new one, and four times a second from then on. If
+//! the search comes back to the turn that made the call, that is a circle. It is believed when the
+//! next search finds the same one, edge for edge: no edge is ever made again, so all of them stood
+//! at the moment between the two ([`searches`]).
 
 mod asker;
 mod graph;

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::Wait;
 use super::graph::{Path, in_words};
+use crate::clock::CoarseInstant;
 
 /// Circles of one gate that are remembered from one search to the next.
 const CIRCLES_MAX: usize = 64;
@@ -27,10 +28,11 @@ struct Circle {
 }
 
 /// The searches that begin at one gate, one after the other.
-#[derive(Default)]
 struct Search {
     /// Those under way, the last one at the end.
     rounds: VecDeque<u64>,
+    /// When the last one began.
+    begun: CoarseInstant,
     /// The calls that wait at the gate: the turn that made each, and its place.
     waits: Vec<(u64, u64)>,
     /// What was found, and the last search that had begun by then.
@@ -47,9 +49,15 @@ pub(super) struct Searches {
 impl Searches {
     /// A search begins at `gate`, where these calls wait. What the oldest one under way finds from
     /// now on comes too late, once there are [`UNDER_WAY_MAX`].
-    pub(super) fn begin(&mut self, gate: u64, waits: &[Wait]) -> u64 {
+    pub(super) fn begin(&mut self, gate: u64, waits: &[Wait], now: CoarseInstant) -> u64 {
         self.round += 1;
-        let search = self.gates.entry(gate).or_default();
+        let search = self.gates.entry(gate).or_insert_with(|| Search {
+            rounds: VecDeque::new(),
+            begun: now,
+            waits: Vec::new(),
+            found: Vec::new(),
+        });
+        search.begun = now;
         search.rounds.push_back(self.round);
         if search.rounds.len() > UNDER_WAY_MAX {
             search.rounds.pop_front();
@@ -99,9 +107,9 @@ impl Searches {
         self.gates.retain(|gate, _| keep(*gate));
     }
 
-    /// How many searches have begun.
-    pub(super) const fn round(&self) -> u64 {
-        self.round
+    /// When the last search at `gate` began.
+    pub(super) fn last_begun(&self, gate: u64) -> Option<CoarseInstant> {
+        self.gates.get(&gate).map(|search| search.begun)
     }
 }
 
@@ -117,6 +125,10 @@ mod tests {
         Wait { ticket, caller, since: CoarseInstant::from_millis(0), suspect: false }
     }
 
+    fn begin(searches: &mut Searches, waits: &[Wait]) -> u64 {
+        searches.begin(GATE, waits, CoarseInstant::from_millis(0))
+    }
+
     fn path(steps: &[(u64, u64)]) -> Path {
         steps
             .iter()
@@ -129,8 +141,8 @@ mod tests {
         let mut searches = Searches::default();
         let found = path(&[(1, 0), (2, 55)]);
         let words = || "g/2 waits for g/1, which waits for g/2".to_owned();
-        let first = searches.begin(GATE, &[wait(2, 7)]);
-        let second = searches.begin(GATE, &[wait(2, 7)]);
+        let first = begin(&mut searches, &[wait(2, 7)]);
+        let second = begin(&mut searches, &[wait(2, 7)]);
         assert_eq!(searches.reached(GATE, first, &found), []);
         assert_eq!(searches.reached(GATE, first, &found), [], "twice by one search is once");
         assert_eq!(
@@ -138,7 +150,7 @@ mod tests {
             [],
             "the second had begun before the first found it"
         );
-        let third = searches.begin(GATE, &[wait(2, 7)]);
+        let third = begin(&mut searches, &[wait(2, 7)]);
         assert_eq!(searches.reached(GATE, third, &found), [(7, words())]);
     }
 
@@ -150,7 +162,7 @@ mod tests {
             let waits: Vec<Wait> = (0..CIRCLES_MAX).map(|n| wait(callers(n), callers(n))).collect();
             let mut ended = 0;
             for _ in 0..2 {
-                let round = searches.begin(GATE, &waits);
+                let round = begin(&mut searches, &waits);
                 let found =
                     |n| searches.reached(GATE, round, &path(&[(1, 0), (callers(n), 55)])).len();
                 ended += (0..CIRCLES_MAX).map(found).sum::<usize>();
@@ -163,11 +175,11 @@ mod tests {
     fn what_was_found_long_ago_is_forgotten() {
         let mut searches = Searches::default();
         let found = path(&[(1, 0), (2, 55)]);
-        let first = searches.begin(GATE, &[wait(2, 7)]);
+        let first = begin(&mut searches, &[wait(2, 7)]);
         assert_eq!(searches.reached(GATE, first, &found), []);
         let mut last = 0;
         for _ in 0..UNDER_WAY_MAX {
-            last = searches.begin(GATE, &[wait(2, 7)]);
+            last = begin(&mut searches, &[wait(2, 7)]);
         }
         assert_eq!(searches.reached(GATE, first, &found), [], "it is not under way any more");
         assert_eq!(searches.reached(GATE, last, &found), [], "found anew");
@@ -179,9 +191,9 @@ mod tests {
             [([(1, 0), (2, 56)], 7), ([(3, 0), (2, 55)], 7), ([(1, 0), (2, 55)], 8)]
         {
             let mut searches = Searches::default();
-            let first = searches.begin(GATE, &[wait(2, 7)]);
+            let first = begin(&mut searches, &[wait(2, 7)]);
             searches.reached(GATE, first, &path(&[(1, 0), (2, 55)]));
-            let second = searches.begin(GATE, &[wait(2, ticket)]);
+            let second = begin(&mut searches, &[wait(2, ticket)]);
             assert_eq!(searches.reached(GATE, second, &path(&steps)), []);
         }
     }
@@ -196,9 +208,9 @@ mod tests {
         ];
         let ended = circles.iter().filter(|(caller, circle)| {
             let mut searches = Searches::default();
-            let first = searches.begin(GATE, &[wait(*caller, 7)]);
+            let first = begin(&mut searches, &[wait(*caller, 7)]);
             searches.reached(GATE, first, circle);
-            let second = searches.begin(GATE, &[wait(*caller, 7)]);
+            let second = begin(&mut searches, &[wait(*caller, 7)]);
             !searches.reached(GATE, second, circle).is_empty()
         });
         assert_eq!(ended.map(|(caller, _)| *caller).collect::<Vec<_>>(), [3]);
