@@ -44,7 +44,7 @@ fn on_the_word_of_monitors(config: &Config) -> World {
     world
 }
 
-/// Whether the fence of silo 0 is open a while after so many of its monitors have lost it.
+/// Returns true if the fence of silo 0 is open a while after `lost` of its monitors have lost it.
 fn is_open_without(lost: usize, world: &mut World, config: &Config) -> bool {
     for monitor in monitors(world, config).into_iter().take(lost) {
         cut(world, monitor);

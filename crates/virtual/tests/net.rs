@@ -134,3 +134,15 @@ async fn clocks_drift_jump_and_stand_still() {
     clock.set_wall_by(-3_600_000);
     assert_eq!(before - clock.wall_micros(), 3_600_000_000);
 }
+
+/// As a host does whose process is gone: the first bytes find out, and the next ones are told.
+#[tokio::test(start_paused = true)]
+async fn who_writes_to_an_end_that_was_closed_is_told_by_a_reset() {
+    let world = World::new(3);
+    let (_one, _other, mut here, there) = pair(&world).await;
+    drop(there);
+    here.write_all(b"first").await.unwrap();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let error = here.write_all(b"second").await.unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+}

@@ -13,7 +13,7 @@ use crate::table::Record;
 pub const RARE: &[&str] =
     &["a registration of an activation that is gone is removed", "an end: the row was missing"];
 
-/// What a bounded swarm must reach (`tests/it/sometimes.rs`): each at least once.
+/// The situations that a bounded swarm must reach (`tests/it/sometimes.rs`), each at least once.
 pub const MUST: &[&str] = &[
     "a commit that lost the compare-and-set",
     "a commit that wrote the own row again to settle an unknown outcome",

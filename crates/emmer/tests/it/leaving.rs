@@ -66,3 +66,26 @@ async fn an_idle_silo_leaves_in_good_order() {
         settle(&silos, silos.len()).await;
     }
 }
+
+/// A frozen peer does not say that it has read the last word. It is waited for, but not for long.
+#[cfg(feature = "test")]
+#[emmer::test(seeds = 3)]
+async fn a_peer_that_does_not_answer_delays_a_leave_by_a_second_at_most(world: emmer::test::World) {
+    for freezes in [false, true] {
+        let cluster = world.cluster(3, |silo| silo).await;
+        let mut silos = [0, 1, 2];
+        // The writer of the death is neither of the two.
+        silos.sort_by_key(|n| cluster.node(*n).address().stable_hash(0));
+        let [_, leaves, other] = silos;
+        if freezes {
+            cluster.pause(other);
+        }
+        let begun = world.elapsed();
+        cluster.stop(leaves).await;
+        let took = world.elapsed() - begun;
+        assert_eq!(took >= secs(1), freezes, "{took:?}");
+        assert!(took < millis(1_200), "{took:?}");
+        cluster.resume(other);
+        drop(cluster);
+    }
+}

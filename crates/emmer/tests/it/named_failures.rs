@@ -13,7 +13,7 @@ trait Lamp {
     async fn again(&mut self) -> Result<u64, String>;
 }
 
-/// What silos of a later version have.
+/// An interface that silos of a later version have.
 #[grain_interface(key = String, grain = "lamp")]
 trait Dimmer {
     async fn dim(&mut self) -> u64;

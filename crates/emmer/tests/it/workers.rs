@@ -517,7 +517,7 @@ impl Lame for LameGrain {
 #[emmer::test(seeds = 5)]
 async fn a_call_that_waits_is_next_where_activations_fail_and_calls_keep_coming(world: World) {
     let cluster = world.cluster(1, |silo| silo.host::<dyn Lame, LameGrain>()).await;
-    // How many other tasks run between the end of the worker's time and the call.
+    // The number of other tasks that run between the end of the worker's time and the call.
     for behind in 0..12_u64 {
         let took = cluster.node(0).run(async move |silo| {
             let lame = silo.grain::<dyn Lame>(behind);

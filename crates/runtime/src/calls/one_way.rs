@@ -222,13 +222,7 @@ fn in_lane<M: Method>(
     caller: Caller,
     met: Option<Met>,
 ) -> Result<(), Failure> {
-    let permit = match silo.one_way_permit() {
-        Ok(permit) => permit,
-        Err(failure) => {
-            let_go(call);
-            return Err(failure);
-        }
-    };
+    let (permit, call) = silo.permit_for(call)?;
     let grain = call.target.0.id.clone();
     let trip = move |handed: Handed| async move {
         log::<M>(travel_in_line(call, caller, met, Some(handed))).await;
@@ -251,13 +245,7 @@ fn apart<M: Method>(
     silo: &Arc<Calls>,
     call: impl Future<Output = Finished<M>> + Send + 'static,
 ) -> Result<(), Failure> {
-    let permit = match silo.one_way_permit() {
-        Ok(permit) => permit,
-        Err(failure) => {
-            let_go(call);
-            return Err(failure);
-        }
-    };
+    let (permit, call) = silo.permit_for(call)?;
     let apart = async move {
         log::<M>(call).await;
         drop(permit);
@@ -288,6 +276,18 @@ impl Drop for OneWayPermit {
 }
 
 impl Calls {
+    /// Room for this one-way call. Without it the call is let go: the `Drop` of its arguments may
+    /// panic.
+    fn permit_for<C>(&self, call: C) -> Result<(OneWayPermit, C), Failure> {
+        match self.one_way_permit() {
+            Ok(permit) => Ok((permit, call)),
+            Err(failure) => {
+                let_go(call);
+                Err(failure)
+            }
+        }
+    }
+
     /// Room for one more one-way call of this process.
     pub(crate) fn one_way_permit(&self) -> Result<OneWayPermit, Failure> {
         if self.stopped.is_cancelled() {

@@ -45,7 +45,7 @@ impl Called {
         self.0.as_ref().map_or("", |names| &names.grain_type)
     }
 
-    /// The grain's key. None if nobody made the call: the failure is one that a test made.
+    /// The grain's key. None for `Called::default()`, which names no call.
     pub fn key(&self) -> Option<&GrainKey> {
         self.0.as_ref().map(|names| &names.key)
     }

@@ -53,7 +53,7 @@ pub enum CallError<E> {
         silo: Option<SiloAddress>,
         /// False when the call certainly did not start.
         maybe_executed: bool,
-        /// What happened.
+        /// The reason, in words.
         detail: String,
     },
     /// The call would wait for a turn that waits for this call. Not executed.
@@ -102,7 +102,7 @@ pub enum CallError<E> {
     Internal {
         /// The call.
         call: Called,
-        /// What happened.
+        /// The reason, in words.
         detail: String,
     },
 }
@@ -111,10 +111,10 @@ fn executed(maybe: bool) -> &'static str {
     if maybe { "may have been executed" } else { "was not executed" }
 }
 
-impl<E> CallError<E> {
-    /// The call that failed. None for the method's own error.
-    pub const fn call(&self) -> Option<&Called> {
-        match self {
+/// The call of a failure, by whatever kind of reference.
+macro_rules! call_in {
+    ($failure:expr) => {
+        match $failure {
             Self::App(_) => None,
             Self::Timeout { call, .. }
             | Self::Rejected { call, .. }
@@ -127,9 +127,21 @@ impl<E> CallError<E> {
             | Self::ShuttingDown { call }
             | Self::Internal { call, .. } => Some(call),
         }
+    };
+}
+
+impl<E> CallError<E> {
+    /// The call that failed. None for the method's own error.
+    pub const fn call(&self) -> Option<&Called> {
+        call_in!(self)
     }
 
-    /// Whether the method may have run, wholly or in part. A retry is safe only when not.
+    /// The same, to be filled in.
+    pub(super) const fn call_mut(&mut self) -> Option<&mut Called> {
+        call_in!(self)
+    }
+
+    /// Returns true if the method may have run, wholly or in part. A retry is safe only when not.
     pub const fn maybe_executed(&self) -> bool {
         match self {
             Self::App(_) | Self::Panicked { .. } | Self::Internal { .. } => true,
@@ -144,7 +156,7 @@ impl<E> CallError<E> {
         }
     }
 
-    /// Whether the same call may succeed later without any change.
+    /// Returns true if the same call may succeed later without any change.
     pub const fn is_transient(&self) -> bool {
         matches!(
             self,

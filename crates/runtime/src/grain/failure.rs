@@ -68,22 +68,8 @@ impl Failure {
     /// side passes on.
     #[cold]
     pub(crate) fn of(mut self, target: &Target, method: &'static str) -> Self {
-        match &mut self {
-            Self::App(never) => match *never {},
-            Self::Timeout { call, .. }
-            | Self::Rejected { call, .. }
-            | Self::Overloaded { call, .. }
-            | Self::Unreachable { call, .. }
-            | Self::Deadlock { call, .. }
-            | Self::Codec { call, .. }
-            | Self::Cancelled { call, .. }
-            | Self::Panicked { call, .. }
-            | Self::ShuttingDown { call }
-            | Self::Internal { call, .. } => {
-                if !call.is_known() {
-                    *call = Called::of(target, method);
-                }
-            }
+        if let Some(call) = self.call_mut().filter(|call| !call.is_known()) {
+            *call = Called::of(target, method);
         }
         self
     }

@@ -25,7 +25,7 @@ use super::seat::Seat;
 /// is free: whoever leaves one hands it over at once.
 type Waiting = oneshot::Sender<Given>;
 
-/// What a call comes to that has waited longest.
+/// The thing that is handed to the call which has waited longest.
 pub(crate) enum Given {
     /// The worker that another one has left.
     Seat(Arc<Seat>),
@@ -65,7 +65,7 @@ struct Crew {
     max: usize,
     /// The oldest first.
     workers: Vec<Worker>,
-    /// How many calls have the right to make one more.
+    /// The number of calls that have the right to make one more.
     places: usize,
     waiting: VecDeque<Waiting>,
 }
@@ -104,7 +104,7 @@ impl Crew {
         self.workers.len() + self.places >= self.max
     }
 
-    /// Whether somebody will have something to hand over.
+    /// Returns true if somebody will have something to hand over.
     fn has_some(&self) -> bool {
         self.workers.len() + self.places > 0
     }
@@ -140,8 +140,8 @@ impl Workers {
         self.0.get_mut(id)?.take(seat)
     }
 
-    /// Whether a call that has just come has to wait: the grain has as many workers as it may have,
-    /// or others wait.
+    /// Returns true if a call that has just come has to wait: the grain has as many workers as it
+    /// may have, or others wait.
     pub(super) fn is_full(&mut self, id: &GrainId) -> bool {
         let Some(crew) = self.0.get_mut(id) else { return false };
         if !crew.is_full() && !crew.waiting.is_empty() {
@@ -150,7 +150,7 @@ impl Workers {
         crew.is_full() || (crew.has_some() && !crew.waiting.is_empty())
     }
 
-    /// Whether it has any, or will.
+    /// Returns true if the grain has any worker, or will have one.
     pub(super) fn has_some(&self, id: &GrainId) -> bool {
         self.0.get(id).is_some_and(Crew::has_some)
     }

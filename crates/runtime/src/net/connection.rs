@@ -153,7 +153,8 @@ pub(crate) struct Connection {
     pub(super) is_parting: AtomicBool,
     /// Mirrors `retired`, for what arrives.
     pub(super) is_retired: AtomicBool,
-    /// This side has dialled it to take the place of another one.
+    /// One side has dialled it to take the place of another one, and this side has told or heard
+    /// so.
     pub(super) is_proposed: AtomicBool,
     /// Mirrors `draining`, for the driver.
     pub(super) is_draining: AtomicBool,

@@ -290,12 +290,11 @@ impl<H: Handler> Driver<H> {
                     return Ok(progress);
                 }
                 Poll::Ready(Ok(0)) => {
-                    self.half_closed = HalfClosed::begin(&self.connection);
-                    return if self.half_closed.is_some() {
-                        Ok(progress)
-                    } else {
-                        Err(self.ended())
-                    };
+                    // Half a frame will never be a whole one, and holds room.
+                    if self.input.is_empty() {
+                        self.half_closed = HalfClosed::begin(&self.connection);
+                    }
+                    return self.half_closed.as_ref().map(|_| progress).ok_or_else(|| self.ended());
                 }
                 Poll::Ready(Ok(n)) => {
                     progress = Progress::Read;

@@ -124,15 +124,20 @@ impl Connection {
     pub(crate) fn knows_of_the_end(&self) -> bool {
         let shared = self.shared.lock();
         let heard = shared.draining == Draining::Told && shared.said >= shared.asked_when_drained;
-        // Over a lifeline nobody calls, and nothing is said.
-        let is_lifeline = matches!(self.peer, PeerKind::Watch(_));
-        heard || is_lifeline || shared.closing || shared.lost.is_some()
+        // Over a lifeline nobody calls, and the dead do not either.
+        let is_silent = matches!(self.peer, PeerKind::Watch(_)) || self.is_parting();
+        heard || is_silent || shared.closing || shared.lost.is_some()
     }
 
     /// This side has dialled the connection to take the place of another one, and tells the peer.
     pub(crate) fn propose(&self) {
         self.is_proposed.store(true, Ordering::Relaxed);
         let _ = self.system(channel::CALLS, &CallsMessage::Instead);
+    }
+
+    /// The peer has dialled it for that. Returns false if it has said so before.
+    pub(crate) fn hear_proposal(&self) -> bool {
+        !self.is_proposed.swap(true, Ordering::Relaxed)
     }
 
     /// Returns true if the peer was told to use this connection instead of another one, and has not

@@ -248,6 +248,10 @@ impl Pool {
     /// hears no more. So both take the one that the silo with the lower address has dialled.
     pub(crate) fn proposed(self: &Arc<Self>, connection: &Arc<Connection>) {
         let Some(silo) = connection.silo() else { return };
+        // Once: each word of the peer's would be answered, and each retirement has a task.
+        if connection.is_retired() || !connection.hear_proposal() {
+            return;
+        }
         let crossed = self.get(silo).is_some_and(|mine| mine.is_unanswered_proposal());
         let mine_wins = matches!(self.greeting.me, PeerKind::Silo(me) if me < silo);
         if crossed && mine_wins {

@@ -216,6 +216,10 @@ async fn two_connections_that_take_the_place_of_one_at_once_become_one() {
         let accepted = Arc::new(accepted);
         pool.adopt(&accepted);
         pool.proposed(&accepted);
+        // Said again, it changes nothing, and is answered no more.
+        let answered = accepted.shared.lock().out.len();
+        (0..100).for_each(|_| pool.proposed(&accepted));
+        assert_eq!(accepted.shared.lock().out.len(), answered);
         let chosen = pool.get(peer).unwrap();
         assert_eq!(Arc::ptr_eq(&chosen, &mine), mine_stays, "{me}");
         assert_eq!((mine.is_retired(), accepted.is_retired()), (!mine_stays, mine_stays), "{me}");
@@ -278,6 +282,22 @@ async fn a_client_that_ends_its_half_of_the_connection_gets_its_answers() {
     }
     assert_eq!(told.recv().await, Some(Told::Lost(Lost::Ended)), "nothing is left to be told");
     while next().await.is_some() {}
+}
+
+/// Its second call will never be whole, and holds room for its frame.
+#[tokio::test]
+async fn a_client_that_ends_within_a_frame_is_lost_at_once() {
+    let (dialed, accepted) = client_and_silo().await;
+    let (accepted, mut told) = driven(accepted);
+    let _waiting = [call(&dialed).unwrap(), call(&dialed).unwrap()];
+    let stream = dialed.shared.lock().stream.take().unwrap();
+    let calls = dialed.shared.lock().out.clone();
+    assert_eq!(stream.try_write(&calls[..calls.len() - 1]).unwrap(), calls.len() - 1);
+    assert_eq!(told.recv().await, Some(Told::Call));
+    let asker = accepted.begin_serving(1, 1);
+    drop(stream);
+    assert_eq!(told.recv().await, Some(Told::Lost(Lost::Ended)));
+    assert!(!asker.waits());
 }
 
 /// Its host ends the stream as well, and refuses what comes later.

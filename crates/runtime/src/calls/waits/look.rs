@@ -15,11 +15,11 @@ use crate::clock::CoarseInstant;
 use crate::hosting::RunActivation;
 use crate::log::warn_seldom;
 
-/// So many searches begin in one look; the other gates have their turn in the next. Questions about
-/// all of them every 50 ms would keep everything else between two silos waiting.
+/// The most searches that begin in one look; the other gates have their turn in the next.
+/// Questions about all of them every 50 ms would keep everything else between two silos waiting.
 const SEARCHES_MAX: usize = 64;
 
-/// After so many turns reached by the searches of one look no other search begins in it: where
+/// No other search begins in a look whose searches have reached this many turns here: where
 /// hundreds of calls wait in long chains, each search goes through most of them.
 const TURNS_MAX: usize = 256;
 
