@@ -185,6 +185,10 @@ async fn commit_all(
     }
     let strange =
         || Failure::Broken(Fault::corrupt("the server answered a commit with something else"));
+    // Nothing is committed before its `COMMIT` was answered, however the driver ended.
+    if all.affected.len() != script.statements {
+        return Err(strange());
+    }
     match (script.judge, all.cell) {
         (Judge::Always | Judge::Inserted, _) => Ok(None),
         (Judge::Found { statement, at }, _) => {

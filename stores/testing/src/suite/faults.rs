@@ -2,10 +2,11 @@
 //! unknown.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use emmer_store::{CommitOutcome, Mutation, StoreErrorKind, SystemStore};
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::proxy::{Cut, Proxy};
@@ -17,6 +18,8 @@ use crate::process::Frozen;
 const ROWS: usize = 40;
 const WRITERS: usize = 4;
 const CRASHES: i64 = 4;
+/// The time that commits under way have to end, once their server is gone.
+const ERRORS_WITHIN: Duration = Duration::from_millis(200);
 /// More messages than any commit needs.
 const MESSAGES_MAX: usize = 40;
 
@@ -27,16 +30,10 @@ struct Progress {
     acknowledged: AtomicI64,
 }
 
-async fn write_until(
-    store: Arc<dyn SystemStore>,
-    partition: String,
-    progress: Arc<Progress>,
-    done: Arc<AtomicBool>,
-) {
-    let mut n = 0;
-    while !done.load(Ordering::SeqCst) {
-        n += 1;
-        progress.tried.store(n, Ordering::SeqCst);
+/// Commits the next number to all rows of a partition, again and again, until it is aborted.
+async fn write_on(store: Arc<dyn SystemStore>, partition: String, progress: Arc<Progress>) {
+    loop {
+        let n = progress.tried.fetch_add(1, Ordering::SeqCst) + 1;
         match store.commit(&NUMBERS, &partition, all(ROWS, n)).await {
             Ok(CommitOutcome::Committed(_)) => progress.acknowledged.store(n, Ordering::SeqCst),
             Ok(CommitOutcome::Unknown(error)) | Err(error) => {
@@ -50,48 +47,53 @@ async fn write_until(
 /// The server is killed during commits and started again, several times: every acknowledged commit
 /// is there, and none is there in part.
 ///
+/// Nobody writes while the rows are read. A commit of the time after the crash would hide what the
+/// crash has torn; and MariaDB may answer with rows that are one commit too old while a commit is
+/// under way (see `docs/stores/mariadb.md`).
+///
 /// # Panics
 /// It is otherwise.
 pub async fn killed(mut server: impl TestServer, store: Store) {
     let store = store.patient(&server.url()).await;
     store.ensure_tables(&[&NUMBERS]).await.unwrap();
-    let done = Arc::new(AtomicBool::new(false));
-    let writers: Vec<_> = (0..WRITERS)
-        .map(|w| {
-            let progress = Arc::new(Progress::default());
-            let task = write_until(store.clone(), format!("p{w}"), progress.clone(), done.clone());
-            (progress, tokio::spawn(task))
-        })
-        .collect();
+    let writers: [Arc<Progress>; WRITERS] = Default::default();
     for crash in 1..=CRASHES {
+        let mut tasks = JoinSet::new();
+        for (w, progress) in writers.iter().enumerate() {
+            tasks.spawn(write_on(store.clone(), format!("p{w}"), progress.clone()));
+        }
         // Different crashes come at different points of the work: after more and more commits.
-        for (progress, task) in &writers {
+        for progress in &writers {
             let wanted = progress.acknowledged.load(Ordering::SeqCst) + crash * 3;
             while progress.acknowledged.load(Ordering::SeqCst) < wanted {
-                assert!(!task.is_finished(), "a writer ended");
+                assert!(tasks.try_join_next().is_none(), "a writer ended");
                 tokio::task::yield_now().await;
             }
         }
-        let server_ref = &mut server;
-        tokio::task::block_in_place(move || {
-            server_ref.kill();
-            server_ref.start_again().unwrap();
-        });
-        for (w, (progress, _)) in writers.iter().enumerate() {
-            let acknowledged = progress.acknowledged.load(Ordering::SeqCst);
+        tokio::task::block_in_place(|| server.kill());
+        let under_way = writers.each_ref().map(|w| w.tried.load(Ordering::SeqCst));
+        let ended = async {
+            while writers.iter().zip(under_way).any(|(w, n)| w.tried.load(Ordering::SeqCst) == n) {
+                tokio::task::yield_now().await;
+            }
+        };
+        // Some stores wait for their server, and their commits are cancelled.
+        let _ = timeout(ERRORS_WITHIN, ended).await;
+        tasks.abort_all();
+        while let Some(writer) = tasks.join_next().await {
+            assert!(writer.is_err_and(|error| error.is_cancelled()), "a writer ended");
+        }
+        tokio::task::block_in_place(|| server.start_again().unwrap());
+        for (w, progress) in writers.iter().enumerate() {
             let rows = store.read_partition(&NUMBERS, &format!("p{w}")).await.unwrap();
             let found = same_number(&rows, ROWS);
+            let acknowledged = progress.acknowledged.load(Ordering::SeqCst);
             let tried = progress.tried.load(Ordering::SeqCst);
             assert!(
                 (acknowledged..=tried).contains(&found),
-                "{acknowledged} acknowledged, {tried} tried, {found} found"
+                "after crash {crash}: {acknowledged} acknowledged, {tried} tried, {found} found"
             );
         }
-    }
-    done.store(true, Ordering::SeqCst);
-    for (progress, task) in writers {
-        task.await.unwrap();
-        println!("{} acknowledged", progress.acknowledged.load(Ordering::SeqCst));
     }
 }
 
