@@ -14,6 +14,7 @@ use emmer_wire::{
 use parking_lot::{Mutex, MutexGuard};
 use serde::Serialize;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use super::ending::CallsMessage;
 use super::handshake::Greeting;
@@ -153,6 +154,10 @@ pub(crate) struct Connection {
     pub(super) is_parting: AtomicBool,
     /// Mirrors `retired`, for what arrives.
     pub(super) is_retired: AtomicBool,
+    /// The end of the handshake.
+    pub(super) made: Instant,
+    /// When the peer first said something after it.
+    pub(super) first_word: OnceLock<Instant>,
     /// One side has dialled it to take the place of another one, and this side has told or heard
     /// so.
     pub(super) is_proposed: AtomicBool,
@@ -248,6 +253,8 @@ impl Connection {
             active: AtomicBool::new(false),
             is_parting: AtomicBool::new(false),
             is_retired: AtomicBool::new(false),
+            made: Instant::now(),
+            first_word: OnceLock::new(),
             is_proposed: AtomicBool::new(false),
             is_draining: AtomicBool::new(false),
             roomy: AtomicBool::new(false),

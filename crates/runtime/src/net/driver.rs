@@ -101,7 +101,7 @@ pub(crate) async fn drive<H: Handler>(
             connection.look_at_ticks(&mut shared);
         }
     }
-    connection.bytes_received.fetch_add(input.len() as u64, Ordering::Relaxed);
+    connection.has_received(input.len());
     // When the runtime goes, this task is dropped: whoever waits for an answer hears of it.
     let _ends = Ends(connection.clone());
     let mut driver = Driver {
@@ -310,7 +310,7 @@ impl<H: Handler> Driver<H> {
                     } else {
                         self.read_bytes
                     };
-                    self.connection.bytes_received.fetch_add(n as u64, Ordering::Relaxed);
+                    self.connection.has_received(n);
                     self.handler.heard(&self.connection);
                     self.handle_frames(cx)?;
                 }

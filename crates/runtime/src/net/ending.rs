@@ -8,6 +8,7 @@ use bytes::BytesMut;
 use emmer_wire::{GoodbyeCode, PeerKind, channel, encode_goodbye};
 use parking_lot::MutexGuard;
 use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
 
 use super::connection::{Connection, Draining, Shared};
 use super::driver::Handler;
@@ -140,10 +141,19 @@ impl Connection {
         !self.is_proposed.swap(true, Ordering::Relaxed)
     }
 
-    /// Returns true if the peer was told to use this connection instead of another one, and has not
-    /// said anything over it yet.
-    pub(crate) fn is_unanswered_proposal(&self) -> bool {
-        self.is_proposed.load(Ordering::Relaxed) && self.bytes_received.load(Ordering::Relaxed) == 0
+    /// Bytes have come.
+    pub(super) fn has_received(&self, bytes: usize) {
+        let before = self.bytes_received.fetch_add(bytes as u64, Ordering::Relaxed);
+        if before == 0 && bytes > 0 {
+            let _ = self.first_word.set(Instant::now());
+        }
+    }
+
+    /// Returns true if the peer was told to use this connection instead of another one, and had
+    /// said nothing over it yet when `other` was made.
+    pub(crate) fn is_crossed_by(&self, other: &Self) -> bool {
+        let is_later = |word: &Instant| other.made > *word;
+        self.is_proposed.load(Ordering::Relaxed) && !self.first_word.get().is_some_and(is_later)
     }
 
     /// Lets the peer know that it was heard over this connection, and asks it for a word.

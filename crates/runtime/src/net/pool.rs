@@ -235,7 +235,16 @@ impl Pool {
         if self.open().iter().filter(|c| retired(c)).count() >= RETIRED_MAX {
             return Err(DialError::TooMany);
         }
+        let before = self.get(silo);
         let fresh = self.dial_now(silo).await?;
+        let same = |now: &Arc<Connection>| {
+            Arc::ptr_eq(now, &fresh) || before.as_ref().is_some_and(|b| Arc::ptr_eq(now, b))
+        };
+        if self.get(silo).is_some_and(|now| !same(&now)) {
+            // The peer was faster, and its connection has taken the place of the one before.
+            Self::retire(&fresh);
+            return Ok(());
+        }
         fresh.propose();
         self.prefer(&fresh);
         Ok(())
@@ -246,13 +255,15 @@ impl Pool {
     /// Both sides may have done so at the same moment: they find at the same time that nothing
     /// comes. If each followed the other, each would talk over a connection that the other one
     /// hears no more. So both take the one that the silo with the lower address has dialled.
+    /// The two connections carry their words in no common order: the answer to one proposal may
+    /// come before the other proposal.
     pub(crate) fn proposed(self: &Arc<Self>, connection: &Arc<Connection>) {
         let Some(silo) = connection.silo() else { return };
         // Once: each word of the peer's would be answered, and each retirement has a task.
         if connection.is_retired() || !connection.hear_proposal() {
             return;
         }
-        let crossed = self.get(silo).is_some_and(|mine| mine.is_unanswered_proposal());
+        let crossed = self.get(silo).is_some_and(|mine| mine.is_crossed_by(connection));
         let mine_wins = matches!(self.greeting.me, PeerKind::Silo(me) if me < silo);
         if crossed && mine_wins {
             Self::retire(connection);

@@ -226,18 +226,52 @@ async fn two_connections_that_take_the_place_of_one_at_once_become_one() {
         if !mine_stays {
             continue;
         }
+        let (_theirs, early) = connected_with(greetings.clone()).await;
+        let early = Arc::new(early);
+        pool.adopt(&early);
         // It was answered since: what the peer dials now takes its place.
         let (other_end, mut told) = driven(other_end);
         speak(&mine, &mut told).await;
         other_end.answer_proposal();
-        while mine.is_unanswered_proposal() {
+        while mine.first_word.get().is_none() {
             tokio::task::yield_now().await;
         }
+        // What the peer had dialled before it answered does not.
+        pool.proposed(&early);
+        assert!(Arc::ptr_eq(&pool.get(peer).unwrap(), &mine) && early.is_retired());
         let (_theirs, later) = connected_with(greetings).await;
         let later = Arc::new(later);
         pool.proposed(&later);
         assert!(Arc::ptr_eq(&pool.get(peer).unwrap(), &later));
     }
+}
+
+/// This side was dialling, too, and proposes nothing any more: the peer would follow, and this side
+/// has followed the peer.
+#[tokio::test]
+async fn a_peer_that_was_faster_takes_the_place_of_the_connection() {
+    let mut greetings = [greeting(silo("127.0.0.1:1:1")), greeting(silo("127.0.0.1:2:2"))];
+    let pool = Arc::new(Pool::new(greetings[0].clone()));
+    let (tell, _told) = mpsc::channel(TOLD_MAX);
+    let side = Arc::new(Side(tell));
+    pool.handled_by(&side);
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let peer = SiloAddress::new(listener.local_addr().unwrap(), 2);
+    greetings[1].me = PeerKind::Silo(peer);
+    let (dialling, accepting) = (pool.clone(), greetings[1].clone());
+    let renewing = tokio::spawn(async move { dialling.renew(peer).await });
+    let (stream, _) = listener.accept().await.unwrap();
+    // Its dial is under way.
+    greetings.reverse();
+    let (_theirs, accepted) = connected_with(greetings).await;
+    let accepted = Arc::new(accepted);
+    pool.adopt(&accepted);
+    pool.proposed(&accepted);
+    let _fresh = accept(stream.into(), peer, &accepting, |_| Verdict::Accept).await.unwrap();
+    renewing.await.unwrap().unwrap();
+    assert!(Arc::ptr_eq(&pool.get(peer).unwrap(), &accepted));
+    let ours = pool.open().into_iter().find(|c| !Arc::ptr_eq(c, &accepted)).unwrap();
+    assert!(ours.is_retired() && !ours.is_proposed.load(Ordering::Relaxed));
 }
 
 /// The client at `dialed`, and its silo.
