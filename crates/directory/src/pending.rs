@@ -60,20 +60,28 @@ impl Directory {
         let target = self.owner_of(grain).unwrap_or(self.me);
         let deadline = now + self.patience(operation);
         let id = self.next_number();
+        let is_remote = target != self.me;
+        // What an attempt would set, so that the timer is set once.
+        let due =
+            if is_remote { deadline.min(now + self.config.resend_interval) } else { deadline };
         let op = Op {
             token,
             grain: grain.clone(),
             operation,
             target,
-            sent: false,
-            unanswered: 0,
+            sent: is_remote,
+            unanswered: u32::from(is_remote),
             refusals: 0,
             wrong_view: false,
             deadline,
-            due: deadline,
+            due,
         };
         self.enter(id, op);
-        self.attempt(now, id);
+        if is_remote {
+            let request =
+                Message::Request { id, view: self.version, operation, grain: grain.clone() };
+            self.send(target, request);
+        }
     }
 
     const fn patience(&self, operation: Operation) -> std::time::Duration {
@@ -102,9 +110,10 @@ impl Directory {
 
     fn set_due(&mut self, id: u64, due: Instant) {
         let Some(op) = self.ops.get_mut(&id) else { return };
+        let due = due.min(op.deadline);
         self.timers.remove(&(op.due, Timer::Op(id)));
-        op.due = due.min(op.deadline);
-        self.timers.insert((op.due, Timer::Op(id)));
+        op.due = due;
+        self.timers.insert((due, Timer::Op(id)));
     }
 
     /// Sends the attempt to its target; one that waits for this silo itself waits for the

@@ -281,7 +281,7 @@ pub(crate) async fn bounded<T>(
     clock: &Clock,
     deadline: CoarseInstant,
     cancel: Option<&CancellationToken>,
-    work: impl Future<Output = T>,
+    work: impl Future<Output = T> + Unpin,
 ) -> Result<T, Interrupted> {
     let cancelled = async {
         match cancel {
@@ -324,11 +324,14 @@ pub(crate) async fn run_local<M: Method>(
     cancel: Option<&CancellationToken>,
     handed: &mut Option<Handed>,
 ) -> LocalEnd<M> {
-    let mut sink = Sink::Local(&mut slot);
     let deadline = caller.due.settle(silo.clock.now());
-    let begun = with_room(until_begun(&mut turn, &silo.clock, &mut sink));
-    let begun = silo.host.fence.unless_shut(begun);
-    match bounded(&silo.clock, deadline, cancel, begun).await {
+    let begun = {
+        let mut sink = Sink::Local(&mut slot);
+        let begun = with_room(until_begun(&mut turn, &silo.clock, &mut sink));
+        let begun = pin!(silo.host.fence.unless_shut(begun));
+        bounded(&silo.clock, deadline, cancel, begun).await
+    };
+    match begun {
         Ok(Ok(Begun::Over(end))) => local_end(end, slot),
         Ok(Ok(Begun::Running)) => {
             *handed = None;

@@ -2,6 +2,7 @@
 //! [`Path`].
 
 use std::future::Future;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -113,8 +114,14 @@ struct Bounds<'a> {
 }
 
 impl Bounds<'_> {
-    /// Waits for `work` until the deadline or the cancellation. Nothing has run.
-    async fn keep<T>(self, whiling: &str, work: impl Future<Output = T>) -> Result<T, Failure> {
+    /// Waits for `work` until the deadline or the cancellation. Nothing has run. The caller pins
+    /// `work`: a future that is passed on by value is kept once for each function it comes to, and
+    /// many calls may wait at the same time.
+    async fn keep<T>(
+        self,
+        whiling: &str,
+        work: impl Future<Output = T> + Unpin,
+    ) -> Result<T, Failure> {
         let done = bounded(self.clock, self.deadline, self.cancel, work).await;
         done.map_err(|by| interrupted(&by, false, whiling))
     }
@@ -133,7 +140,8 @@ impl<M: Method> Trip<'_, M> {
             Next::Fail(failure) => Err(failure),
             Next::Again(Duration::ZERO) => Ok(()),
             Next::Again(pause) => {
-                self.bounds.keep("waiting to try again", tokio::time::sleep(pause)).await
+                let pause = pin!(tokio::time::sleep(pause));
+                self.bounds.keep("waiting to try again", pause).await
             }
         }
     }
@@ -147,7 +155,7 @@ impl<M: Method> Trip<'_, M> {
             Place::There { peer, placed: true }
         } else {
             let sought = self.caller.seeks::<M>(self.target);
-            let located = silo.locate(sought, self.path.avoid());
+            let located = pin!(silo.locate(sought, self.path.avoid()));
             self.bounds.keep("looking for the grain", located).await?.map_err(Met::NotFound)?
         };
         match place {
@@ -162,7 +170,7 @@ impl<M: Method> Trip<'_, M> {
                     Ok(turn) => turn,
                     Err(StartError::NoSuchMethod) => {
                         let sought = self.caller.seeks::<M>(self.target);
-                        let turn = silo.step_aside(activation, sought, self.caller.due);
+                        let turn = pin!(silo.step_aside(activation, sought, self.caller.due));
                         let turn = self.bounds.keep("looking for the grain", turn).await;
                         turn.flatten().map_err(|failure| {
                             // It is tried again, and still goes before the next call in its lane.
@@ -185,8 +193,13 @@ impl<M: Method> Trip<'_, M> {
                 }
             }
             Place::There { peer, placed } => {
-                let connected =
-                    self.bounds.keep("connecting", silo.cluster.peers.connect(peer)).await?;
+                let connected = match silo.cluster.peers.pool.get(peer) {
+                    Some(connection) => Ok(connection),
+                    None => {
+                        let connecting = pin!(silo.cluster.peers.connect(peer));
+                        self.bounds.keep("connecting", connecting).await?
+                    }
+                };
                 let unsent = |e| Met::Unsent { peer: Some(peer), placed, why: format!("{e}") };
                 // Where placement puts it another silo may be faster.
                 self.send(&connected.map_err(unsent)?, 0, placed).await
@@ -196,7 +209,7 @@ impl<M: Method> Trip<'_, M> {
 
     async fn through_gateway(&mut self, client: &Arc<ClientCore>) -> Try<M> {
         let listed = client.generation();
-        let gateway = client.gateway_for(&self.target.id);
+        let gateway = pin!(client.gateway_for(&self.target.id));
         let connection = self.bounds.keep("waiting for a gateway", gateway).await??;
         self.send(&connection, listed, false).await
     }

@@ -84,6 +84,9 @@ struct Machine {
     directory: Directory,
     waiting: HashMap<Token, Waiting>,
     next_token: u64,
+    /// The time until which the task that drives the timeouts sleeps; none when it has not looked
+    /// yet, or sleeps until it is woken.
+    sleeps_until: Option<Instant>,
 }
 
 struct Waiting {
@@ -101,7 +104,8 @@ impl DirectoryService {
         activations: Arc<dyn Activations>,
     ) -> Arc<Self> {
         let directory = Directory::new(me, config, clock.mono());
-        let machine = Machine { directory, waiting: HashMap::new(), next_token: 1 };
+        let machine =
+            Machine { directory, waiting: HashMap::new(), next_token: 1, sleeps_until: None };
         let around = Around { me, clock, peers, activations };
         Arc::new(Self {
             around,
@@ -215,7 +219,7 @@ impl DirectoryService {
         registers: Option<Registrant<'_>>,
         command: impl FnOnce(&mut Directory, Instant, Token) -> Option<Outcome>,
     ) -> Outcome {
-        let (token, done) = {
+        let (token, done, is_earlier) = {
             let mut machine = self.machine.lock();
             let token = machine.token();
             if let Some(outcome) = command(&mut machine.directory, self.around.clock.mono(), token)
@@ -229,9 +233,11 @@ impl DirectoryService {
             let registers = registers.map(|a| (a.grain.clone(), a.number));
             machine.waiting.insert(token, Waiting { done: sender, registers });
             machine.execute(&self.around);
-            (token, done)
+            (token, done, machine.has_earlier_timeout())
         };
-        self.changed.notify_one();
+        if is_earlier {
+            self.changed.notify_one();
+        }
         let mut forget = Forget { service: self, token: Some(token) };
         let outcome = done.await;
         forget.token = None;
@@ -251,18 +257,21 @@ impl DirectoryService {
     }
 
     fn step(&self, step: impl FnOnce(&mut Directory, Instant)) {
-        {
+        let is_earlier = {
             let mut machine = self.machine.lock();
             step(&mut machine.directory, self.around.clock.mono());
             machine.execute(&self.around);
+            machine.has_earlier_timeout()
+        };
+        if is_earlier {
+            self.changed.notify_one();
         }
-        self.changed.notify_one();
     }
 
     /// Drives the machine's timeouts, for ever.
     pub(crate) async fn drive(&self) {
         loop {
-            let due = self.machine.lock().directory.poll_timeout();
+            let due = self.machine.lock().next_timeout();
             tokio::select! {
                 biased;
                 () = self.changed.notified() => {}
@@ -277,6 +286,19 @@ impl Machine {
         let token = Token(self.next_token);
         self.next_token += 1;
         token
+    }
+
+    /// The machine's next timeout, until which its driver sleeps.
+    fn next_timeout(&mut self) -> Option<Instant> {
+        self.sleeps_until = self.directory.poll_timeout();
+        self.sleeps_until
+    }
+
+    /// Returns true if the driver sleeps for too long. Most steps move the next timeout back, if at
+    /// all: then the driver finds nothing to do once, and sleeps on.
+    fn has_earlier_timeout(&self) -> bool {
+        let due = self.directory.poll_timeout();
+        due.is_some_and(|due| self.sleeps_until.is_none_or(|until| due < until))
     }
 
     /// Executes every effect, in order, under the machine's lock: a completed registration is noted

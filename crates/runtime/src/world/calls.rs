@@ -1,6 +1,8 @@
 //! What a test does to a call before it sets off. Without the feature `virtual` this is nothing at
 //! all.
 
+use std::pin::pin;
+
 use emmer_virtual::{CallFate, CallFault};
 
 use crate::calls::invoke::{Caller, Finished, bounded, interrupted};
@@ -31,7 +33,7 @@ async fn suffer<M: Method>(call: Call<M>, mut caller: Caller, fate: CallFate) ->
     let deadline = caller.due.settle(clock.now());
     caller.due = Due::at(deadline);
     if !fate.delay.is_zero() {
-        let delay = tokio::time::sleep(fate.delay);
+        let delay = pin!(tokio::time::sleep(fate.delay));
         let waited = bounded(clock, deadline, call.cancel.as_ref(), delay).await;
         waited.map_err(|by| interrupted(&by, false, "the test delays the call"))?;
     }
