@@ -8,6 +8,7 @@ use crate::process::free_port;
 
 /// The members of a cluster for one test. Dropped, they end.
 #[derive(Debug)]
+#[cfg_attr(not(feature = "suite"), expect(dead_code, reason = "the suite asks for them"))]
 pub struct Group<S: Starter> {
     /// The members.
     pub nodes: Vec<Local<S>>,

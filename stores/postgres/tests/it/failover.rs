@@ -1,7 +1,7 @@
 //! A primary and its standby: the primary is killed while writers commit, and the standby promoted.
 
 use emmer_store_postgres::PostgresStore;
-use emmer_test_servers::postgres::PostgresPair;
+use emmer_test_servers::postgres::pair::PostgresPair;
 use emmer_test_servers::suite::{Store, members};
 use emmer_test_servers::{skip, store};
 
