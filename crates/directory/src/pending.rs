@@ -48,6 +48,22 @@ pub(crate) struct Op {
     due: Instant,
 }
 
+impl Op {
+    /// Notes an attempt, which is due again at `resend`. Returns the request that it sends; none
+    /// if the command waits for `me`.
+    fn attempted(&mut self, me: SiloAddress, resend: Instant) -> Option<(Operation, GrainId)> {
+        if self.target == me {
+            self.due = self.deadline;
+            return None;
+        }
+        self.sent = true;
+        self.unanswered = self.unanswered.saturating_add(1);
+        self.wrong_view = false;
+        self.due = resend.min(self.deadline);
+        Some((self.operation, self.grain.clone()))
+    }
+}
+
 impl Directory {
     /// Takes a command that cannot be answered at once. The ring is not empty.
     pub(crate) fn begin(
@@ -60,28 +76,27 @@ impl Directory {
         let target = self.owner_of(grain).unwrap_or(self.me);
         let deadline = now + self.patience(operation);
         let id = self.next_number();
-        let is_remote = target != self.me;
-        // What an attempt would set, so that the timer is set once.
-        let due =
-            if is_remote { deadline.min(now + self.config.resend_interval) } else { deadline };
         let op = Op {
             token,
             grain: grain.clone(),
             operation,
             target,
-            sent: is_remote,
-            unanswered: u32::from(is_remote),
+            sent: false,
+            unanswered: 0,
             refusals: 0,
             wrong_view: false,
             deadline,
-            due,
+            due: deadline,
         };
+        self.set_off(now, id, op);
+    }
+
+    /// Enters a command, and makes its first attempt. Its timer is set once.
+    fn set_off(&mut self, now: Instant, id: u64, mut op: Op) {
+        let request = op.attempted(self.me, now + self.config.resend_interval);
+        let target = op.target;
         self.enter(id, op);
-        if is_remote {
-            let request =
-                Message::Request { id, view: self.version, operation, grain: grain.clone() };
-            self.send(target, request);
-        }
+        self.send_request(target, id, request);
     }
 
     const fn patience(&self, operation: Operation) -> std::time::Duration {
@@ -110,28 +125,26 @@ impl Directory {
 
     fn set_due(&mut self, id: u64, due: Instant) {
         let Some(op) = self.ops.get_mut(&id) else { return };
-        let due = due.min(op.deadline);
         self.timers.remove(&(op.due, Timer::Op(id)));
-        op.due = due;
-        self.timers.insert((due, Timer::Op(id)));
+        op.due = due.min(op.deadline);
+        self.timers.insert((op.due, Timer::Op(id)));
     }
 
     /// Sends the attempt to its target; one that waits for this silo itself waits for the
     /// unlocking.
     fn attempt(&mut self, now: Instant, id: u64) {
-        let (me, view) = (self.me, self.version);
         let Some(op) = self.ops.get_mut(&id) else { return };
-        if op.target == me {
-            let deadline = op.deadline;
-            self.set_due(id, deadline);
-            return;
+        self.timers.remove(&(op.due, Timer::Op(id)));
+        let request = op.attempted(self.me, now + self.config.resend_interval);
+        let target = op.target;
+        self.timers.insert((op.due, Timer::Op(id)));
+        self.send_request(target, id, request);
+    }
+
+    fn send_request(&mut self, to: SiloAddress, id: u64, request: Option<(Operation, GrainId)>) {
+        if let Some((operation, grain)) = request {
+            self.send(to, Message::Request { id, view: self.version, operation, grain });
         }
-        op.sent = true;
-        op.unanswered = op.unanswered.saturating_add(1);
-        op.wrong_view = false;
-        let (to, operation, grain) = (op.target, op.operation, op.grain.clone());
-        self.set_due(id, now + self.config.resend_interval);
-        self.send(to, Message::Request { id, view, operation, grain });
     }
 
     /// Gives the command a new number and sends it to the owner of now: answers to older attempts
@@ -145,8 +158,7 @@ impl Directory {
         op.target = target;
         op.refusals = 0;
         let id = self.next_number();
-        self.enter(id, op);
-        self.attempt(now, id);
+        self.set_off(now, id, op);
     }
 
     /// A view was installed: commands follow their grains to the new owners, in the order they were
@@ -290,11 +302,9 @@ impl Directory {
         {
             op.operation = Operation::Unregister(activation);
             op.deadline = now + self.config.unregister_timeout;
-            op.due = op.deadline;
             op.refusals = 0;
             let id = self.next_number();
-            self.enter(id, op);
-            self.attempt(now, id);
+            self.set_off(now, id, op);
         }
     }
 

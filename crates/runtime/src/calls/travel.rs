@@ -193,13 +193,8 @@ impl<M: Method> Trip<'_, M> {
                 }
             }
             Place::There { peer, placed } => {
-                let connected = match silo.cluster.peers.pool.get(peer) {
-                    Some(connection) => Ok(connection),
-                    None => {
-                        let connecting = pin!(silo.cluster.peers.connect(peer));
-                        self.bounds.keep("connecting", connecting).await?
-                    }
-                };
+                let connecting = pin!(silo.cluster.peers.connect(peer));
+                let connected = self.bounds.keep("connecting", connecting).await?;
                 let unsent = |e| Met::Unsent { peer: Some(peer), placed, why: format!("{e}") };
                 // Where placement puts it another silo may be faster.
                 self.send(&connected.map_err(unsent)?, 0, placed).await

@@ -229,14 +229,14 @@ async fn two_connections_that_take_the_place_of_one_at_once_become_one() {
         let (_theirs, early) = connected_with(greetings.clone()).await;
         let early = Arc::new(early);
         pool.adopt(&early);
-        // It was answered since: what the peer dials now takes its place.
+        // The peer answers it.
         let (other_end, mut told) = driven(other_end);
         speak(&mine, &mut told).await;
         other_end.answer_proposal();
         while mine.first_word.get().is_none() {
             tokio::task::yield_now().await;
         }
-        // What the peer had dialled before it answered does not.
+        // A connection that the peer dialled before that takes no place, one dialled later does.
         pool.proposed(&early);
         assert!(Arc::ptr_eq(&pool.get(peer).unwrap(), &mine) && early.is_retired());
         let (_theirs, later) = connected_with(greetings).await;
