@@ -11,7 +11,7 @@ use crate::report::{Counts, Row, Verdict};
 use crate::run::Context;
 use crate::tools::{self, Tool};
 use crate::workspace::{Member, Workspace};
-use crate::{tests, tidy};
+use crate::{stores, tests, tidy};
 
 /// The steps, in the order they run.
 const STEPS: &[&str] = &[
@@ -79,17 +79,23 @@ fn run_step(context: &Context, step: &str, packages: &[&str]) -> Result<Vec<Row>
         "deny" => deny(context)?,
         "clippy" => vec![context.step(step, 70, clippy(context, packages))?],
         "doc" => vec![context.step(step, 40, doc(context, packages))?],
-        "test" => tests::run(
-            context,
-            &tests::Run {
+        "test" => {
+            let run = tests::Run {
                 name: step,
                 packages,
                 features: &["emmer-cli/otlp"],
                 stated: 420,
                 env: &[],
                 threads: None,
-            },
-        )?,
+            };
+            // A machine may have the server and lack its pooler.
+            let mut rows = Vec::new();
+            if context.ci {
+                rows.push(stores::install(context, "postgres", &["postgres"])?);
+            }
+            rows.extend(tests::run(context, &run)?);
+            rows
+        }
         "doctests" => vec![doctests(context, packages)?],
         "start" => vec![context.step(step, 60, script(context, "getting-started.sh"))?],
         "examples" => vec![context.step(step, 60, script(context, "examples.sh"))?],

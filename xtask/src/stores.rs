@@ -111,8 +111,7 @@ pub(crate) fn rows(context: &Context) -> Result<Vec<Row>, String> {
     let packages = packages();
     let mut rows = Vec::new();
     if context.ci {
-        // What cannot be installed fails the tests that need it, by name.
-        rows.push(context.step("servers", 60, services(context, "install", &[]))?);
+        rows.push(install(context, "servers", &[])?);
     }
     let all = [&packages[..], &["emmer-cost", "emmer", "emmer-cli", "emmer-lab"]].concat();
     let clippy = with_all_features(context, &first::clippy(context, &all));
@@ -198,6 +197,12 @@ fn suites(
     }
     rows.extend(groups.iter().map(|(package, group)| group.row(&format!("  {package}"))));
     Ok(rows)
+}
+
+/// Installs some servers, all when none is named. What cannot be installed fails the tests that need
+/// it, by name.
+pub(crate) fn install(context: &Context, step: &str, servers: &[&str]) -> Result<Row, String> {
+    context.step(step, 60, services(context, "install", servers))
 }
 
 /// A call of the program of servers.
