@@ -44,6 +44,8 @@ pub(crate) struct Op {
     refusals: u32,
     /// The owner has a newer view: worth another attempt as soon as a view arrives.
     wrong_view: bool,
+    /// The latest attempt was made because the way to the owner had broken.
+    hurried: bool,
     deadline: Instant,
     due: Instant,
 }
@@ -59,6 +61,7 @@ impl Op {
         self.sent = true;
         self.unanswered = self.unanswered.saturating_add(1);
         self.wrong_view = false;
+        self.hurried = false;
         self.due = resend.min(self.deadline);
         Some((self.operation, self.grain.clone()))
     }
@@ -85,6 +88,7 @@ impl Directory {
             unanswered: 0,
             refusals: 0,
             wrong_view: false,
+            hurried: false,
             deadline,
             due: deadline,
         };
@@ -159,6 +163,21 @@ impl Directory {
         op.refusals = 0;
         let id = self.next_number();
         self.set_off(now, id, op);
+    }
+
+    /// The way to `silo` has broken, or another one has taken its place: what was sent to it may be
+    /// lost, and its answers too. Each command that waits for it is sent again now, but not twice
+    /// in a row: then its time has to come.
+    pub fn handle_broken_way(&mut self, now: Instant, silo: SiloAddress) {
+        let waits = |op: &Op| op.target == silo && op.unanswered > 0 && !op.hurried;
+        let ids: Vec<u64> =
+            self.ops.iter().filter(|(_, op)| waits(op)).map(|(id, _)| *id).collect();
+        for id in ids {
+            self.attempt(now, id);
+            if let Some(op) = self.ops.get_mut(&id) {
+                op.hurried = true;
+            }
+        }
     }
 
     /// A view was installed: commands follow their grains to the new owners, in the order they were

@@ -42,6 +42,36 @@ fn busy_is_tried_again_ever_more_slowly_and_silence_after_a_second() {
 }
 
 #[test]
+fn what_a_broken_way_may_have_lost_is_sent_again_at_once_but_not_twice_in_a_row() {
+    let mut bench = Bench::with_peer();
+    let (grain, other) = (bench.grain_of(2, 0), bench.grain_of(2, 1));
+    bench.register(1, &grain, 4);
+    let first = Bench::request(&bench.effects());
+    bench.lookup(2, &other);
+    let (_, busy, ..) = Bench::request(&bench.effects());
+    bench.respond(2, busy, Answer::Busy);
+
+    bench.dir.handle_broken_way(bench.now, silo(3));
+    assert_eq!(bench.effects(), [], "nothing waits for that one");
+    bench.dir.handle_broken_way(bench.now, silo(2));
+    assert_eq!(Bench::request(&bench.effects()), first, "what was answered is not asked again");
+    for _ in 0..3 {
+        bench.dir.handle_broken_way(bench.now, silo(2));
+    }
+    assert_eq!(bench.effects(), [], "a way that breaks all the time is not flooded");
+
+    // Its own time comes as ever, and then a broken way counts again.
+    bench.respond(2, busy, Answer::Found(None));
+    let before = bench.now;
+    assert_eq!(Bench::request(&bench.elapse()), first);
+    assert_eq!(bench.now.saturating_since(before), Duration::from_secs(1));
+    bench.dir.handle_broken_way(bench.now, silo(2));
+    assert_eq!(Bench::request(&bench.effects()), first);
+    assert_eq!(bench.respond(2, first.1, Answer::Registered), [complete(1, Outcome::Registered)]);
+    assert_eq!(bench.dir.pending_count(), 0);
+}
+
+#[test]
 fn wrong_view_is_tried_again_when_a_view_arrives() {
     let mut bench = Bench::with_peer();
     let grain = bench.grain_of(2, 0);

@@ -256,6 +256,11 @@ impl DirectoryService {
         self.step(|directory, now| directory.handle_message(now, from, message));
     }
 
+    /// The connection to `silo` has ended, or another one has taken its place.
+    pub(crate) fn way_broke(&self, silo: SiloAddress) {
+        self.step(|directory, now| directory.handle_broken_way(now, silo));
+    }
+
     fn step(&self, step: impl FnOnce(&mut Directory, Instant)) {
         let is_earlier = {
             let mut machine = self.machine.lock();

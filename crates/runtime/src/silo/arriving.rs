@@ -97,6 +97,9 @@ impl Handler for SiloCore {
 
     fn prefer(self: &Arc<Self>, connection: &Arc<Connection>) {
         self.pool.proposed(connection);
+        if let Some(silo) = connection.silo() {
+            self.cluster.directory.way_broke(silo);
+        }
     }
 
     fn heard(self: &Arc<Self>, connection: &Arc<Connection>) {
@@ -115,6 +118,9 @@ impl Handler for SiloCore {
     fn lost(self: &Arc<Self>, connection: &Arc<Connection>, why: &Lost) {
         tracing::debug!(peer = ?connection.peer, %why, "a connection ended");
         let PeerKind::Silo(silo) = connection.peer else { return };
+        // What is sent again takes another connection.
+        self.pool.forget(connection);
+        self.cluster.directory.way_broke(silo);
         let event = match why {
             Lost::Ended => ConnectionEvent::Closed,
             Lost::Broken(_) => ConnectionEvent::Broken,

@@ -311,6 +311,8 @@ impl World {
                 self.processes[peer as usize].renew_stream(number);
                 self.notify(peer, number, ConnectionEvent::Broken);
                 self.notify(number, peer, ConnectionEvent::Broken);
+                self.way_broke(peer, number);
+                self.way_broke(number, peer);
             }
         }
     }

@@ -20,6 +20,7 @@ impl World {
         let doomed =
             |event: &Event| matches!(event, Event::SetStatus { status: SiloStatus::Dead, .. });
         let spare = active.len() > 2 + self.queue.values().filter(|e| doomed(e)).count();
+        self.break_a_way();
         let kind = self.rng.below(6);
         if !spare || kind == 0 {
             if self.nodes.len() < 12 {
@@ -65,6 +66,17 @@ impl World {
                     Event::SetStatus { silo, status: SiloStatus::Dead },
                 );
             }
+        }
+    }
+
+    /// A connection ends between two silos that live, and both are told. What was lost on it is up
+    /// to the world.
+    fn break_a_way(&mut self) {
+        let silos: Vec<_> = self.nodes.keys().copied().collect();
+        let (one, other) = (self.rng.index(silos.len()), self.rng.index(silos.len()));
+        let (one, other) = (silos[one], silos[other]);
+        for (silo, peer) in [(one, other), (other, one)] {
+            self.schedule(self.now, Event::Broken { silo, peer });
         }
     }
 

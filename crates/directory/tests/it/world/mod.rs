@@ -120,13 +120,34 @@ impl Stats {
 
 #[derive(Debug)]
 pub(crate) enum Event {
-    Deliver { from: SiloAddress, to: SiloAddress, message: Message },
-    View { to: SiloAddress, version: u64 },
-    Timeout { silo: SiloAddress },
-    Report { silo: SiloAddress, report: ReportId, entries: Vec<(GrainId, u64)> },
+    Deliver {
+        from: SiloAddress,
+        to: SiloAddress,
+        message: Message,
+    },
+    View {
+        to: SiloAddress,
+        version: u64,
+    },
+    Timeout {
+        silo: SiloAddress,
+    },
+    Report {
+        silo: SiloAddress,
+        report: ReportId,
+        entries: Vec<(GrainId, u64)>,
+    },
     Command,
     Fault,
-    SetStatus { silo: SiloAddress, status: SiloStatus },
+    /// The connection of one silo to another has broken.
+    Broken {
+        silo: SiloAddress,
+        peer: SiloAddress,
+    },
+    SetStatus {
+        silo: SiloAddress,
+        status: SiloStatus,
+    },
 }
 
 /// How a silo died.
@@ -267,6 +288,7 @@ impl World {
             Event::Report { silo, report, entries } => {
                 self.on(silo, |dir| dir.handle_local_report(now, report, entries))
             }
+            Event::Broken { silo, peer } => self.on(silo, |dir| dir.handle_broken_way(now, peer)),
             Event::Command => self.random_command(),
             Event::Fault => {
                 self.random_fault();

@@ -93,7 +93,8 @@ impl Graph {
     }
 
     /// Every turn that the last turns of `starts` wait for here, and those themselves; each at the
-    /// end of a shortest path.
+    /// end of a shortest path. No path comes to a turn twice: a circle that does not lead back to
+    /// where the search began would else be followed between silos until the path is full.
     pub(super) fn reach(&self, starts: Vec<Path>) -> Vec<Path> {
         let mut known: BTreeSet<u64> =
             starts.iter().filter_map(|path| path.last()).map(|s| s.turn).collect();
@@ -104,7 +105,8 @@ impl Graph {
             }
             let last = path.last().filter(|_| path.len() < PATH_MAX);
             for step in last.map(|last| self.next(last.turn)).unwrap_or_default() {
-                if known.insert(step.turn) {
+                let is_new = path.iter().all(|before| before.turn != step.turn);
+                if is_new && known.insert(step.turn) {
                     open.push_back(path.iter().cloned().chain([step]).collect());
                 }
             }
@@ -163,6 +165,16 @@ mod tests {
             let reached = graph.reach(graph.starts(10));
             assert_eq!(reached.len(), 1 + usize::from(known));
         }
+    }
+
+    #[test]
+    fn no_way_comes_to_a_turn_twice() {
+        let graph = graph();
+        let step = |turn, call| Step { turn, call, grain: String::new() };
+        // Another silo has followed a call of turn 1 to turn 3, and that one's call came here.
+        let asked = vec![step(1, 0), step(3, 0), step(2, 0)];
+        let reached = graph.reach(vec![asked]);
+        assert_eq!(reached.iter().map(turns).collect::<Vec<_>>(), [vec![1, 3, 2]]);
     }
 
     #[test]

@@ -34,9 +34,6 @@ const SEARCH_EVERY: Duration = Duration::from_millis(250);
 /// So many paths travel in one message.
 const PATHS_MAX: usize = 32;
 
-/// So many questions of others are answered between two looks.
-const ANSWERED_MAX: usize = 4_096;
-
 /// A gate with calls that turns wait for.
 struct Crowd {
     activation: Arc<dyn RunActivation>,
@@ -61,7 +58,7 @@ impl Calls {
         let due = looks.next <= now;
         if due {
             looks.next = now.after(LOOK_EVERY);
-            looks.answered.clear();
+            looks.answered.look(now);
         }
         // In every circle there is a turn that has made a call and is inside the grain that another
         // call waits for.
@@ -80,6 +77,7 @@ impl Calls {
                         &graph,
                         &crowds,
                         Chase { origin, gate, round, path },
+                        now,
                         &mut chases,
                     );
                 }
@@ -168,13 +166,12 @@ impl Calls {
         graph: &Graph,
         crowds: &Crowds,
         asked: Chase,
+        now: CoarseInstant,
         chases: &mut Vec<Chase>,
     ) {
         let Chase { origin, gate, round, path } = asked;
         let Some(last) = path.last().filter(|_| path.len() <= PATH_MAX) else { return };
-        let fresh = looks.answered.len() < ANSWERED_MAX
-            && looks.answered.insert((origin, gate, round, last.turn));
-        if !fresh {
+        if !looks.answered.takes((origin, gate, round, last.turn), now) {
             return;
         }
         let paths = graph.reach(vec![path]);

@@ -18,7 +18,6 @@ mod look;
 mod searches;
 
 use std::cell::Cell;
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -30,7 +29,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) use self::asker::Asked;
 pub use self::asker::Asker;
 use self::graph::Path;
-use self::searches::Searches;
+use self::searches::{Answered, Searches};
 use crate::clock::CoarseInstant;
 use crate::hosting::RunActivation;
 use crate::numbers::NumberMap;
@@ -145,8 +144,7 @@ pub(crate) struct Waits {
 struct Looks {
     next: CoarseInstant,
     searches: Searches,
-    /// Questions of others that were answered since the last look: by origin, gate, round and turn.
-    answered: BTreeSet<(SiloAddress, u64, u64, u64)>,
+    answered: Answered,
 }
 
 impl Waits {
@@ -154,7 +152,7 @@ impl Waits {
         let looks = Looks {
             next: CoarseInstant::from_millis(0),
             searches: Searches::default(),
-            answered: BTreeSet::new(),
+            answered: Answered::new(),
         };
         Arc::new(Self {
             turns: Default::default(),

@@ -5,7 +5,10 @@
 //! another one had found it: each wait in it, which has a number that never comes back, stood
 //! before and after one moment between the two.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use emmer_core::SiloAddress;
 
 use super::Wait;
 use super::graph::{Path, in_words};
@@ -18,6 +21,13 @@ const CIRCLES_MAX: usize = 64;
 /// most at each of the two, so this is enough for a circle of [`PATH_MAX`](super::graph::PATH_MAX)
 /// steps.
 const UNDER_WAY_MAX: usize = 32;
+
+/// So many questions of others are answered between two looks.
+const ANSWERED_MAX: usize = 4_096;
+
+/// A question that was answered is known for so long at least, if there are not too many. By then
+/// the search that asked it is over.
+const REMEMBERED: Duration = Duration::from_secs(1);
 
 /// A circle: the call that waits at this place, and the way from the turns inside its grain to the
 /// turn that made it.
@@ -113,6 +123,57 @@ impl Searches {
     }
 }
 
+/// A question of a search: who began it, at which gate, in which round, and the turn that was
+/// reached.
+type Question = (SiloAddress, u64, u64, u64);
+
+/// The questions of searches that were answered lately. A search that comes to a turn again, by
+/// another way and perhaps much later, learns nothing new.
+pub(super) struct Answered {
+    now: BTreeSet<Question>,
+    before: BTreeSet<Question>,
+    /// How many were answered since the last look.
+    since_look: usize,
+    begun: CoarseInstant,
+}
+
+impl Answered {
+    pub(super) const fn new() -> Self {
+        Self {
+            now: BTreeSet::new(),
+            before: BTreeSet::new(),
+            since_look: 0,
+            begun: CoarseInstant::from_millis(0),
+        }
+    }
+
+    /// A look begins.
+    pub(super) fn look(&mut self, now: CoarseInstant) {
+        self.since_look = 0;
+        if self.begun.after(REMEMBERED) <= now {
+            self.turn_over(now);
+        }
+    }
+
+    fn turn_over(&mut self, now: CoarseInstant) {
+        self.before = std::mem::take(&mut self.now);
+        self.begun = now;
+    }
+
+    /// Returns true if a question is to be answered: it is a new one, and not one too many.
+    pub(super) fn takes(&mut self, question: Question, now: CoarseInstant) -> bool {
+        if self.since_look >= ANSWERED_MAX || self.before.contains(&question) {
+            return false;
+        }
+        if self.now.len() >= ANSWERED_MAX {
+            self.turn_over(now);
+        }
+        let is_new = self.now.insert(question);
+        self.since_look += usize::from(is_new);
+        is_new
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::graph::Step;
@@ -183,6 +244,41 @@ mod tests {
         }
         assert_eq!(searches.reached(GATE, first, &found), [], "it is not under way any more");
         assert_eq!(searches.reached(GATE, last, &found), [], "found anew");
+    }
+
+    fn question(round: u64) -> Question {
+        (SiloAddress::new(([10, 0, 0, 1], 11_111).into(), 1), GATE, round, 5)
+    }
+
+    #[test]
+    fn a_search_that_comes_back_is_not_answered_again() {
+        let at = CoarseInstant::from_millis;
+        let mut answered = Answered::new();
+        answered.look(at(1_000));
+        assert!(answered.takes(question(1), at(1_000)));
+        for ms in (1_000..2_000).step_by(50) {
+            answered.look(at(ms));
+            assert!(!answered.takes(question(1), at(ms)), "at {ms}");
+        }
+        // Long after it is over it is forgotten.
+        for ms in [2_000, 3_000, 4_000] {
+            answered.look(at(ms));
+        }
+        assert!(answered.takes(question(1), at(4_000)));
+    }
+
+    #[test]
+    fn so_many_questions_are_answered_between_two_looks() {
+        let now = CoarseInstant::from_millis(1_000);
+        let mut answered = Answered::new();
+        let most = ANSWERED_MAX as u64;
+        for turn in 0..2 {
+            answered.look(now);
+            let taken =
+                (0..2 * most).filter(|n| answered.takes(question(turn * 2 * most + n), now));
+            assert_eq!(taken.count(), ANSWERED_MAX);
+        }
+        assert!(answered.now.len() + answered.before.len() <= 2 * ANSWERED_MAX);
     }
 
     #[test]

@@ -178,6 +178,13 @@ impl World {
         }
     }
 
+    /// The connection of `number` to `peer` has ended.
+    pub(super) fn way_broke(&mut self, number: u32, peer: u32) {
+        let silo = self.processes[peer as usize].address;
+        self.with_directory(number, |directory, now| directory.handle_broken_way(now, silo));
+        self.drain_directory(number);
+    }
+
     /// A directory message arrived.
     pub(super) fn directory_message(
         &mut self,
