@@ -199,8 +199,8 @@ fn suites(
     Ok(rows)
 }
 
-/// Installs some servers, all when none is named. What cannot be installed fails the tests that need
-/// it, by name.
+/// Installs some servers, all when none is named. What cannot be installed fails the tests that
+/// need it, by name.
 pub(crate) fn install(context: &Context, step: &str, servers: &[&str]) -> Result<Row, String> {
     context.step(step, 60, services(context, "install", servers))
 }
