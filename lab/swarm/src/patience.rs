@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use emmer::CallError;
+use tokio::time::Instant;
 
 use crate::ledger;
 
@@ -21,12 +22,17 @@ const LAST_PAUSE_MS: u64 = 300;
 /// waits 55 s for them.
 const IN_TIME: Duration = Duration::from_secs(50);
 
+/// A caller that keeps its call may hear that long after a silo has left what became of it.
+const HEARD_WITHIN: Duration = Duration::from_secs(40);
+
 /// Calls of which nobody knows whether they ran, and why.
 #[derive(Default)]
 struct Book {
     doubtful: BTreeMap<u64, String>,
     /// Those of them that must have run.
     judged: BTreeMap<u64, String>,
+    /// Until then a caller may hear of a silo that has left and did not answer in time.
+    let_pass_until: Option<Instant>,
 }
 
 thread_local! {
@@ -51,7 +57,11 @@ pub(crate) fn judge<T, E: std::fmt::Debug>(
     }
     let left = until_ms.saturating_sub(ledger::now_ms());
     if e.maybe_executed() {
-        BOOK.with_borrow_mut(|book| book.doubtful.insert(call, format!("{e:?}")));
+        BOOK.with_borrow_mut(|book| {
+            if book.let_pass_until.is_none_or(|until| until < Instant::now()) {
+                book.doubtful.insert(call, format!("{e:?}"));
+            }
+        });
     } else if left > LAST_PAUSE_MS {
         ledger::violate(
             "R9",
@@ -67,6 +77,8 @@ pub(crate) fn left(took: Duration) {
         if took <= IN_TIME {
             ledger::reach("a silo that left in time");
             book.judged.extend(doubtful);
+        } else {
+            book.let_pass_until = Some(Instant::now() + HEARD_WITHIN);
         }
     });
 }
