@@ -7,6 +7,8 @@
 mod admission;
 mod attacks;
 #[cfg(feature = "test")]
+mod broken_connections;
+#[cfg(feature = "test")]
 mod cancelled;
 mod chains;
 #[cfg(feature = "test")]
