@@ -315,7 +315,7 @@ mod test {
             assert!(here.iter().any(|m| m.name == name), "{name}");
         }
         for member in elsewhere {
-            let known = crate::stores::packages().contains(&member.name.as_str())
+            let known = stores::packages().contains(&member.name.as_str())
                 || ["emmer-cost", "emmer-guard", "emmer-models"].contains(&member.name.as_str());
             assert!(known, "{} is in no tier", member.name);
         }
