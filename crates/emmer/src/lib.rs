@@ -67,6 +67,8 @@ pub use emmer_runtime::{
     SiloOptions, SiloStatistics, SiloWatch, StartError, StartTimer, StoreSource, Terminated, Tick,
     Timer,
 };
+#[cfg(feature = "tls")]
+pub use emmer_runtime::{Tls, TlsError, TlsRollout};
 /// Settings from a file, the environment and flags, each with the place it comes from
 /// ([`run`](run())).
 #[cfg(feature = "config")]

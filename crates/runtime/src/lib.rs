@@ -22,6 +22,8 @@ mod reminders;
 mod silo;
 mod stores;
 mod timers;
+#[cfg(feature = "tls")]
+mod tls;
 pub mod trace;
 mod wheel;
 mod world;
@@ -42,6 +44,8 @@ pub use silo::{
 };
 pub use stores::StoreSource;
 pub use timers::{StartTimer, Timer};
+#[cfg(feature = "tls")]
+pub use tls::{Tls, TlsError, TlsRollout};
 
 /// What the generated code names. Not for people; may change in any version.
 #[doc(hidden)]

@@ -280,6 +280,8 @@ pub enum RefuseCode {
     Stopping,
     /// 7: the Hello made no sense.
     BadHello,
+    /// 8: the connection is not encrypted, or its dialer has not shown that it may say this.
+    Insecure,
     /// Another number, from a later version: the reason says more.
     Other(u8),
 }
@@ -294,6 +296,7 @@ impl From<u8> for RefuseCode {
             5 => Self::Overloaded,
             6 => Self::Stopping,
             7 => Self::BadHello,
+            8 => Self::Insecure,
             other => Self::Other(other),
         }
     }
@@ -309,6 +312,7 @@ impl From<RefuseCode> for u8 {
             RefuseCode::Overloaded => 5,
             RefuseCode::Stopping => 6,
             RefuseCode::BadHello => 7,
+            RefuseCode::Insecure => 8,
             RefuseCode::Other(number) => number,
         }
     }

@@ -71,6 +71,8 @@ pub enum What {
     Floor(Served),
     /// A silo with a gateway and every grain of [`crate::grains`], in the cluster of this store.
     Silo(String),
+    /// The same with TLS, by the certificates in this folder.
+    SecuredSilo(String, PathBuf),
 }
 
 /// A runtime with so many threads; with one, it has no other thread than the caller's.

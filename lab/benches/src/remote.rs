@@ -1,5 +1,6 @@
 //! Calls between two processes on loopback, with bodies of 100 bytes both ways.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -50,12 +51,21 @@ pub enum Contender {
     EmmerClient,
     /// Emmer: a silo calls grains on another silo.
     EmmerSilo,
+    /// The same over TLS.
+    EmmerTls,
 }
 
 impl Contender {
     /// Every one.
-    pub const ALL: [Self; 6] =
-        [Self::Mux, Self::MuxActor, Self::Tight, Self::Turn, Self::EmmerClient, Self::EmmerSilo];
+    pub const ALL: [Self; 7] = [
+        Self::Mux,
+        Self::MuxActor,
+        Self::Tight,
+        Self::Turn,
+        Self::EmmerClient,
+        Self::EmmerSilo,
+        Self::EmmerTls,
+    ];
 
     /// Its name in tables.
     pub const fn name(self) -> &'static str {
@@ -66,15 +76,17 @@ impl Contender {
             Self::Turn => "turn",
             Self::EmmerClient => "emmer, client to silo",
             Self::EmmerSilo => "emmer, silo to silo",
+            Self::EmmerTls => "emmer, silo to silo, TLS",
         }
     }
 
-    fn served(self, store: &str) -> What {
+    fn served(self, store: &str, folder: &Path) -> What {
         match self {
             Self::Mux | Self::Tight => What::Floor(Served::Echo),
             Self::MuxActor => What::Floor(Served::Actors),
             Self::Turn => What::Floor(Served::Turns),
             Self::EmmerClient | Self::EmmerSilo => What::Silo(store.to_owned()),
+            Self::EmmerTls => What::SecuredSilo(store.to_owned(), folder.to_owned()),
         }
     }
 }
@@ -114,8 +126,11 @@ pub fn serve(serve: &Serve, ready: impl FnOnce(String), stop: oneshot::Receiver<
                 let _ = stop.await;
                 serving.abort();
             }
-            What::Silo(store) => {
-                let builder = silos::builder(store.as_str())?.gateway("127.0.0.1:0");
+            What::Silo(store) | What::SecuredSilo(store, _) => {
+                let mut builder = silos::builder(store.as_str())?.gateway("127.0.0.1:0");
+                if let What::SecuredSilo(_, folder) = &serve.what {
+                    builder = builder.tls(silos::tls(folder));
+                }
                 let silo = silos::hosting(builder).start().await?;
                 ready(silo.address().to_string());
                 let _ = stop.await;
@@ -139,13 +154,21 @@ impl Exchange for EchoRef {
 pub fn run(plan: &Plan, launcher: &Launcher) -> Result<Vec<Sample>> {
     let folder = tempfile::tempdir()?;
     let store = format!("sqlite://{}", folder.path().join("cluster.db").display());
-    let what = plan.contender.served(&store);
+    if plan.contender == Contender::EmmerTls {
+        silos::make_certificates(folder.path())?;
+    }
+    let what = plan.contender.served(&store, folder.path());
     let server = launcher.serve(Serve { threads: plan.threads, what })?;
     let runtime = runtime(plan.threads)?;
-    runtime.block_on(with_callers(plan, &mut [server], &store))
+    runtime.block_on(with_callers(plan, &mut [server], &store, folder.path()))
 }
 
-async fn with_callers(plan: &Plan, servers: &mut [Server; 1], store: &str) -> Result<Vec<Sample>> {
+async fn with_callers(
+    plan: &Plan,
+    servers: &mut [Server; 1],
+    store: &str,
+    folder: &Path,
+) -> Result<Vec<Sample>> {
     let (address, name) = (servers[0].address.clone(), plan.contender.name());
     let mut samples = Vec::new();
     match plan.contender {
@@ -170,8 +193,12 @@ async fn with_callers(plan: &Plan, servers: &mut [Server; 1], store: &str) -> Re
             }
             client.close().await;
         }
-        Contender::EmmerSilo => {
-            let silo = silos::hosting(silos::builder(store)?).start().await?;
+        Contender::EmmerSilo | Contender::EmmerTls => {
+            let mut builder = silos::builder(store)?;
+            if plan.contender == Contender::EmmerTls {
+                builder = builder.tls(silos::tls(folder));
+            }
+            let silo = silos::hosting(builder).start().await?;
             until_known(&silo, 2).await?;
             let there = grains_of(&silo, &address).await?;
             for callers in &plan.callers {
@@ -284,6 +311,10 @@ pub fn report(compared: &Compared) -> Report {
         report.goals.push(compared.goal_p50("1 caller", 2, emmer, "floor-mux", 1.0));
         // Twice the calls in a second.
         report.goals.push(compared.goal_wall_times("1,024 callers", 2, emmer, "floor-mux", 0.5));
+    }
+    for (callers, at_most) in [("64 callers", 1.5), ("1,024 callers", 1.3)] {
+        let (plain, tls) = (Contender::EmmerSilo.name(), Contender::EmmerTls.name());
+        report.goals.push(compared.goal_times(callers, 2, tls, plain, at_most));
     }
     report.goals.retain(|goal| goal.reached.is_some());
     report

@@ -1,9 +1,11 @@
 //! Silos and clients for the scenarios, with default options.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use emmer::store::{MemoryStore, SystemStore};
-use emmer::{Client, ClusterId, Silo, SiloBuilder, StoreSource};
+use emmer::{Client, ClusterId, Silo, SiloBuilder, StoreSource, Tls};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 
 use crate::grains::{Cell, CellGrain, Echo, EchoGrain, StoredCell, StoredCellGrain};
 
@@ -38,6 +40,29 @@ pub async fn alone() -> crate::Result<Silo> {
 pub async fn alone_on(store: Arc<dyn SystemStore>) -> crate::Result<Silo> {
     let builder = builder(StoreSource::Opened(store))?;
     Ok(hosting(builder).start().await?)
+}
+
+/// Makes an authority and a certificate of a silo in `folder`.
+///
+/// # Errors
+/// What the making or the writing says.
+pub fn make_certificates(folder: &Path) -> crate::Result<()> {
+    let mut authority = CertificateParams::new(Vec::new())?;
+    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let authority = CertifiedIssuer::self_signed(authority, KeyPair::generate()?)?;
+    let key = KeyPair::generate()?;
+    let silo = CertificateParams::new(vec!["silo.bench.emmer".to_owned()])?;
+    let silo = silo.signed_by(&key, &authority)?;
+    std::fs::write(folder.join("authority.pem"), authority.pem())?;
+    std::fs::write(folder.join("silo.pem"), silo.pem())?;
+    std::fs::write(folder.join("silo.key"), key.serialize_pem())?;
+    Ok(())
+}
+
+/// TLS by what [`make_certificates`] has made in `folder`.
+pub fn tls(folder: &Path) -> Tls {
+    let file = |name: &str| folder.join(name);
+    Tls::new(file("authority.pem"), file("silo.pem"), file("silo.key"))
 }
 
 /// With every grain of [`crate::grains`].

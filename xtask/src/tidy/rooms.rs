@@ -23,7 +23,8 @@ const ROOMS: &[Room] = &[
     Room { name: "trace", may_use: &["world"] },
     Room { name: "metrics", may_use: &["clock"] },
     Room { name: "filters", may_use: &["grain", "hosting"] },
-    Room { name: "net", may_use: &["clock", "numbers", "world", "calls::waits"] },
+    Room { name: "tls", may_use: &["world"] },
+    Room { name: "net", may_use: &["clock", "numbers", "tls", "world", "calls::waits"] },
     Room { name: "cluster", may_use: &["clock", "metrics", "net", "numbers", "world"] },
     Room {
         name: "hosting",
@@ -75,7 +76,8 @@ const ROOMS: &[Room] = &[
     Room {
         name: "client",
         may_use: &[
-            "clock", "cluster", "filters", "grain", "metrics", "net", "options", "stores", "world",
+            "clock", "cluster", "filters", "grain", "metrics", "net", "options", "stores", "tls",
+            "world",
         ],
     },
     Room {
@@ -95,6 +97,7 @@ const ROOMS: &[Room] = &[
             "reminders",
             "stores",
             "timers",
+            "tls",
             "wheel",
             "world",
         ],

@@ -69,6 +69,8 @@ mod tasks;
 mod texts;
 #[cfg(feature = "test")]
 mod timers;
+#[cfg(feature = "tls")]
+mod tls;
 #[cfg(feature = "test")]
 mod traces;
 #[cfg(feature = "test")]

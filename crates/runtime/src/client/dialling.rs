@@ -174,6 +174,7 @@ mod tests {
     use super::super::listing::Listing;
     use super::*;
     use crate::filters::Filters;
+    use crate::net::Security;
     use crate::options::ClientOptions;
 
     /// The gateways `from..to`, behind which nobody is.
@@ -187,7 +188,12 @@ mod tests {
     #[tokio::test]
     async fn no_more_gateways_are_dialled_at_once_than_may_be() {
         let listing = Listing::of(vec!["127.0.1.1:9".to_owned()]).unwrap();
-        let core = Arc::new(ClientCore::new(ClientOptions::default(), Filters::default(), listing));
+        let core = Arc::new(ClientCore::new(
+            ClientOptions::default(),
+            Filters::default(),
+            listing,
+            Security::default(),
+        ));
         core.dial_others(nobody(0, 40));
         assert_eq!(core.dials.lock().under_way.len(), 40);
         // Those under way are not dialled twice, and of the others as many as there is room for.

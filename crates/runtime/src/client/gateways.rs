@@ -28,7 +28,7 @@ use crate::grain::Failure;
 use crate::log::warn_seldom;
 use crate::metrics::SiloStatistics;
 use crate::net::{
-    Budget, Connection, Greeting, Handler, HeldBytes, Lost, Quiet, Traffic, dial, drive,
+    Budget, Connection, Greeting, Handler, HeldBytes, Lost, Quiet, Security, Traffic, dial, drive,
 };
 use crate::options::ClientOptions;
 use crate::world::{self, Spawner, Watched};
@@ -103,7 +103,12 @@ pub(crate) struct ClientCore {
 }
 
 impl ClientCore {
-    pub(super) fn new(options: ClientOptions, filters: Filters, listing: Listing) -> Self {
+    pub(super) fn new(
+        options: ClientOptions,
+        filters: Filters,
+        listing: Listing,
+        security: Security,
+    ) -> Self {
         let greeting = Greeting {
             cluster: options.cluster_id.clone(),
             me: PeerKind::Client(world::random_bits()),
@@ -116,6 +121,7 @@ impl ClientCore {
             held: HeldBytes::new(0),
             timeout: options.connect_timeout,
             options: 0,
+            security,
         };
         Self {
             clock: Clock::new(),

@@ -26,6 +26,7 @@ pub use self::state::{ClientState, ClientWatch};
 use crate::filters::{Filter, Filters};
 use crate::grain::{ClusterClient, Interface, IntoKey};
 use crate::metrics::SiloStatistics;
+use crate::net::Security;
 use crate::options::{ClientOptions, OptionError, Setting, Wrong};
 use crate::stores::{STORE_VARIABLE, StoreSource};
 use crate::world;
@@ -43,6 +44,10 @@ pub enum ConnectError {
     /// An option cannot be worked with.
     #[error(transparent)]
     Option(#[from] OptionError),
+    /// TLS cannot be used as it was asked for.
+    #[cfg(feature = "tls")]
+    #[error("TLS: {0}")]
+    Tls(#[from] crate::tls::TlsError),
     /// No name of the list of gateways is known.
     #[error("no gateway of the list has an address: {0}")]
     Unresolved(String),
@@ -101,6 +106,8 @@ pub struct ClientBuilder {
     store: Option<StoreSource>,
     gateways: Option<Vec<String>>,
     filters: Filters,
+    #[cfg(feature = "tls")]
+    tls: Option<crate::tls::Tls>,
 }
 
 impl ClientBuilder {
@@ -158,6 +165,28 @@ impl ClientBuilder {
         self
     }
 
+    /// Encrypts the connections to gateways, and talks to silos of the cluster only.
+    #[cfg(feature = "tls")]
+    #[must_use]
+    pub fn tls(mut self, tls: crate::tls::Tls) -> Self {
+        self.tls = Some(tls);
+        self
+    }
+
+    #[cfg(feature = "tls")]
+    fn security(&self) -> Result<Security, ConnectError> {
+        use crate::tls::{Guard, Role};
+        let cluster = &self.options.cluster_id;
+        let guard = self.tls.clone().map(|tls| Guard::new(tls, cluster, Role::Client));
+        Ok(Security::new(guard.transpose()?))
+    }
+
+    #[cfg(not(feature = "tls"))]
+    #[expect(clippy::unused_self, clippy::unnecessary_wraps, reason = "with TLS files are read")]
+    fn security(&self) -> Result<Security, ConnectError> {
+        Ok(Security::default())
+    }
+
     /// A [`Filter`] around each call of this client. The first one is outermost.
     #[must_use]
     pub fn filter(mut self, filter: impl Filter) -> Self {
@@ -171,8 +200,10 @@ impl ClientBuilder {
     /// # Errors
     /// [`ConnectError`]: what the last try came to.
     pub async fn connect(self) -> Result<Client, ConnectError> {
+        let security = self.security();
         self.wrong.check()?;
         self.options.check()?;
+        let security = security?;
         let mut patience = Patience::new(self.options.gateway_wait);
         let listing = match (self.store, self.gateways) {
             (_, Some(gateways)) => Listing::of(gateways)?,
@@ -186,7 +217,7 @@ impl ClientBuilder {
                 }
             }
         };
-        let core = Arc::new(ClientCore::new(self.options, self.filters, listing));
+        let core = Arc::new(ClientCore::new(self.options, self.filters, listing, security.clone()));
         loop {
             // Dials that are under way when the time is over have theirs.
             if !(core.is_dialling() && patience.is_over())
@@ -207,6 +238,7 @@ impl ClientBuilder {
         }
         world::spawn(core.clone().keep_connected());
         world::spawn(core.clone().tick());
+        security.keep_current(core.closed.clone());
         let records = &core.options.records;
         if !records.metrics_period.is_zero() || !records.statistics_period.is_zero() {
             world::spawn(core.clone().record());
@@ -300,6 +332,8 @@ impl Client {
             store: None,
             gateways: None,
             filters: Filters::default(),
+            #[cfg(feature = "tls")]
+            tls: None,
         }
     }
 

@@ -474,6 +474,7 @@ impl Connection {
     pub(super) fn flush(&self, mut shared: MutexGuard<'_, Shared>, direct: bool) {
         let direct = direct && shared.driver_idle && !shared.closing;
         let Shared { stream, out, last_cancel, messages_sent, messages_gone, .. } = &mut *shared;
+        let mut is_unsent = false;
         if let Some(stream) = stream.as_ref().filter(|_| direct) {
             // An error shows up in the driver's next read; what was not written stays queued.
             if let Ok(n) = stream.try_write(out) {
@@ -483,9 +484,10 @@ impl Connection {
                     *messages_gone = *messages_sent;
                 }
                 self.bytes_sent.fetch_add(n as u64, Ordering::Relaxed);
+                is_unsent = stream.is_unsent();
             }
         }
-        if !shared.out.is_empty() && shared.driver_idle {
+        if (is_unsent || !shared.out.is_empty()) && shared.driver_idle {
             shared.driver_idle = false;
             let driver = shared.driver.take();
             drop(shared);

@@ -448,29 +448,36 @@ impl<H: Handler> Driver<H> {
     fn poll_write(&mut self, cx: &mut Context<'_>) -> Result<bool, Lost> {
         let mut wrote = false;
         loop {
-            if self.writing.is_empty() && !self.take_queued(cx)? {
-                self.stuck = Stuck::default();
-                return Ok(wrote);
-            }
-            let stream = &self.reading;
-            match stream.try_write(&self.writing) {
-                Ok(n) => {
-                    wrote = true;
-                    self.stuck.moves();
-                    self.writing.advance(n);
-                    self.connection.bytes_sent.fetch_add(n as u64, Ordering::Relaxed);
+            let ready = if self.writing.is_empty() {
+                // Before the driver sleeps, and before the connection ends.
+                let sent = self.reading.poll_sent(cx);
+                if matches!(sent, Poll::Ready(Ok(()))) && !self.take_queued(cx)? {
+                    self.stuck = Stuck::default();
+                    return Ok(wrote);
                 }
-                Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {
-                    match stream.poll_write_ready(cx) {
-                        Poll::Pending => {
-                            self.check_lost()?;
-                            return self.stuck.look(cx).map(|()| false);
-                        }
-                        Poll::Ready(Ok(())) => {}
-                        Poll::Ready(Err(e)) => return Err(Lost::Broken(e.to_string())),
+                sent
+            } else {
+                match self.reading.try_write(&self.writing) {
+                    Ok(n) => {
+                        wrote = true;
+                        self.stuck.moves();
+                        self.writing.advance(n);
+                        self.connection.bytes_sent.fetch_add(n as u64, Ordering::Relaxed);
+                        Poll::Ready(Ok(()))
                     }
+                    Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {
+                        self.reading.poll_write_ready(cx)
+                    }
+                    Err(e) => Poll::Ready(Err(e)),
                 }
-                Err(e) => return Err(Lost::Broken(e.to_string())),
+            };
+            match ready {
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(e)) => return Err(Lost::Broken(e.to_string())),
+                Poll::Pending => {
+                    self.check_lost()?;
+                    return self.stuck.look(cx).map(|()| false);
+                }
             }
         }
     }

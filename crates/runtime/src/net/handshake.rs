@@ -14,6 +14,8 @@ use emmer_wire::{
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::held::HeldBytes;
+use super::listener::Port;
+use super::security::{Barred, Security, in_words, is_tls};
 use super::traffic::Gone;
 use super::{Budget, Connection, FrameRooms, Ticking};
 use crate::world::TcpStream;
@@ -44,6 +46,7 @@ pub(crate) struct Greeting {
     pub(crate) timeout: Duration,
     /// The digest of the options that must be the same on every silo; 0 for who is none.
     pub(crate) options: u64,
+    pub(crate) security: Security,
 }
 
 impl Greeting {
@@ -65,6 +68,8 @@ pub(crate) enum DialError {
     Protocol(std::net::SocketAddr, String),
     #[error("{0} closed the connection during the handshake: {1}")]
     Broken(std::net::SocketAddr, String),
+    #[error("{0} and this process do not agree on the security of their connection: {1}")]
+    Insecure(std::net::SocketAddr, String),
     #[error("{0} was declared dead")]
     Dead(SiloAddress),
     #[error("too many connections are being made")]
@@ -90,12 +95,14 @@ pub(super) async fn greet(
     greeting: &Greeting,
 ) -> Result<(TcpStream, Welcome, BytesMut), DialError> {
     let attempt = async {
-        let mut stream = TcpStream::connect(endpoint)
+        let stream = TcpStream::connect(endpoint)
             .await
             .map_err(|e| DialError::Connect(endpoint, Arc::new(e)))?;
         // Small frames must not wait for more to come.
         stream.set_nodelay().map_err(|e| DialError::Broken(endpoint, e.to_string()))?;
         stream.keep_alive();
+        let secured = greeting.security.dialed(stream).await;
+        let mut stream = secured.map_err(|why| DialError::Insecure(endpoint, why))?;
         let hello = Hello::new(
             greeting.cluster.clone(),
             greeting.me,
@@ -105,12 +112,15 @@ pub(super) async fn greet(
         let hello = Hello { options: greeting.options, ..hello };
         let mut out = BytesMut::new();
         encode_hello(&mut out, &hello);
-        stream.write_all(&out).await.map_err(|e| DialError::Broken(endpoint, e.to_string()))?;
+        let broken = |e: std::io::Error| DialError::Broken(endpoint, e.to_string());
+        stream.write_all(&out).await.map_err(broken)?;
+        stream.flush().await.map_err(broken)?;
         let mut input = BytesMut::new();
         let (kind, payload) =
             first_frame(&mut stream, &mut input).await.map_err(|bad| match bad {
                 Unread::Broken(why) => DialError::Broken(endpoint, why),
                 Unread::Garbage(why) => DialError::Protocol(endpoint, why),
+                Unread::Insecure(why) => DialError::Insecure(endpoint, why),
             })?;
         match kind {
             FrameKind::Welcome => {
@@ -180,7 +190,8 @@ pub(crate) enum Verdict {
 /// Answers the Hello on an accepted stream. `judge` decides; a refused or garbled stream is told
 /// why and closed.
 pub(crate) async fn accept(
-    mut stream: TcpStream,
+    stream: TcpStream,
+    port: Port,
     me: SiloAddress,
     greeting: &Greeting,
     judge: impl Fn(&Hello) -> Verdict,
@@ -188,6 +199,15 @@ pub(crate) async fn accept(
     let attempt = async {
         stream.set_nodelay().map_err(|e| e.to_string())?;
         stream.keep_alive();
+        let (mut stream, proof) = match greeting.security.accepted(stream, port).await {
+            Ok(secured) => secured,
+            Err(Barred::Failed(why)) => return Err(why),
+            Err(Barred::Plain(mut stream)) => {
+                let why = "this port accepts encrypted connections only (TLS)".to_owned();
+                refuse(&mut stream, RefuseCode::Insecure, None, why.clone()).await;
+                return Err(why);
+            }
+        };
         let mut input = BytesMut::new();
         let mut out = BytesMut::new();
         let hello = match first_frame(&mut stream, &mut input).await {
@@ -195,9 +215,18 @@ pub(crate) async fn accept(
                 Hello::decode(&payload).map_err(|e| (e.refuse_code(), e.to_string()))
             }
             Ok((kind, _)) => Err((RefuseCode::BadHello, format!("expected Hello, got {kind:?}"))),
+            Err(Unread::Insecure(why)) => return Err(why),
+            Err(Unread::Garbage(_)) if is_tls(&input) => {
+                let why = "this port accepts plain connections only, and the dialer speaks TLS";
+                Err((RefuseCode::Insecure, why.to_owned()))
+            }
             Err(Unread::Broken(why) | Unread::Garbage(why)) => Err((RefuseCode::BadHello, why)),
         };
         let verdict = match &hello {
+            Ok(hello) if !proof.allows(hello.peer) => Verdict::Refuse(
+                RefuseCode::Insecure,
+                "no certificate of a silo was shown".to_owned(),
+            ),
             Ok(hello) => judge(hello),
             Err((code, reason)) => Verdict::Refuse(*code, reason.clone()),
         };
@@ -210,6 +239,7 @@ pub(crate) async fn accept(
                     &Welcome { version, silo: me, limits, options: greeting.options },
                 );
                 stream.write_all(&out).await.map_err(|e| e.to_string())?;
+                stream.flush().await.map_err(|e| e.to_string())?;
                 let connection =
                     Connection::new(hello.peer, hello.options, stream, hello.limits, greeting);
                 Ok((connection, input))
@@ -218,9 +248,7 @@ pub(crate) async fn accept(
                 // Another cluster's dialer is not told who is here.
                 let silo = (code != RefuseCode::ClusterMismatch && code != RefuseCode::BadHello)
                     .then_some(me);
-                encode_refuse(&mut out, &Refuse { code, silo, reason: reason.clone() });
-                let _ = stream.write_all(&out).await;
-                let _ = stream.shutdown().await;
+                refuse(&mut stream, code, silo, reason.clone()).await;
                 Err(reason)
             }
             (Err((_, reason)), Verdict::Accept) => Err(reason),
@@ -231,8 +259,23 @@ pub(crate) async fn accept(
         .unwrap_or_else(|_| Err(format!("no Hello within {:?}", greeting.timeout)))
 }
 
+/// Tells a dialer why it is not let in, and hangs up. Best effort.
+async fn refuse(
+    stream: &mut TcpStream,
+    code: RefuseCode,
+    silo: Option<SiloAddress>,
+    reason: String,
+) {
+    let mut out = BytesMut::new();
+    encode_refuse(&mut out, &Refuse { code, silo, reason });
+    let _ = stream.write_all(&out).await;
+    let _ = stream.shutdown().await;
+}
+
 /// Why there is no first frame.
 enum Unread {
+    /// The security of the stream is not what it should be.
+    Insecure(String),
     /// The stream ended or broke.
     Broken(String),
     /// What came is no frame.
@@ -254,7 +297,12 @@ async fn first_frame(
                 return Err(Unread::Broken("the stream ended during the handshake".to_owned()));
             }
             Ok(_) => {}
-            Err(e) => return Err(Unread::Broken(e.to_string())),
+            Err(e) => {
+                return Err(match in_words(&e) {
+                    (why, true) => Unread::Insecure(why),
+                    (why, false) => Unread::Broken(why),
+                });
+            }
         }
     }
 }

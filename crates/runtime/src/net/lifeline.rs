@@ -70,6 +70,7 @@ mod tests {
 
     use super::*;
     use crate::net::Lost;
+    use crate::net::Port;
     use crate::net::handshake::{Verdict, accept, dial};
     use crate::net::tests::{Told, call, driven, greeting, silo};
 
@@ -88,7 +89,8 @@ mod tests {
         let accepting = greeting(me);
         for end in [ConnectionEvent::Closed, ConnectionEvent::Broken, ConnectionEvent::Goodbye] {
             let (stream, _) = listener.accept().await.unwrap();
-            let accepted = accept(stream.into(), me, &accepting, |_| Verdict::Accept).await;
+            let accepted =
+                accept(stream.into(), Port::Silo, me, &accepting, |_| Verdict::Accept).await;
             let (connection, _) = accepted.unwrap();
             assert_eq!(connection.peer, PeerKind::Watch(watcher));
             let (connection, _told) = driven(connection);
@@ -111,7 +113,7 @@ mod tests {
             (Greeting { me: PeerKind::Watch(watcher), ..greeting(watcher) }, greeting(me));
         let accepted = async {
             let (stream, _) = listener.accept().await.unwrap();
-            accept(stream.into(), me, &accepting, |_| Verdict::Accept).await.unwrap().0
+            accept(stream.into(), Port::Silo, me, &accepting, |_| Verdict::Accept).await.unwrap().0
         };
         let (dialed, accepted) = tokio::join!(dial(me.endpoint(), None, &dialing), accepted);
         let (_accepted, mut at_the_silo) = driven(accepted);

@@ -154,7 +154,7 @@ impl<H: Handler> Listener<H> {
         let _counted = Counted::new(&self.open);
         let accepted = tokio::select! {
             biased;
-            accepted = accept(stream, self.me, &self.greeting, |hello| self.judge(hello)) => accepted,
+            accepted = accept(stream, self.port, self.me, &self.greeting, |hello| self.judge(hello)) => accepted,
             _ = given_up => Err("its handshake took longer than that of many others".to_owned()),
         };
         match accepted {

@@ -17,6 +17,7 @@ mod lost;
 mod pending;
 mod pool;
 mod room;
+mod security;
 mod silence;
 #[cfg(test)]
 pub(super) mod tests;
@@ -33,5 +34,6 @@ pub(crate) use self::lost::{Lost, SendError};
 pub(crate) use self::pending::{Answer, Budget, Correlation, KEPT_BODY_BYTES_MAX};
 pub(crate) use self::pool::Pool;
 pub(crate) use self::room::FrameRooms;
+pub(crate) use self::security::Security;
 pub(crate) use self::ticking::{Quiet, Ticking};
 pub(crate) use self::traffic::Traffic;

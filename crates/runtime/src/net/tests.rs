@@ -18,6 +18,8 @@ use tokio::sync::mpsc;
 
 use super::handshake::{Verdict, accept};
 use super::held::HeldBytes;
+use super::listener::Port;
+use super::security::Security;
 use super::{
     Budget, Connection, Correlation, Greeting, Handler, Lost, Pool, SendError, dial, drive,
 };
@@ -77,6 +79,7 @@ pub(super) fn greeting(me: SiloAddress) -> Greeting {
         held: HeldBytes::new(1 << 20),
         timeout: Duration::from_secs(5),
         options: me.epoch(),
+        security: Security::default(),
     }
 }
 
@@ -96,7 +99,10 @@ pub(super) async fn connected_with(greetings: [Greeting; 2]) -> (Connection, Con
     let [dialing, accepting] = greetings;
     let accepting = async {
         let (stream, _) = listener.accept().await.unwrap();
-        accept(stream.into(), acceptor, &accepting, |_| Verdict::Accept).await.unwrap().0
+        accept(stream.into(), Port::Silo, acceptor, &accepting, |_| Verdict::Accept)
+            .await
+            .unwrap()
+            .0
     };
     let (dialed, accepted) = tokio::join!(dial(acceptor.endpoint(), None, &dialing), accepting);
     (dialed.unwrap().0, accepted)
@@ -267,7 +273,8 @@ async fn a_peer_that_was_faster_takes_the_place_of_the_connection() {
     let accepted = Arc::new(accepted);
     pool.adopt(&accepted);
     pool.proposed(&accepted);
-    let _fresh = accept(stream.into(), peer, &accepting, |_| Verdict::Accept).await.unwrap();
+    let _fresh =
+        accept(stream.into(), Port::Silo, peer, &accepting, |_| Verdict::Accept).await.unwrap();
     renewing.await.unwrap().unwrap();
     assert!(Arc::ptr_eq(&pool.get(peer).unwrap(), &accepted));
     let ours = pool.open().into_iter().find(|c| !Arc::ptr_eq(c, &accepted)).unwrap();
@@ -494,5 +501,7 @@ async fn a_refused_handshake_is_no_connection() {
     let (stream, _) = listener.accept().await.unwrap();
     drop(stranger);
     let me = silo("127.0.0.1:1:1");
-    assert!(accept(stream.into(), me, &greeting(me), |_| Verdict::Accept).await.is_err());
+    assert!(
+        accept(stream.into(), Port::Silo, me, &greeting(me), |_| Verdict::Accept).await.is_err()
+    );
 }

@@ -74,7 +74,7 @@ type TerminateHook = Box<dyn FnOnce(TerminateReason) + Send>;
 /// # }
 /// ```
 pub struct SiloBuilder {
-    options: SiloOptions,
+    pub(super) options: SiloOptions,
     wrong: Wrong,
     store: Option<StoreSource>,
     hosted: Vec<HostedType>,
@@ -86,6 +86,8 @@ pub struct SiloBuilder {
     on_start: Vec<StartTask>,
     before_leave: Vec<LeaveTask>,
     observers: Vec<Box<dyn Observer>>,
+    #[cfg(feature = "tls")]
+    pub(super) tls: Option<crate::tls::Tls>,
 }
 
 impl SiloBuilder {
@@ -103,6 +105,8 @@ impl SiloBuilder {
             on_start: Vec::new(),
             before_leave: Vec::new(),
             observers: Vec::new(),
+            #[cfg(feature = "tls")]
+            tls: None,
         }
     }
 
@@ -302,11 +306,13 @@ impl SiloBuilder {
     /// # Errors
     /// [`StartError`].
     pub async fn start(self) -> Result<Silo, StartError> {
+        let security = self.security();
         let Self { mut options, wrong, store, hosted, services, state_stores, .. } = self;
         let Self { filters, directors, on_terminate, on_start, before_leave, observers, .. } = self;
         wrong.check()?;
         options.check()?;
         options.membership.validate()?;
+        let security = security?;
         let classes = make_classes(hosted, options.collection_age, &filters)?;
         directors.check(&classes)?;
         let opened = StoreSource::or_environment(store).ok_or(StartError::NoStore)?;
@@ -393,7 +399,9 @@ impl SiloBuilder {
             store_metrics,
             records,
             before_leave,
+            security: security.clone(),
         });
+        security.keep_current(core.stopped.clone());
 
         tell_start(&core, gateway, &described);
         for observer in observers {

@@ -14,6 +14,7 @@ mod meter;
 mod metrics;
 mod records;
 mod running;
+mod security;
 mod start_error;
 mod tasks;
 mod watch;

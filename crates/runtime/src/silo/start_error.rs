@@ -65,6 +65,10 @@ pub enum StartError {
     /// An option cannot be worked with.
     #[error(transparent)]
     Option(#[from] OptionError),
+    /// TLS cannot be used as it was asked for.
+    #[cfg(feature = "tls")]
+    #[error("TLS: {0}")]
+    Tls(#[from] crate::tls::TlsError),
     /// A membership option is out of its range.
     #[error("membership: {0}")]
     Membership(#[from] emmer_membership::ConfigError),

@@ -32,7 +32,7 @@ use crate::hosting::catalog::Catalog;
 use crate::hosting::{Classes, Departures, Host, Kept, States};
 use crate::metrics::Metrics;
 use crate::metrics::store::StoreMetrics;
-use crate::net::{Budget, Greeting, HeldBytes, Pool};
+use crate::net::{Budget, Greeting, HeldBytes, Pool, Security};
 use crate::options::SiloOptions;
 use crate::reminders::{ReminderService, Surroundings};
 use crate::wheel::Wheel;
@@ -54,16 +54,25 @@ pub(super) struct Given {
     pub(super) store_metrics: Arc<StoreMetrics>,
     pub(super) records: Records,
     pub(super) before_leave: Vec<LeaveTask>,
+    pub(super) security: Security,
 }
 
 /// Puts a silo together. Nothing runs yet.
 pub(super) fn wire(given: Given) -> Arc<SiloCore> {
     let Given { address, options, clock, classes, services, states, reminders, .. } = given;
     let Given {
-        outgoing, membership, placement, name, store_metrics, records, before_leave, ..
+        outgoing,
+        membership,
+        placement,
+        name,
+        store_metrics,
+        records,
+        before_leave,
+        security,
+        ..
     } = given;
     let (spawner, stopped) = (Spawner::current(), CancellationToken::new());
-    let pool = Arc::new(Pool::new(greeting(address, &options)));
+    let pool = Arc::new(Pool::new(greeting(address, &options, security)));
     let peers = Peers::new(pool.clone(), stopped.clone());
     let catalog = Arc::new(Catalog::new());
     let directory = DirectoryService::new(
@@ -204,7 +213,7 @@ fn processors(clock: &Clock) -> usize {
 }
 
 /// How the silo introduces itself to peers.
-fn greeting(address: SiloAddress, options: &SiloOptions) -> Greeting {
+fn greeting(address: SiloAddress, options: &SiloOptions, security: Security) -> Greeting {
     Greeting {
         cluster: options.cluster_id.clone(),
         me: PeerKind::Silo(address),
@@ -216,5 +225,6 @@ fn greeting(address: SiloAddress, options: &SiloOptions) -> Greeting {
         held: HeldBytes::new(options.limits.client_bytes_max),
         timeout: options.connect_timeout,
         options: options.digest(),
+        security,
     }
 }

@@ -7,6 +7,8 @@
 
 #[cfg(feature = "virtual")]
 pub(crate) mod calls;
+#[cfg(feature = "tls")]
+mod secured;
 mod signals;
 mod socket;
 mod watched;
@@ -18,6 +20,8 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
+#[cfg(feature = "tls")]
+pub(crate) use self::secured::Secured;
 pub(crate) use self::signals::StopRequests;
 pub(crate) use self::socket::{ReadHalf, TcpListener, TcpStream, WriteHalf};
 pub(crate) use self::watched::Watched;

@@ -1,4 +1,4 @@
-//! Sockets: the kernel's, or a virtual world's.
+//! Sockets: the kernel's, encrypted or not, or a virtual world's.
 
 use std::io;
 use std::net::SocketAddr;
@@ -10,6 +10,9 @@ use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 
+#[cfg(feature = "tls")]
+use super::secured::Secured;
+
 /// The kernels say so after this time without other bytes.
 const KEEPALIVE: Duration = Duration::from_secs(15);
 
@@ -17,6 +20,8 @@ const KEEPALIVE: Duration = Duration::from_secs(15);
 #[derive(Debug)]
 pub(crate) enum TcpStream {
     Kernel(tokio::net::TcpStream),
+    #[cfg(feature = "tls")]
+    Secured(std::sync::Arc<Secured>),
     #[cfg(feature = "virtual")]
     Virtual(emmer_virtual::Stream),
 }
@@ -36,6 +41,8 @@ impl TcpStream {
     pub(crate) fn local_addr(&self) -> Option<SocketAddr> {
         match self {
             Self::Kernel(stream) => stream.local_addr().ok(),
+            #[cfg(feature = "tls")]
+            Self::Secured(stream) => stream.socket().local_addr().ok(),
             #[cfg(feature = "virtual")]
             Self::Virtual(_) => emmer_virtual::Host::current().map(|h| SocketAddr::new(h.ip(), 0)),
         }
@@ -45,6 +52,8 @@ impl TcpStream {
     pub(crate) fn set_nodelay(&self) -> io::Result<()> {
         match self {
             Self::Kernel(stream) => stream.set_nodelay(true),
+            #[cfg(feature = "tls")]
+            Self::Secured(stream) => stream.socket().set_nodelay(true),
             #[cfg(feature = "virtual")]
             Self::Virtual(_) => Ok(()),
         }
@@ -53,15 +62,16 @@ impl TcpStream {
     /// Lets the kernels on both sides say now and then that the connection is still there: so no
     /// translator of addresses on the way forgets it, and one that is not there any more breaks.
     pub(crate) fn keep_alive(&self) {
-        match self {
-            // Best effort: without it a silent connection is forgotten sooner.
-            Self::Kernel(stream) => {
-                let often = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE);
-                let _ = SockRef::from(stream).set_tcp_keepalive(&often);
-            }
+        let socket = match self {
+            Self::Kernel(stream) => SockRef::from(stream),
+            #[cfg(feature = "tls")]
+            Self::Secured(stream) => SockRef::from(stream.socket()),
             #[cfg(feature = "virtual")]
-            Self::Virtual(_) => {}
-        }
+            Self::Virtual(_) => return,
+        };
+        let often = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE);
+        // Best effort: without it a silent connection is forgotten sooner.
+        let _ = socket.set_tcp_keepalive(&often);
     }
 
     /// The two halves.
@@ -70,6 +80,10 @@ impl TcpStream {
             Self::Kernel(stream) => {
                 let (reading, writing) = stream.into_split();
                 (ReadHalf::Kernel(reading), WriteHalf::Kernel(writing))
+            }
+            #[cfg(feature = "tls")]
+            Self::Secured(stream) => {
+                (ReadHalf::Secured(stream.clone()), WriteHalf::Secured(SecuredHalf(stream)))
             }
             #[cfg(feature = "virtual")]
             Self::Virtual(stream) => {
@@ -88,6 +102,8 @@ impl AsyncRead for TcpStream {
     ) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Kernel(stream) => Pin::new(stream).poll_read(cx, into),
+            #[cfg(feature = "tls")]
+            Self::Secured(stream) => stream.poll_read(cx, into),
             #[cfg(feature = "virtual")]
             Self::Virtual(stream) => Pin::new(stream).poll_read(cx, into),
         }
@@ -102,6 +118,8 @@ impl AsyncWrite for TcpStream {
     ) -> Poll<io::Result<usize>> {
         match self.get_mut() {
             Self::Kernel(stream) => Pin::new(stream).poll_write(cx, bytes),
+            #[cfg(feature = "tls")]
+            Self::Secured(stream) => stream.poll_write(cx, bytes),
             #[cfg(feature = "virtual")]
             Self::Virtual(stream) => Pin::new(stream).poll_write(cx, bytes),
         }
@@ -110,6 +128,8 @@ impl AsyncWrite for TcpStream {
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Kernel(stream) => Pin::new(stream).poll_flush(cx),
+            #[cfg(feature = "tls")]
+            Self::Secured(stream) => stream.poll_sent(cx),
             #[cfg(feature = "virtual")]
             Self::Virtual(stream) => Pin::new(stream).poll_flush(cx),
         }
@@ -118,6 +138,8 @@ impl AsyncWrite for TcpStream {
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Kernel(stream) => Pin::new(stream).poll_shutdown(cx),
+            #[cfg(feature = "tls")]
+            Self::Secured(stream) => stream.poll_sent(cx).map_ok(|()| stream.end()),
             #[cfg(feature = "virtual")]
             Self::Virtual(stream) => Pin::new(stream).poll_shutdown(cx),
         }
@@ -128,6 +150,8 @@ impl AsyncWrite for TcpStream {
 #[derive(Debug)]
 pub(crate) enum ReadHalf {
     Kernel(OwnedReadHalf),
+    #[cfg(feature = "tls")]
+    Secured(std::sync::Arc<Secured>),
     #[cfg(feature = "virtual")]
     Virtual(emmer_virtual::ReadHalf),
 }
@@ -137,6 +161,8 @@ impl ReadHalf {
     pub(crate) fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Kernel(half) => half.as_ref().poll_read_ready(cx),
+            #[cfg(feature = "tls")]
+            Self::Secured(stream) => stream.poll_read_ready(cx),
             #[cfg(feature = "virtual")]
             Self::Virtual(half) => half.poll_read_ready(cx),
         }
@@ -146,6 +172,8 @@ impl ReadHalf {
     pub(crate) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Kernel(half) => half.as_ref().try_write(bytes),
+            #[cfg(feature = "tls")]
+            Self::Secured(stream) => stream.try_write(bytes),
             #[cfg(feature = "virtual")]
             Self::Virtual(half) => half.try_write(bytes),
         }
@@ -155,9 +183,23 @@ impl ReadHalf {
     pub(crate) fn poll_write_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Kernel(half) => half.as_ref().poll_write_ready(cx),
+            #[cfg(feature = "tls")]
+            Self::Secured(stream) => stream.poll_write_ready(cx),
             #[cfg(feature = "virtual")]
             Self::Virtual(half) => half.poll_write_ready(cx),
         }
+    }
+
+    /// Waits until what was written has left this process. Only what is encrypted on the way waits
+    /// in it.
+    #[cfg_attr(not(feature = "tls"), expect(clippy::unused_self, reason = "nothing waits"))]
+    pub(crate) fn poll_sent(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        #[cfg(feature = "tls")]
+        if let Self::Secured(stream) = self {
+            return stream.poll_sent(cx);
+        }
+        let _ = cx;
+        Poll::Ready(Ok(()))
     }
 }
 
@@ -169,6 +211,8 @@ impl AsyncRead for ReadHalf {
     ) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Kernel(half) => Pin::new(half).poll_read(cx, into),
+            #[cfg(feature = "tls")]
+            Self::Secured(stream) => stream.poll_read(cx, into),
             #[cfg(feature = "virtual")]
             Self::Virtual(half) => Pin::new(half).poll_read(cx, into),
         }
@@ -179,6 +223,8 @@ impl AsyncRead for ReadHalf {
 #[derive(Debug)]
 pub(crate) enum WriteHalf {
     Kernel(OwnedWriteHalf),
+    #[cfg(feature = "tls")]
+    Secured(SecuredHalf),
     #[cfg(feature = "virtual")]
     Virtual(emmer_virtual::WriteHalf),
 }
@@ -188,14 +234,27 @@ impl WriteHalf {
     pub(crate) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Kernel(half) => half.try_write(bytes),
+            #[cfg(feature = "tls")]
+            Self::Secured(SecuredHalf(stream)) => stream.try_write(bytes),
             #[cfg(feature = "virtual")]
             Self::Virtual(half) => half.try_write(bytes),
+        }
+    }
+
+    /// Returns true if something that was written has not left this process.
+    pub(crate) fn is_unsent(&self) -> bool {
+        match self {
+            #[cfg(feature = "tls")]
+            Self::Secured(SecuredHalf(stream)) => stream.is_unsent(),
+            _ => false,
         }
     }
 
     /// Ends the stream with a reset, not in good order, as far as the system lets it.
     pub(crate) fn reset(self) {
         match self {
+            #[cfg(feature = "tls")]
+            Self::Secured(half) => half.0.reset(),
             Self::Kernel(half) => {
                 // Best effort: a socket that cannot be told is broken already.
                 let _ = half.as_ref().set_zero_linger();
@@ -205,6 +264,18 @@ impl WriteHalf {
             #[cfg(feature = "virtual")]
             Self::Virtual(half) => half.reset(),
         }
+    }
+}
+
+/// Dropped, it ends the stream in good order.
+#[cfg(feature = "tls")]
+#[derive(Debug)]
+pub(crate) struct SecuredHalf(std::sync::Arc<Secured>);
+
+#[cfg(feature = "tls")]
+impl Drop for SecuredHalf {
+    fn drop(&mut self) {
+        self.0.end();
     }
 }
 

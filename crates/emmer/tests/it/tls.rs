@@ -1,0 +1,180 @@
+//! Silos and clients over encrypted connections, and those that are not let in.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use emmer::prelude::*;
+use emmer::store::SystemStore;
+use emmer::{ConnectError, Tls, TlsRollout};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use crate::common::{Counter, CounterGrain, settle, store};
+
+/// An authority, and a folder for what it makes.
+struct Authority {
+    folder: TempDir,
+    issuer: CertifiedIssuer<'static, KeyPair>,
+}
+
+impl Authority {
+    fn new(name: &str) -> Self {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+        let folder = TempDir::new().unwrap();
+        fs::write(folder.path().join("authority.pem"), issuer.pem()).unwrap();
+        Self { folder, issuer }
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// What a silo or a client of the cluster `dev` shows.
+    fn tls(&self, role: &str) -> Tls {
+        let (certificate, key) = (self.file(&format!("{role}.pem")), self.file(role));
+        let params = CertificateParams::new(vec![format!("{role}.dev.emmer")]).unwrap();
+        let pair = KeyPair::generate().unwrap();
+        let made = params.signed_by(&pair, &self.issuer).unwrap();
+        fs::write(&certificate, made.pem()).unwrap();
+        fs::write(&key, pair.serialize_pem()).unwrap();
+        Tls::new(self.file("authority.pem"), certificate, key)
+    }
+}
+
+async fn silo(store: &Arc<dyn SystemStore>, tls: Option<Tls>) -> Silo {
+    let silo = Silo::builder()
+        .store(store.clone())
+        .gateway("127.0.0.1:0")
+        .host::<dyn Counter, CounterGrain>()
+        .on_terminate(|_| {});
+    let silo = match tls {
+        Some(tls) => silo.tls(tls),
+        None => silo,
+    };
+    silo.start().await.unwrap()
+}
+
+async fn client(store: &Arc<dyn SystemStore>, tls: Option<Tls>) -> Result<Client, ConnectError> {
+    let client = Client::builder().store(store.clone()).wait_for_gateway(Duration::ZERO);
+    match tls {
+        Some(tls) => client.tls(tls).connect().await,
+        None => client.connect().await,
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_encrypted_cluster_serves_its_own_and_nobody_else() {
+    let (authority, stranger) = (Authority::new("ours"), Authority::new("theirs"));
+    let store = store();
+    let tls = authority.tls("silo");
+    let silos = [silo(&store, Some(tls.clone())).await, silo(&store, Some(tls)).await];
+    settle(&silos, 2).await;
+
+    let ours = client(&store, Some(authority.tls("client"))).await.unwrap();
+    let mut hosts = std::collections::BTreeSet::new();
+    for key in 0..50 {
+        let counter = ours.grain::<dyn Counter>(key.to_string());
+        assert_eq!(counter.add(key).await.unwrap(), key);
+        hosts.insert(counter.silo().await.unwrap());
+        // From the silo that hosts it to another grain, which may be on the other one.
+        let other = counter.read_other((key / 2).to_string()).await.unwrap();
+        assert_eq!(other, key / 2);
+    }
+    assert_eq!(hosts.len(), 2, "both silos, so calls went between them");
+
+    let told = client(&store, None).await.unwrap_err().to_string();
+    assert!(told.contains("encrypted connections only"), "{told}");
+    let told = client(&store, Some(Tls::anonymous(authority.file("authority.pem")))).await;
+    assert!(told.unwrap_err().to_string().contains("wants to be shown a certificate"));
+    let told = client(&store, Some(stranger.tls("client"))).await.unwrap_err().to_string();
+    assert!(told.contains("an authority that is not believed"), "{told}");
+    // One that believes the cluster, and shows what another authority has signed.
+    let (certificate, key) = (stranger.file("client.pem"), stranger.file("client"));
+    let forged = Tls::new(authority.file("authority.pem"), certificate, key);
+    let told = client(&store, Some(forged)).await.unwrap_err().to_string();
+    assert!(told.contains("does not know the authority"), "{told}");
+    for silo in silos {
+        silo.stop().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bytes_without_tls_are_told_so_and_change_nothing() {
+    let authority = Authority::new("ours");
+    let store = store();
+    let silo = silo(&store, Some(authority.tls("silo"))).await;
+    for port in [silo.address().endpoint(), silo.gateway().unwrap()] {
+        let mut stream = tokio::net::TcpStream::connect(port).await.unwrap();
+        stream.write_all(b"GET / HTTP/1.1\r\nHost: silo\r\n\r\n").await.unwrap();
+        let mut told = Vec::new();
+        stream.read_to_end(&mut told).await.unwrap();
+        assert!(String::from_utf8_lossy(&told).contains("encrypted connections only"), "{told:?}");
+    }
+    silo.stop().await.unwrap();
+}
+
+/// Silos are replaced one by one, three times: they accept TLS, then they use it, then they demand
+/// it. Before the last step clients change. Calls are made all the while.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_the_way_from_plain_to_encrypted_no_call_is_lost() {
+    let authority = Authority::new("ours");
+    let store = store();
+    let tls = authority.tls("silo");
+    let mut silos = vec![silo(&store, None).await, silo(&store, None).await];
+    settle(&silos, 2).await;
+    let plain = Caller::begin(client(&store, None).await.unwrap());
+    for step in [TlsRollout::Accept, TlsRollout::Prefer] {
+        replace(&mut silos, &store, tls.clone().rollout(step)).await;
+    }
+    let encrypted = client(&store, Some(authority.tls("client"))).await.unwrap();
+    let encrypted = Caller::begin(encrypted);
+    plain.end().await;
+    replace(&mut silos, &store, tls).await;
+    encrypted.end().await;
+    for silo in silos {
+        silo.stop().await.unwrap();
+    }
+}
+
+/// Puts another silo in the place of each.
+async fn replace(silos: &mut [Silo], store: &Arc<dyn SystemStore>, tls: Tls) {
+    for at in 0..silos.len() {
+        let fresh = silo(store, Some(tls.clone())).await;
+        std::mem::replace(&mut silos[at], fresh).stop().await.unwrap();
+        settle(silos, silos.len()).await;
+    }
+}
+
+/// A client that calls until it is told to end, and to which no call may fail.
+struct Caller {
+    end: Arc<AtomicBool>,
+    calling: tokio::task::JoinHandle<u64>,
+}
+
+impl Caller {
+    fn begin(client: Client) -> Self {
+        let end = Arc::new(AtomicBool::new(false));
+        let ended = end.clone();
+        let calling = tokio::spawn(async move {
+            let mut calls = 0;
+            while !ended.load(Ordering::Relaxed) {
+                calls += 1;
+                client.grain::<dyn Counter>((calls % 20).to_string()).add(1).await.unwrap();
+            }
+            calls
+        });
+        Self { end, calling }
+    }
+
+    async fn end(self) {
+        self.end.store(true, Ordering::Relaxed);
+        assert!(self.calling.await.unwrap() > 0);
+    }
+}

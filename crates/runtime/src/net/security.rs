@@ -1,0 +1,278 @@
+//! How connections are secured, and what their peers have shown: before the first frame.
+
+#[cfg(feature = "tls")]
+use std::sync::Arc;
+
+use emmer_wire::PeerKind;
+use tokio_util::sync::CancellationToken;
+
+use super::listener::Port;
+use crate::world::TcpStream;
+
+/// What a peer has shown when its connection was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "nothing is shown without TLS"))]
+pub(crate) enum Proof {
+    /// The connection is plain: everybody may say to be anybody.
+    Plain,
+    /// The connection is encrypted, and its peer has shown nothing.
+    Anonymous,
+    /// A silo of this cluster.
+    Silo,
+    /// A client of this cluster.
+    Client,
+}
+
+impl Proof {
+    /// Returns true if a peer that has shown this may say that it is `peer`.
+    pub(super) const fn allows(self, peer: PeerKind) -> bool {
+        match (self, peer) {
+            (Self::Plain | Self::Silo, _) => true,
+            (Self::Anonymous | Self::Client, PeerKind::Client(_)) => true,
+            (Self::Anonymous | Self::Client, _) => false,
+        }
+    }
+}
+
+/// Returns true if a connection begins as TLS does: with a record of a handshake. A frame begins
+/// with its length, whose third byte is 0: a Hello is shorter than 64 KB.
+pub(super) fn is_tls(first: &[u8]) -> bool {
+    matches!(first, [0x16, 0x03, third, ..] if *third != 0)
+}
+
+/// Says for people how a connection failed, and tells if its security was what failed.
+pub(super) fn in_words(error: &std::io::Error) -> (String, bool) {
+    #[cfg(feature = "tls")]
+    if error.kind() == std::io::ErrorKind::InvalidData {
+        return (crate::tls::words(error), true);
+    }
+    (error.to_string(), false)
+}
+
+/// Why an accepted connection goes no further.
+#[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "nothing is barred without TLS"))]
+pub(super) enum Barred {
+    /// It is plain, and encrypted ones are accepted only. It can be told so.
+    Plain(TcpStream),
+    /// Its handshake failed.
+    Failed(String),
+}
+
+/// How the connections of one silo or client are secured; not at all by default.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Security {
+    #[cfg(feature = "tls")]
+    guard: Option<Arc<crate::tls::Guard>>,
+}
+
+#[cfg(not(feature = "tls"))]
+#[expect(clippy::unused_async, clippy::unused_self, reason = "with TLS they wait")]
+impl Security {
+    pub(super) async fn dialed(&self, stream: TcpStream) -> Result<TcpStream, String> {
+        Ok(stream)
+    }
+
+    pub(crate) fn keep_current(self, _: CancellationToken) {}
+
+    pub(super) async fn accepted(
+        &self,
+        stream: TcpStream,
+        _: Port,
+    ) -> Result<(TcpStream, Proof), Barred> {
+        Ok((stream, Proof::Plain))
+    }
+}
+
+#[cfg(feature = "tls")]
+mod secured {
+    use std::time::Duration;
+
+    use super::{Arc, Barred, CancellationToken, Port, Proof, Security, TcpStream, is_tls};
+    use crate::tls::{Guard, Role, Shown};
+    use crate::world;
+
+    /// The pause before bytes of which too few have come are looked at again; doubles each time.
+    const PEEK_PAUSE_MIN: Duration = Duration::from_millis(1);
+
+    /// How often the files are looked at.
+    const LOOK_EVERY: Duration = Duration::from_secs(5);
+
+    impl Security {
+        pub(crate) fn new(guard: Option<Guard>) -> Self {
+            Self { guard: guard.map(Arc::new) }
+        }
+
+        /// Reads the files again and again until `end`: what is new in them counts for the next
+        /// connection.
+        pub(crate) fn keep_current(self, end: CancellationToken) {
+            if let Some(guard) = self.guard {
+                world::spawn(async move {
+                    tokio::select! {
+                        biased;
+                        () = end.cancelled() => {}
+                        () = look_again(&guard) => {}
+                    }
+                });
+            }
+        }
+
+        /// Encrypts a connection that was made, if that is wanted.
+        pub(in super::super) async fn dialed(
+            &self,
+            stream: TcpStream,
+        ) -> Result<TcpStream, String> {
+            match (&self.guard, stream) {
+                (Some(guard), TcpStream::Kernel(stream)) if guard.encrypts() => {
+                    guard.dialed(stream).await.map(TcpStream::Secured)
+                }
+                (_, stream) => Ok(stream),
+            }
+        }
+
+        /// Encrypts a connection that was accepted, if its peer does.
+        pub(in super::super) async fn accepted(
+            &self,
+            stream: TcpStream,
+            port: Port,
+        ) -> Result<(TcpStream, Proof), Barred> {
+            let (guard, stream) = match (&self.guard, stream) {
+                (Some(guard), TcpStream::Kernel(stream)) => (guard, stream),
+                (_, stream) => return Ok((stream, Proof::Plain)),
+            };
+            if !is_encrypted(&stream).await.map_err(|e| Barred::Failed(e.to_string()))? {
+                let stream = TcpStream::Kernel(stream);
+                return if guard.accepts_plain() {
+                    Ok((stream, Proof::Plain))
+                } else {
+                    Err(Barred::Plain(stream))
+                };
+            }
+            let accepted = guard.accepted(stream, port == Port::Silo).await;
+            let (stream, shown) = accepted.map_err(Barred::Failed)?;
+            let proof = match shown {
+                Shown::Nothing => Proof::Anonymous,
+                Shown::Certificate(Role::Silo) => Proof::Silo,
+                Shown::Certificate(Role::Client) => Proof::Client,
+            };
+            Ok((TcpStream::Secured(stream), proof))
+        }
+    }
+
+    async fn look_again(guard: &Guard) {
+        let mut was_wrong = false;
+        loop {
+            tokio::time::sleep(LOOK_EVERY).await;
+            let looked = guard.look(tokio::time::Instant::now());
+            match &looked {
+                Ok(false) => {}
+                Ok(true) => tracing::info!("certificates were read again"),
+                Err(error) if !was_wrong => {
+                    tracing::warn!(%error, "certificates cannot be used; those of before stay");
+                }
+                Err(_) => {}
+            }
+            was_wrong = looked.is_err();
+        }
+    }
+
+    /// Returns true if the first bytes are those of TLS. None of them is taken.
+    async fn is_encrypted(stream: &tokio::net::TcpStream) -> std::io::Result<bool> {
+        let mut first = [0; 3];
+        let mut pause = PEEK_PAUSE_MIN;
+        loop {
+            match stream.peek(&mut first).await? {
+                0 => return Err(std::io::ErrorKind::UnexpectedEof.into()),
+                3 => return Ok(is_tls(&first)),
+                // More is on its way. The handshake has its limit of time.
+                _ => tokio::time::sleep(pause).await,
+            }
+            pause *= 2;
+        }
+    }
+}
+
+#[cfg(feature = "tls")]
+#[cfg(test)]
+mod tests {
+    use emmer_core::{ClusterId, SiloAddress};
+    use emmer_wire::RefuseCode;
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::net::handshake::{DialError, Greeting, Verdict, accept, dial};
+    use crate::net::tests::{greeting, silo};
+    use crate::tls::tests::Authority;
+    use crate::tls::{Guard, Role, Tls};
+
+    /// How one that says to be `me` is met at `port`, each secured in its way.
+    async fn meet(
+        me: PeerKind,
+        dialing: Security,
+        port: Port,
+        accepting: Security,
+    ) -> (Result<SiloAddress, DialError>, Result<PeerKind, String>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let there = SiloAddress::new(listener.local_addr().unwrap(), 2);
+        let dialing = Greeting { me, security: dialing, ..greeting(silo("127.0.0.1:9:1")) };
+        let accepting = Greeting { security: accepting, ..greeting(there) };
+        let accepted = async {
+            let (stream, _) = listener.accept().await.unwrap();
+            let judge = |_: &_| Verdict::Accept;
+            accept(stream.into(), port, there, &accepting, judge).await.map(|(c, _)| c.peer)
+        };
+        let dialed =
+            async { dial(there.endpoint(), None, &dialing).await.map(|(_, silo, _)| silo) };
+        tokio::join!(dialed, accepted)
+    }
+
+    fn secured(authority: &Authority, role: Role) -> Security {
+        let made = authority.make(&role.to_string(), &format!("{role}.test.emmer"));
+        guarded(authority.tls(&made), role)
+    }
+
+    fn guarded(tls: Tls, role: Role) -> Security {
+        Security::new(Some(Guard::new(tls, &ClusterId::new("test").unwrap(), role).unwrap()))
+    }
+
+    #[tokio::test]
+    async fn only_a_silo_says_that_it_is_one() {
+        let authority = Authority::new();
+        let b = PeerKind::Silo(silo("10.0.0.2:11111:7"));
+        let client = || PeerKind::Client(5);
+        let here = || secured(&authority, Role::Silo);
+        let (dialed, accepted) = meet(b, here(), Port::Silo, here()).await;
+        assert!(dialed.is_ok());
+        assert_eq!(accepted, Ok(b));
+        let (_, accepted) =
+            meet(client(), secured(&authority, Role::Client), Port::Gateway, here()).await;
+        assert_eq!(accepted, Ok(client()));
+        // One with a client's certificate says that it is a silo, a look-out or a probe.
+        let watch = PeerKind::Watch(silo("10.0.0.2:11111:7"));
+        let probe = PeerKind::Probe(silo("10.0.0.2:11111:7"));
+        for (me, port) in [(b, Port::Silo), (watch, Port::Silo), (probe, Port::Gateway)] {
+            let (dialed, accepted) =
+                meet(me, secured(&authority, Role::Client), port, here()).await;
+            let Err(DialError::Refused(_, refuse)) = dialed else { panic!("{dialed:?}") };
+            assert_eq!(refuse.code, RefuseCode::Insecure);
+            assert_eq!(accepted, Err("no certificate of a silo was shown".to_owned()));
+        }
+    }
+
+    #[tokio::test]
+    async fn plain_and_encrypted_ends_tell_each_other() {
+        let authority = Authority::new();
+        let me = PeerKind::Silo(silo("127.0.0.1:9:1"));
+        let tls = || secured(&authority, Role::Silo);
+        let (dialed, accepted) = meet(me, Security::default(), Port::Silo, tls()).await;
+        let Err(DialError::Refused(_, refuse)) = dialed else { panic!("{dialed:?}") };
+        assert_eq!(refuse.code, RefuseCode::Insecure);
+        let why = "this port accepts encrypted connections only (TLS)";
+        assert_eq!((refuse.reason.as_str(), accepted), (why, Err(why.to_owned())));
+
+        let (dialed, accepted) = meet(me, tls(), Port::Silo, Security::default()).await;
+        let told = dialed.unwrap_err().to_string();
+        assert!(told.ends_with("the peer does not speak TLS"), "{told}");
+        let why = "this port accepts plain connections only, and the dialer speaks TLS";
+        assert_eq!(accepted, Err(why.to_owned()));
+    }
+}

@@ -1,0 +1,33 @@
+//! How a silo's connections are secured.
+
+use super::{SiloBuilder, StartError};
+use crate::net::Security;
+#[cfg(feature = "tls")]
+use crate::tls::{Guard, Role, Tls};
+
+#[cfg(feature = "tls")]
+impl SiloBuilder {
+    /// Encrypts the connections to other silos and to clients, and lets nobody in that shows no
+    /// certificate of this cluster.
+    ///
+    /// In the virtual time of tests nothing is encrypted.
+    #[must_use]
+    pub fn tls(mut self, tls: Tls) -> Self {
+        self.tls = Some(tls);
+        self
+    }
+
+    pub(super) fn security(&self) -> Result<Security, StartError> {
+        let cluster = &self.options.cluster_id;
+        let guard = self.tls.clone().map(|tls| Guard::new(tls, cluster, Role::Silo)).transpose()?;
+        Ok(Security::new(guard))
+    }
+}
+
+#[cfg(not(feature = "tls"))]
+impl SiloBuilder {
+    #[expect(clippy::unused_self, clippy::unnecessary_wraps, reason = "with TLS files are read")]
+    pub(super) fn security(&self) -> Result<Security, StartError> {
+        Ok(Security::default())
+    }
+}

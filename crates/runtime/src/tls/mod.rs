@@ -1,0 +1,160 @@
+//! TLS between silos, and between clients and silos (feature `tls`): what is shown, and what is
+//! checked.
+//!
+//! Always TLS 1.3, with `ring`'s algorithms, and always in full: no session is taken up again, so a
+//! certificate that was replaced is not believed for longer than the connection it made.
+//!
+//! A silo proves itself to silos and clients by a certificate with the name of its cluster
+//! ([`names`]); silos check each other's. A client checks the silo's, and shows one of its own
+//! unless the silo lets clients in without.
+
+mod files;
+mod guard;
+mod names;
+mod sessions;
+#[cfg(test)]
+pub(crate) mod tests;
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+pub(crate) use self::guard::{Guard, Shown, words};
+pub(crate) use self::names::Role;
+
+/// How connections are encrypted, and who is let in: for
+/// [`SiloBuilder::tls`](crate::SiloBuilder::tls) and
+/// [`ClientBuilder::tls`](crate::ClientBuilder::tls).
+///
+/// The files hold PEM. They are read again when they change, without a restart: what is new counts
+/// for the next connection, and those that are open stay. An authority that is in its file no more
+/// is believed for [`overlap`](Self::overlap) longer.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Tls {
+    pub(crate) authority: PathBuf,
+    /// What this process shows: certificate and key.
+    pub(crate) own: Option<(PathBuf, PathBuf)>,
+    pub(crate) rollout: TlsRollout,
+    pub(crate) overlap: Duration,
+    pub(crate) anonymous_clients: bool,
+}
+
+/// How far a cluster has come on its way from plain connections to encrypted ones. Every silo takes
+/// the next step before any takes the one after it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TlsRollout {
+    /// Plain connections are made; encrypted ones are accepted as well.
+    Accept,
+    /// Encrypted connections are made; plain ones are still accepted.
+    Prefer,
+    /// Plain connections are refused. The default.
+    #[default]
+    Require,
+}
+
+impl Tls {
+    /// An authority that has left its file is believed for this long, if nothing else is said: an
+    /// hour.
+    pub const OVERLAP: Duration = Duration::from_hours(1);
+
+    /// For a silo, and for a client that shows a certificate. `authority` names the file of the
+    /// certificates that are believed, one or several; `certificate` that of this process's own,
+    /// with those between it and the authority behind it; `key` that of its private key.
+    pub fn new(
+        authority: impl Into<PathBuf>,
+        certificate: impl Into<PathBuf>,
+        key: impl Into<PathBuf>,
+    ) -> Self {
+        let own = Some((certificate.into(), key.into()));
+        Self { own, ..Self::anonymous(authority) }
+    }
+
+    /// For a client that shows nothing: silos have to [let such clients
+    /// in](Self::anonymous_clients).
+    pub fn anonymous(authority: impl Into<PathBuf>) -> Self {
+        Self {
+            authority: authority.into(),
+            own: None,
+            rollout: TlsRollout::default(),
+            overlap: Self::OVERLAP,
+            anonymous_clients: false,
+        }
+    }
+
+    /// Takes one step of the way from plain connections to encrypted ones.
+    #[must_use]
+    pub const fn rollout(mut self, step: TlsRollout) -> Self {
+        self.rollout = step;
+        self
+    }
+
+    /// Believes an authority for so long after it has left its file. Default: an
+    /// [hour](Self::OVERLAP).
+    #[must_use]
+    pub const fn overlap(mut self, overlap: Duration) -> Self {
+        self.overlap = overlap;
+        self
+    }
+
+    /// A silo lets clients in that show no certificate.
+    #[must_use]
+    pub const fn anonymous_clients(mut self) -> Self {
+        self.anonymous_clients = true;
+        self
+    }
+}
+
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Paths, no secrets.
+        f.debug_struct("Tls")
+            .field("authority", &self.authority)
+            .field("own", &self.own)
+            .field("rollout", &self.rollout)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why TLS cannot be used as it was asked for. Nothing was changed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TlsError {
+    /// A file cannot be read.
+    #[error("{file}: {why}")]
+    Unreadable {
+        /// Which.
+        file: String,
+        /// What the operating system says.
+        why: String,
+    },
+    /// A file holds something else than it should.
+    #[error("{file}: expected {expected}: {why}")]
+    Malformed {
+        /// Which.
+        file: String,
+        /// What it should hold.
+        expected: &'static str,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The certificate is not one that peers would accept.
+    #[error("{file}: {why}")]
+    Unfit {
+        /// The certificate's file.
+        file: String,
+        /// Why not.
+        why: String,
+    },
+    /// Certificates cannot have the cluster's name.
+    #[error(
+        "cluster {cluster:?} cannot be named in a certificate: with TLS a cluster id has letters, \
+         digits and `-`, in parts of at most 63 characters between dots"
+    )]
+    Name {
+        /// Its id.
+        cluster: String,
+    },
+    /// A silo has to show a certificate.
+    #[error("a silo needs a certificate and a key for TLS: `Tls::new`")]
+    NoCertificate,
+}

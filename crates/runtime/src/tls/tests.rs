@@ -1,0 +1,319 @@
+//! Handshakes over real sockets: what is shown, what is refused, and what both sides are told.
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use emmer_core::ClusterId;
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, date_time_ymd,
+};
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::Instant;
+
+use super::{Guard, Role, Shown, Tls, TlsError, words};
+use crate::world;
+
+/// An authority, and a folder for what it makes.
+pub(crate) struct Authority {
+    folder: TempDir,
+    issuer: CertifiedIssuer<'static, KeyPair>,
+}
+
+/// The files of one process.
+#[derive(Clone)]
+pub(crate) struct Made {
+    certificate: PathBuf,
+    key: PathBuf,
+}
+
+impl Authority {
+    pub(crate) fn new() -> Self {
+        Self::named("one")
+    }
+
+    fn named(name: &str) -> Self {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+        let folder = TempDir::new().unwrap();
+        fs::write(folder.path().join("authority.pem"), issuer.pem()).unwrap();
+        Self { folder, issuer }
+    }
+
+    pub(crate) fn file(&self) -> PathBuf {
+        self.folder.path().join("authority.pem")
+    }
+
+    pub(crate) fn make(&self, file: &str, name: &str) -> Made {
+        self.make_until(file, name, 2100)
+    }
+
+    fn make_until(&self, file: &str, name: &str, year: i32) -> Made {
+        let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+        params.not_before = date_time_ymd(2020, 1, 1);
+        params.not_after = date_time_ymd(year, 1, 1);
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &self.issuer).unwrap();
+        let path = |end: &str| self.folder.path().join(format!("{file}.{end}"));
+        let made = Made { certificate: path("pem"), key: path("key") };
+        fs::write(&made.certificate, certificate.pem()).unwrap();
+        fs::write(&made.key, key.serialize_pem()).unwrap();
+        made
+    }
+
+    /// What a process shows that believes this authority.
+    pub(crate) fn tls(&self, made: &Made) -> Tls {
+        Tls::new(self.file(), &made.certificate, &made.key)
+    }
+}
+
+fn cluster() -> ClusterId {
+    ClusterId::new("shop").unwrap()
+}
+
+fn guard(tls: Tls, role: Role) -> Guard {
+    Guard::new(tls, &cluster(), role).unwrap()
+}
+
+async fn sockets() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (dialed, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
+    (dialed.unwrap(), accepted.unwrap().0)
+}
+
+/// A handshake of both; what came of it on either side. What a dialer showed is judged after its
+/// own handshake is over: it hears of that by its first read.
+async fn meet(
+    dialer: &Guard,
+    acceptor: &Guard,
+    at_silos_port: bool,
+) -> (Result<(), String>, Result<Shown, String>) {
+    let (dialing, accepting) = sockets().await;
+    let dial = async {
+        let mut stream = world::TcpStream::Secured(dialer.dialed(dialing).await?);
+        let mut word = [0; 5];
+        stream.read_exact(&mut word).await.map_err(|e| words(&e))?;
+        assert_eq!(&word, b"hello");
+        Ok(())
+    };
+    let accept = async {
+        let (stream, shown) = acceptor.accepted(accepting, at_silos_port).await?;
+        let mut stream = world::TcpStream::Secured(stream);
+        stream.write_all(b"hello").await.map_err(|e| words(&e))?;
+        stream.flush().await.map_err(|e| words(&e))?;
+        Ok(shown)
+    };
+    tokio::join!(dial, accept)
+}
+
+#[tokio::test]
+async fn silos_and_clients_of_a_cluster_show_what_they_are() {
+    let authority = Authority::new();
+    let one = guard(authority.tls(&authority.make("one", "silo.shop.emmer")), Role::Silo);
+    let other = guard(authority.tls(&authority.make("other", "silo.shop.emmer")), Role::Silo);
+    let client = guard(authority.tls(&authority.make("client", "client.shop.emmer")), Role::Client);
+    assert_eq!(meet(&one, &other, true).await, (Ok(()), Ok(Shown::Certificate(Role::Silo))));
+    assert_eq!(meet(&client, &other, false).await, (Ok(()), Ok(Shown::Certificate(Role::Client))));
+    // The port says what that is worth.
+    assert_eq!(meet(&client, &other, true).await, (Ok(()), Ok(Shown::Certificate(Role::Client))));
+}
+
+#[tokio::test]
+async fn who_shows_nothing_gets_to_the_gateway_at_most() {
+    let authority = Authority::new();
+    let made = authority.make("silo", "silo.shop.emmer");
+    let strict = guard(authority.tls(&made), Role::Silo);
+    let open = guard(authority.tls(&made).anonymous_clients(), Role::Silo);
+    let client = guard(Tls::anonymous(authority.file()), Role::Client);
+    assert_eq!(meet(&client, &open, false).await, (Ok(()), Ok(Shown::Nothing)));
+    let refused = (
+        Err("the peer wants to be shown a certificate".to_owned()),
+        Err("the peer shows no certificate".to_owned()),
+    );
+    assert_eq!(meet(&client, &open, true).await, refused);
+    assert_eq!(meet(&client, &strict, false).await, refused);
+}
+
+#[tokio::test]
+async fn what_is_not_right_is_refused_and_both_sides_are_told_why() {
+    let authority = Authority::new();
+    let stranger = Authority::named("another");
+    let silo = |authority: &Authority, file: &str, name: &str, year| {
+        let made = authority.make_until(file, name, year);
+        authority.tls(&made)
+    };
+    let good = guard(silo(&authority, "good", "silo.shop.emmer", 2100), Role::Silo);
+
+    // A silo whose certificate ran out while it ran: it read it before.
+    let expired = guard(silo(&authority, "expired", "silo.shop.emmer", 2021), Role::Silo);
+    let (dialed, accepted) = meet(&expired, &good, true).await;
+    assert_eq!(dialed.unwrap_err(), "the peer finds that this certificate has expired");
+    assert_eq!(accepted.unwrap_err(), "the certificate has expired");
+    let (dialed, accepted) = meet(&good, &expired, true).await;
+    assert_eq!(dialed.unwrap_err(), "the certificate has expired");
+    assert_eq!(accepted.unwrap_err(), "the peer finds that this certificate has expired");
+
+    // Another authority.
+    let foreign = guard(silo(&stranger, "foreign", "silo.shop.emmer", 2100), Role::Silo);
+    let (dialed, accepted) = meet(&foreign, &good, true).await;
+    assert_eq!(dialed.unwrap_err(), "the certificate is of an authority that is not believed");
+    assert_eq!(accepted.unwrap_err(), "the peer does not know the authority of this certificate");
+
+    // Another cluster of the same authority.
+    let bank = ClusterId::new("bank").unwrap();
+    let made = silo(&authority, "bank", "silo.bank.emmer", 2100);
+    let bank = Guard::new(made, &bank, Role::Silo).unwrap();
+    let (dialed, accepted) = meet(&bank, &good, true).await;
+    assert_eq!(dialed.unwrap_err(), "the certificate names no silo or client of this cluster");
+    assert!(accepted.is_err());
+}
+
+#[tokio::test]
+async fn plain_bytes_and_cut_handshakes_are_refused() {
+    let authority = Authority::new();
+    let silo = guard(authority.tls(&authority.make("silo", "silo.shop.emmer")), Role::Silo);
+    let (mut plain, accepting) = sockets().await;
+    plain.write_all(b"GET / HTTP/1.1\r\nHost: silo\r\n\r\n").await.unwrap();
+    let refused = silo.accepted(accepting, true).await.map(|(_, shown)| shown);
+    assert_eq!(refused, Err("the peer does not speak TLS".to_owned()));
+
+    let (dialing, mut plain) = sockets().await;
+    plain.write_all(b"SSH-2.0-OpenSSH_9.6\r\n").await.unwrap();
+    let refused = silo.dialed(dialing).await.map(drop);
+    assert_eq!(refused, Err("the peer does not speak TLS".to_owned()));
+
+    let (mut cut, accepting) = sockets().await;
+    cut.write_all(&[0x16, 0x03, 0x01, 0x02, 0x00, 0x01]).await.unwrap();
+    cut.shutdown().await.unwrap();
+    assert!(silo.accepted(accepting, true).await.is_err());
+}
+
+#[test]
+fn files_that_are_wrong_are_named() {
+    let authority = Authority::new();
+    let made = authority.make("silo", "silo.shop.emmer");
+    let client = authority.make("client", "client.shop.emmer");
+    let refused = |tls: Tls| Guard::new(tls, &cluster(), Role::Silo).unwrap_err();
+    let gone = authority.folder.path().join("gone.pem");
+    let told = refused(Tls::new(&gone, &made.certificate, &made.key));
+    assert!(matches!(&told, TlsError::Unreadable { file, .. } if file.ends_with("gone.pem")));
+    let told = refused(Tls::new(authority.file(), &made.key, &made.key)).to_string();
+    assert!(told.contains("silo.key: expected certificates in PEM: it has none"), "{told}");
+    let told = refused(Tls::new(authority.file(), &made.certificate, &made.certificate));
+    assert!(told.to_string().contains("silo.pem: expected a private key in PEM"), "{told}");
+    let told = refused(Tls::new(authority.file(), &made.certificate, &client.key)).to_string();
+    assert!(told.ends_with("the key belongs to another certificate"), "{told}");
+    let told = refused(authority.tls(&client)).to_string();
+    assert!(told.ends_with("it is a client's certificate, and this is a silo"), "{told}");
+    let told = refused(authority.tls(&authority.make("bank", "silo.bank.emmer"))).to_string();
+    let expected = "it names none of this cluster: expected the DNS name `silo.shop.emmer`";
+    assert!(told.ends_with(expected), "{told}");
+    assert_eq!(refused(Tls::anonymous(authority.file())), TlsError::NoCertificate);
+    // A key shows nowhere.
+    let key = fs::read_to_string(&made.key).unwrap();
+    let secret = key.lines().nth(1).unwrap();
+    let guard = guard(authority.tls(&made), Role::Silo);
+    assert!(!format!("{guard:?}").contains(secret));
+}
+
+#[test]
+fn a_cluster_that_no_certificate_can_name_is_refused() {
+    let authority = Authority::new();
+    let made = authority.make("silo", "silo.shop.emmer");
+    for name in ["a..b", "shop-", "shop."] {
+        let cluster = ClusterId::new(name).unwrap();
+        let told = Guard::new(authority.tls(&made), &cluster, Role::Silo).unwrap_err();
+        assert_eq!(told, TlsError::Name { cluster: name.to_owned() });
+    }
+}
+
+#[tokio::test]
+async fn replaced_files_count_for_the_next_connection_and_an_old_authority_for_a_while() {
+    let (before, after) = (Authority::new(), Authority::named("after"));
+    let here = before.make("here", "silo.shop.emmer");
+    let old = guard(before.tls(&before.make("old", "silo.shop.emmer")), Role::Silo);
+    // Believes both: the silo still shows what the old one has signed.
+    let both = after.folder.path().join("both.pem");
+    let text = |of: &Authority| fs::read_to_string(of.file()).unwrap();
+    fs::write(&both, text(&before) + &text(&after)).unwrap();
+    let made = after.make("new", "silo.shop.emmer");
+    let new = guard(Tls::new(&both, &made.certificate, &made.key), Role::Silo);
+    let overlap = Duration::from_secs(600);
+    let silo = guard(before.tls(&here).overlap(overlap), Role::Silo);
+    let start = Instant::now();
+    assert_eq!(silo.look(start), Ok(false));
+    assert!(meet(&new, &silo, true).await.1.is_err());
+
+    // Half a file: what was read before stays.
+    fs::write(before.file(), "-----BEGIN CERTIFICATE-----\nMIIB").unwrap();
+    assert!(silo.look(start).is_err());
+    assert!(meet(&old, &silo, true).await.1.is_ok());
+
+    fs::copy(after.file(), before.file()).unwrap();
+    assert_eq!(silo.look(start), Ok(true));
+    assert_eq!(silo.look(start), Ok(false));
+    assert!(meet(&new, &silo, true).await.1.is_ok());
+    assert!(meet(&old, &silo, true).await.1.is_ok(), "the old authority is believed for a while");
+    assert_eq!(silo.look(start + overlap * 2), Ok(true));
+    assert!(meet(&old, &silo, true).await.1.is_err());
+    assert!(meet(&new, &silo, true).await.1.is_ok());
+}
+
+/// More than sockets hold goes both ways at once, in pieces of many sizes, and in order.
+#[tokio::test]
+async fn what_is_sent_arrives_whole_and_in_order() {
+    const BYTES: usize = 8 << 20;
+    let authority = Authority::new();
+    let one = guard(authority.tls(&authority.make("one", "silo.shop.emmer")), Role::Silo);
+    let other = guard(authority.tls(&authority.make("other", "silo.shop.emmer")), Role::Silo);
+    let (dialing, accepting) = sockets().await;
+    let (dialed, accepted) = tokio::join!(one.dialed(dialing), other.accepted(accepting, true));
+    let pattern = |at: usize| (at.wrapping_mul(31) >> 3) as u8;
+    let side = |stream| async move {
+        let stream = world::TcpStream::Secured(stream);
+        let (mut reading, writing) = stream.into_split();
+        let written = async {
+            let mut at = 0;
+            while at < BYTES {
+                let size = (at % 100_000 + 1).min(BYTES - at);
+                let piece: Vec<u8> = (at..at + size).map(pattern).collect();
+                let mut left = &piece[..];
+                while !left.is_empty() {
+                    match writing.try_write(left) {
+                        Ok(n) => left = &left[n..],
+                        Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {
+                            tokio::task::yield_now().await;
+                        }
+                        Err(e) => panic!("{e}"),
+                    }
+                }
+                at += size;
+                while writing.is_unsent() && at == BYTES {
+                    let _ = writing.try_write(&[]);
+                    tokio::task::yield_now().await;
+                }
+            }
+        };
+        let read = async {
+            let mut buffer = vec![0; 70_000];
+            let mut at = 0;
+            while at < BYTES {
+                let n = reading.read(&mut buffer).await.unwrap();
+                assert!(n > 0, "ended at {at}");
+                let right = buffer[..n].iter().enumerate().all(|(i, b)| *b == pattern(at + i));
+                assert!(right, "wrong bytes from {at} on");
+                at += n;
+            }
+        };
+        tokio::join!(written, read);
+        // Ends in good order.
+        drop(writing);
+        assert_eq!(reading.read(&mut [0; 10]).await.unwrap(), 0);
+    };
+    tokio::join!(side(dialed.unwrap()), side(accepted.unwrap().0));
+}
