@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use emmer::prelude::*;
 use emmer::store::SystemStore;
-use emmer::{ConnectError, Tls, TlsRollout};
+use emmer::{ClientBuilder, Tls, TlsRollout};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -61,12 +61,22 @@ async fn silo(store: &Arc<dyn SystemStore>, tls: Option<Tls>) -> Silo {
     silo.start().await.unwrap()
 }
 
-async fn client(store: &Arc<dyn SystemStore>, tls: Option<Tls>) -> Result<Client, ConnectError> {
-    let client = Client::builder().store(store.clone()).wait_for_gateway(Duration::ZERO);
+fn describe(store: &Arc<dyn SystemStore>, tls: Option<Tls>) -> ClientBuilder {
+    let client = Client::builder().store(store.clone());
     match tls {
-        Some(tls) => client.tls(tls).connect().await,
-        None => client.connect().await,
+        Some(tls) => client.tls(tls),
+        None => client,
     }
+}
+
+async fn client(store: &Arc<dyn SystemStore>, tls: Option<Tls>) -> Client {
+    describe(store, tls).connect().await.unwrap()
+}
+
+/// What a client is told that is not let in.
+async fn refused(store: &Arc<dyn SystemStore>, tls: Option<Tls>) -> String {
+    let connected = describe(store, tls).wait_for_gateway(Duration::ZERO).connect().await;
+    connected.err().unwrap().to_string()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -77,7 +87,7 @@ async fn an_encrypted_cluster_serves_its_own_and_nobody_else() {
     let silos = [silo(&store, Some(tls.clone())).await, silo(&store, Some(tls)).await];
     settle(&silos, 2).await;
 
-    let ours = client(&store, Some(authority.tls("client"))).await.unwrap();
+    let ours = client(&store, Some(authority.tls("client"))).await;
     let mut hosts = std::collections::BTreeSet::new();
     for key in 0..50 {
         let counter = ours.grain::<dyn Counter>(key.to_string());
@@ -89,16 +99,16 @@ async fn an_encrypted_cluster_serves_its_own_and_nobody_else() {
     }
     assert_eq!(hosts.len(), 2, "both silos, so calls went between them");
 
-    let told = client(&store, None).await.unwrap_err().to_string();
+    let told = refused(&store, None).await;
     assert!(told.contains("encrypted connections only"), "{told}");
-    let told = client(&store, Some(Tls::anonymous(authority.file("authority.pem")))).await;
-    assert!(told.unwrap_err().to_string().contains("wants to be shown a certificate"));
-    let told = client(&store, Some(stranger.tls("client"))).await.unwrap_err().to_string();
+    let told = refused(&store, Some(Tls::anonymous(authority.file("authority.pem")))).await;
+    assert!(told.contains("wants to be shown a certificate"), "{told}");
+    let told = refused(&store, Some(stranger.tls("client"))).await;
     assert!(told.contains("an authority that is not believed"), "{told}");
     // One that believes the cluster, and shows what another authority has signed.
     let (certificate, key) = (stranger.file("client.pem"), stranger.file("client"));
     let forged = Tls::new(authority.file("authority.pem"), certificate, key);
-    let told = client(&store, Some(forged)).await.unwrap_err().to_string();
+    let told = refused(&store, Some(forged)).await;
     assert!(told.contains("does not know the authority"), "{told}");
     for silo in silos {
         silo.stop().await.unwrap();
@@ -129,11 +139,11 @@ async fn on_the_way_from_plain_to_encrypted_no_call_is_lost() {
     let tls = authority.tls("silo");
     let mut silos = vec![silo(&store, None).await, silo(&store, None).await];
     settle(&silos, 2).await;
-    let plain = Caller::begin(client(&store, None).await.unwrap());
+    let plain = Caller::begin(client(&store, None).await);
     for step in [TlsRollout::Accept, TlsRollout::Prefer] {
         replace(&mut silos, &store, tls.clone().rollout(step)).await;
     }
-    let encrypted = client(&store, Some(authority.tls("client"))).await.unwrap();
+    let encrypted = client(&store, Some(authority.tls("client"))).await;
     let encrypted = Caller::begin(encrypted);
     plain.end().await;
     replace(&mut silos, &store, tls).await;
