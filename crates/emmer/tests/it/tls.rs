@@ -36,7 +36,7 @@ impl Authority {
         self.folder.path().join(name)
     }
 
-    /// What a silo or a client of the cluster `dev` shows.
+    /// The TLS of a silo or a client of the cluster `dev`.
     fn tls(&self, role: &str) -> Tls {
         let (certificate, key) = (self.file(&format!("{role}.pem")), self.file(role));
         let params = CertificateParams::new(vec![format!("{role}.dev.emmer")]).unwrap();
@@ -73,7 +73,7 @@ async fn client(store: &Arc<dyn SystemStore>, tls: Option<Tls>) -> Client {
     describe(store, tls).connect().await.unwrap()
 }
 
-/// What a client is told that is not let in.
+/// Returns the error of a client that is not let in.
 async fn refused(store: &Arc<dyn SystemStore>, tls: Option<Tls>) -> String {
     let connected = describe(store, tls).wait_for_gateway(Duration::ZERO).connect().await;
     connected.err().unwrap().to_string()
@@ -127,6 +127,27 @@ async fn bytes_without_tls_are_told_so_and_change_nothing() {
         stream.read_to_end(&mut told).await.unwrap();
         assert!(String::from_utf8_lossy(&told).contains("encrypted connections only"), "{told:?}");
     }
+    silo.stop().await.unwrap();
+}
+
+/// The files of a silo that runs are replaced: it lets in who comes with another authority.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_silo_that_runs_reads_its_files_again() {
+    let (authority, other) = (Authority::new("ours"), Authority::new("theirs"));
+    let store = store();
+    let silo = silo(&store, Some(authority.tls("silo"))).await;
+    let text = |of: &Authority| fs::read_to_string(of.file("authority.pem")).unwrap();
+    let both = text(&authority) + &text(&other);
+    // It believes the silo, and shows what the other authority has signed.
+    drop(other.tls("client"));
+    fs::write(other.file("both.pem"), &both).unwrap();
+    let tls = Tls::new(other.file("both.pem"), other.file("client.pem"), other.file("client"));
+    let told = refused(&store, Some(tls.clone())).await;
+    assert!(told.contains("does not know the authority"), "{told}");
+    fs::write(authority.file("authority.pem"), both).unwrap();
+    // It tries again and again, for thirty seconds.
+    let calls = client(&store, Some(tls)).await;
+    assert_eq!(calls.grain::<dyn Counter>("a").add(1).await.unwrap(), 1);
     silo.stop().await.unwrap();
 }
 

@@ -175,10 +175,8 @@ impl ClientBuilder {
 
     #[cfg(feature = "tls")]
     fn security(&self) -> Result<Security, ConnectError> {
-        use crate::tls::{Guard, Role};
         let cluster = &self.options.cluster_id;
-        let guard = self.tls.clone().map(|tls| Guard::new(tls, cluster, Role::Client));
-        Ok(Security::new(guard.transpose()?))
+        Ok(Security::new(self.tls.clone(), cluster, crate::tls::Role::Client)?)
     }
 
     #[cfg(not(feature = "tls"))]

@@ -256,7 +256,7 @@ impl DirectoryService {
         self.step(|directory, now| directory.handle_message(now, from, message));
     }
 
-    /// The connection to `silo` has ended, or another one has taken its place.
+    /// The connection to `silo` has ended, or the silo has put another one in its place.
     pub(crate) fn way_broke(&self, silo: SiloAddress) {
         self.step(|directory, now| directory.handle_broken_way(now, silo));
     }

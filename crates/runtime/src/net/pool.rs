@@ -257,20 +257,23 @@ impl Pool {
     /// hears no more. So both take the one that the silo with the lower address has dialled.
     /// The two connections carry their words in no common order: the answer to one proposal may
     /// come before the other proposal.
-    pub(crate) fn proposed(self: &Arc<Self>, connection: &Arc<Connection>) {
-        let Some(silo) = connection.silo() else { return };
+    ///
+    /// Returns the silo if this was news: what was said over the connection before may be lost.
+    pub(crate) fn proposed(self: &Arc<Self>, connection: &Arc<Connection>) -> Option<SiloAddress> {
+        let silo = connection.silo()?;
         // Once: each word of the peer's would be answered, and each retirement has a task.
         if connection.is_retired() || !connection.hear_proposal() {
-            return;
+            return None;
         }
         let crossed = self.get(silo).is_some_and(|mine| mine.is_crossed_by(connection));
         let mine_wins = matches!(self.greeting.me, PeerKind::Silo(me) if me < silo);
         if crossed && mine_wins {
             Self::retire(connection);
-            return;
+        } else {
+            connection.answer_proposal();
+            self.prefer(connection);
         }
-        connection.answer_proposal();
-        self.prefer(connection);
+        Some(silo)
     }
 
     /// From now on `connection` carries what this side says to its silo; one that did is retired.

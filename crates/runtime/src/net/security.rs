@@ -1,4 +1,4 @@
-//! How connections are secured, and what their peers have shown: before the first frame.
+//! The security of connections, before the first frame: encryption, and the proofs of their peers.
 
 #[cfg(feature = "tls")]
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use super::listener::Port;
 use crate::world::TcpStream;
 
-/// What a peer has shown when its connection was made.
+/// The proof that a peer has shown when its connection was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "nothing is shown without TLS"))]
 pub(crate) enum Proof {
@@ -58,7 +58,7 @@ pub(super) enum Barred {
     Failed(String),
 }
 
-/// How the connections of one silo or client are secured; not at all by default.
+/// The security of the connections of one silo or client; none by default.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Security {
     #[cfg(feature = "tls")]
@@ -87,19 +87,27 @@ impl Security {
 mod secured {
     use std::time::Duration;
 
+    use emmer_core::ClusterId;
+
     use super::{Arc, Barred, CancellationToken, Port, Proof, Security, TcpStream, is_tls};
-    use crate::tls::{Guard, Role, Shown};
+    use crate::tls::{Guard, Role, Tls, TlsError};
     use crate::world;
 
     /// The pause before bytes of which too few have come are looked at again; doubles each time.
     const PEEK_PAUSE_MIN: Duration = Duration::from_millis(1);
 
-    /// How often the files are looked at.
+    /// The files are looked at every five seconds.
     const LOOK_EVERY: Duration = Duration::from_secs(5);
 
     impl Security {
-        pub(crate) fn new(guard: Option<Guard>) -> Self {
-            Self { guard: guard.map(Arc::new) }
+        /// As `tls` says, for a process that is a `role` of `cluster`.
+        pub(crate) fn new(
+            tls: Option<Tls>,
+            cluster: &ClusterId,
+            role: Role,
+        ) -> Result<Self, TlsError> {
+            let guard = tls.map(|tls| Guard::new(tls, cluster, role)).transpose()?;
+            Ok(Self { guard: guard.map(Arc::new) })
         }
 
         /// Reads the files again and again until `end`: what is new in them counts for the next
@@ -150,9 +158,9 @@ mod secured {
             let accepted = guard.accepted(stream, port == Port::Silo).await;
             let (stream, shown) = accepted.map_err(Barred::Failed)?;
             let proof = match shown {
-                Shown::Nothing => Proof::Anonymous,
-                Shown::Certificate(Role::Silo) => Proof::Silo,
-                Shown::Certificate(Role::Client) => Proof::Client,
+                None => Proof::Anonymous,
+                Some(Role::Silo) => Proof::Silo,
+                Some(Role::Client) => Proof::Client,
             };
             Ok((TcpStream::Secured(stream), proof))
         }
@@ -202,9 +210,9 @@ mod tests {
     use crate::net::handshake::{DialError, Greeting, Verdict, accept, dial};
     use crate::net::tests::{greeting, silo};
     use crate::tls::tests::Authority;
-    use crate::tls::{Guard, Role, Tls};
+    use crate::tls::{Role, Tls};
 
-    /// How one that says to be `me` is met at `port`, each secured in its way.
+    /// A peer that says it is `me` comes to `port`: the results on both sides.
     async fn meet(
         me: PeerKind,
         dialing: Security,
@@ -231,7 +239,7 @@ mod tests {
     }
 
     fn guarded(tls: Tls, role: Role) -> Security {
-        Security::new(Some(Guard::new(tls, &ClusterId::new("test").unwrap(), role).unwrap()))
+        Security::new(Some(tls), &ClusterId::new("test").unwrap(), role).unwrap()
     }
 
     #[tokio::test]

@@ -221,10 +221,10 @@ async fn two_connections_that_take_the_place_of_one_at_once_become_one() {
         let (_theirs, accepted) = connected_with(greetings.clone()).await;
         let accepted = Arc::new(accepted);
         pool.adopt(&accepted);
-        pool.proposed(&accepted);
+        assert_eq!(pool.proposed(&accepted), Some(peer));
         // Said again, it changes nothing, and is answered no more.
         let answered = accepted.shared.lock().out.len();
-        (0..100).for_each(|_| pool.proposed(&accepted));
+        assert!((0..100).all(|_| pool.proposed(&accepted).is_none()));
         assert_eq!(accepted.shared.lock().out.len(), answered);
         let chosen = pool.get(peer).unwrap();
         assert_eq!(Arc::ptr_eq(&chosen, &mine), mine_stays, "{me}");

@@ -96,8 +96,7 @@ impl Handler for SiloCore {
     }
 
     fn prefer(self: &Arc<Self>, connection: &Arc<Connection>) {
-        self.pool.proposed(connection);
-        if let Some(silo) = connection.silo() {
+        if let Some(silo) = self.pool.proposed(connection) {
             self.cluster.directory.way_broke(silo);
         }
     }
@@ -118,7 +117,7 @@ impl Handler for SiloCore {
     fn lost(self: &Arc<Self>, connection: &Arc<Connection>, why: &Lost) {
         tracing::debug!(peer = ?connection.peer, %why, "a connection ended");
         let PeerKind::Silo(silo) = connection.peer else { return };
-        // What is sent again takes another connection.
+        // First: a command that is sent again takes another connection.
         self.pool.forget(connection);
         self.cluster.directory.way_broke(silo);
         let event = match why {

@@ -1,9 +1,9 @@
-//! How a silo's connections are secured.
+//! The security of a silo's connections.
 
 use super::{SiloBuilder, StartError};
 use crate::net::Security;
 #[cfg(feature = "tls")]
-use crate::tls::{Guard, Role, Tls};
+use crate::tls::{Role, Tls};
 
 #[cfg(feature = "tls")]
 impl SiloBuilder {
@@ -19,8 +19,7 @@ impl SiloBuilder {
 
     pub(super) fn security(&self) -> Result<Security, StartError> {
         let cluster = &self.options.cluster_id;
-        let guard = self.tls.clone().map(|tls| Guard::new(tls, cluster, Role::Silo)).transpose()?;
-        Ok(Security::new(guard))
+        Ok(Security::new(self.tls.clone(), cluster, Role::Silo)?)
     }
 }
 

@@ -12,7 +12,7 @@ use super::{Tls, TlsError};
 /// The largest file that is read.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// What the files hold, byte for byte. Dropped without a trace in any log: one is a key.
+/// The contents of the files, byte for byte. It has no `Debug`: one of them is a key.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Files {
     authority: Vec<u8>,
@@ -45,7 +45,7 @@ impl Files {
         Ok(authorities)
     }
 
-    /// What this process shows.
+    /// The certificate of this process, and its key.
     pub(super) fn own(&self, tls: &Tls) -> Result<Option<Own>, TlsError> {
         let (Some((certificate, key)), Some((chain, private))) = (&tls.own, &self.own) else {
             return Ok(None);
@@ -84,7 +84,7 @@ fn certificates(file: &Path, text: &[u8]) -> Result<Vec<CertificateDer<'static>>
     Ok(found)
 }
 
-/// What is wrong with PEM, without a byte of it: it may be a key.
+/// Says what is wrong with PEM, without a byte of it: it may be a key.
 fn words(why: &pem::Error) -> String {
     match why {
         pem::Error::MissingSectionEnd { .. } => "its last section has no end".to_owned(),

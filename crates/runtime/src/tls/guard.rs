@@ -1,4 +1,4 @@
-//! What stands at the door: it encrypts the connections that are made and accepted, and tells what
+//! The guard at the door: it encrypts the connections that are made and accepted, and tells what
 //! their peers have shown.
 
 use std::fmt;
@@ -19,26 +19,17 @@ use super::sessions::Sessions;
 use super::{Tls, TlsError, TlsRollout};
 use crate::world::Secured;
 
-/// What a peer has shown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Shown {
-    /// A certificate of the cluster.
-    Certificate(Role),
-    /// None.
-    Nothing,
-}
-
 /// Encrypts the connections of one silo or client.
 pub(crate) struct Guard {
     tls: Tls,
     names: Names,
-    /// What this process is.
+    /// The role of this process.
     role: Role,
     now: RwLock<Arc<Sessions>>,
     read: Mutex<Read>,
 }
 
-/// What was read last.
+/// The results of the last reading.
 struct Read {
     files: Files,
     authorities: Vec<CertificateDer<'static>>,
@@ -67,16 +58,20 @@ impl Guard {
     pub(crate) fn look(&self, now: Instant) -> Result<bool, TlsError> {
         let mut read = self.read.lock();
         let files = Files::read(&self.tls)?;
-        let before = read.earlier.len();
-        read.earlier.retain(|(_, until)| *until > now);
-        if files == read.files && read.earlier.len() == before {
+        let is_over = |(_, until): &&(_, Instant)| *until <= now;
+        if files == read.files && !read.earlier.iter().any(|old| is_over(&old)) {
             return Ok(false);
         }
         let authorities = files.authorities(&self.tls)?;
-        let gone = read.authorities.iter().filter(|old| !authorities.contains(old));
-        let until = now + self.tls.overlap;
-        let mut earlier: Vec<_> = gone.map(|old| (old.clone(), until)).collect();
-        earlier.extend(read.earlier.iter().filter(|(old, _)| !authorities.contains(old)).cloned());
+        let gone = read.authorities.iter().map(|old| (old, now + self.tls.overlap));
+        let earlier =
+            read.earlier.iter().filter(|old| !is_over(old)).map(|(old, until)| (old, *until));
+        // Nothing is forgotten before the new sessions are there.
+        let earlier: Vec<_> = gone
+            .chain(earlier)
+            .filter(|(old, _)| !authorities.contains(old))
+            .map(|(old, until)| (old.clone(), until))
+            .collect();
         let believed = authorities.iter().chain(earlier.iter().map(|(old, _)| old)).cloned();
         let sessions = sessions(&self.tls, &self.names, &files, self.role, believed.collect())?;
         *read = Read { files, authorities, earlier };
@@ -105,7 +100,8 @@ impl Guard {
         Ok(Secured::new(stream, session))
     }
 
-    /// Encrypts a connection that was accepted, at the silos' port or at the clients'.
+    /// Encrypts a connection that was accepted, at the silos' port or at the clients'. Returns what
+    /// the peer's certificate says that it is; none if it has shown no certificate.
     ///
     /// # Errors
     /// In words, without the peer's address.
@@ -113,16 +109,16 @@ impl Guard {
         &self,
         stream: TcpStream,
         at_silos_port: bool,
-    ) -> Result<(Arc<Secured>, Shown), String> {
+    ) -> Result<(Arc<Secured>, Option<Role>), String> {
         let ports = self.now.read().accepting.clone();
         let (silos, clients) = ports.ok_or("a client accepts no connections")?;
         let accepting = TlsAcceptor::from(if at_silos_port { silos } else { clients });
         let (stream, session) = accepting.accept(stream).await.map_err(|e| words(&e))?.into_inner();
         let shown = match session.peer_certificates() {
             Some([certificate, ..]) => {
-                Shown::Certificate(self.names.role(certificate).map_err(|e| in_words(&e))?)
+                Some(self.names.role(certificate).map_err(|e| in_words(&e))?)
             }
-            _ => Shown::Nothing,
+            _ => None,
         };
         Ok((Secured::new(stream, session), shown))
     }
@@ -162,7 +158,7 @@ fn sessions(
     Sessions::new(believed, own.as_ref(), tls.anonymous_clients).map_err(|e| unfit(in_words(&e)))
 }
 
-/// What went wrong on an encrypted connection, for people.
+/// The failure of an encrypted connection, for people.
 pub(crate) fn words(error: &io::Error) -> String {
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
     inner.map_or_else(|| error.to_string(), in_words)

@@ -19,10 +19,10 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub(crate) use self::guard::{Guard, Shown, words};
+pub(crate) use self::guard::{Guard, words};
 pub(crate) use self::names::Role;
 
-/// How connections are encrypted, and who is let in: for
+/// The encryption of connections, and the proofs of their peers: for
 /// [`SiloBuilder::tls`](crate::SiloBuilder::tls) and
 /// [`ClientBuilder::tls`](crate::ClientBuilder::tls).
 ///
@@ -32,14 +32,14 @@ pub(crate) use self::names::Role;
 #[derive(Clone, PartialEq, Eq)]
 pub struct Tls {
     pub(crate) authority: PathBuf,
-    /// What this process shows: certificate and key.
+    /// Certificate and key of this process.
     pub(crate) own: Option<(PathBuf, PathBuf)>,
     pub(crate) rollout: TlsRollout,
     pub(crate) overlap: Duration,
     pub(crate) anonymous_clients: bool,
 }
 
-/// How far a cluster has come on its way from plain connections to encrypted ones. Every silo takes
+/// A step of a cluster on its way from plain connections to encrypted ones. Every silo takes
 /// the next step before any takes the one after it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TlsRollout {
@@ -124,7 +124,7 @@ pub enum TlsError {
     Unreadable {
         /// Which.
         file: String,
-        /// What the operating system says.
+        /// The operating system's words.
         why: String,
     },
     /// A file holds something else than it should.
@@ -132,9 +132,9 @@ pub enum TlsError {
     Malformed {
         /// Which.
         file: String,
-        /// What it should hold.
+        /// The contents that it should have.
         expected: &'static str,
-        /// What is wrong with it.
+        /// The mistake in it.
         why: String,
     },
     /// The certificate is not one that peers would accept.

@@ -13,7 +13,7 @@ use rustls::server::ParsedCertificate;
 
 use super::TlsError;
 
-/// What a certificate says that its owner is.
+/// The role of an owner, as the certificate says it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     Silo,
@@ -62,7 +62,7 @@ impl Names {
         self.silo.clone()
     }
 
-    /// What the owner of a certificate is, in this cluster.
+    /// The role that a certificate gives its owner in this cluster.
     pub(super) fn role(&self, certificate: &CertificateDer<'_>) -> Result<Role, Error> {
         let parsed = ParsedCertificate::try_from(certificate)?;
         if verify_server_name(&parsed, &self.silo).is_ok() {

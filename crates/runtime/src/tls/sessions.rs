@@ -1,4 +1,4 @@
-//! How sessions begin: the configurations of rustls, made from what the files hold.
+//! The beginnings of sessions: configurations of rustls, made from the contents of the files.
 
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ use rustls::{ClientConfig, Error, RootCertStore, ServerConfig};
 
 use super::files::Own;
 
-/// What is spoken in the session: no other protocol's peer gets in by mistake.
+/// The protocol inside the session: no other protocol's peer gets in by mistake.
 const ALPN: &[u8] = b"emmer/1";
 
-/// How this process begins sessions.
+/// The ways in which this process begins sessions.
 #[derive(Debug)]
 pub(super) struct Sessions {
     /// Of the dialer.

@@ -22,7 +22,7 @@ const CIRCLES_MAX: usize = 64;
 /// steps.
 const UNDER_WAY_MAX: usize = 32;
 
-/// So many questions of others are answered between two looks.
+/// The most questions of others that are answered between two looks.
 const ANSWERED_MAX: usize = 4_096;
 
 /// A question that was answered is known for so long at least, if there are not too many. By then
@@ -132,7 +132,7 @@ type Question = (SiloAddress, u64, u64, u64);
 pub(super) struct Answered {
     now: BTreeSet<Question>,
     before: BTreeSet<Question>,
-    /// How many were answered since the last look.
+    /// The number of those that were answered since the last look.
     since_look: usize,
     begun: CoarseInstant,
 }
