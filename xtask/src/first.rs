@@ -83,7 +83,7 @@ fn run_step(context: &Context, step: &str, packages: &[&str]) -> Result<Vec<Row>
             let run = tests::Run {
                 name: step,
                 packages,
-                features: &["emmer-cli/otlp"],
+                features: &["emmer-cli/otlp", "emmer-cli/tls"],
                 stated: 420,
                 env: &[],
                 threads: None,

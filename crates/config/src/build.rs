@@ -66,6 +66,7 @@ impl Settings {
         wrong.time(self, "deactivation_timeout", &mut options.deactivation_timeout);
         wrong.time(self, "shutdown_timeout", &mut options.shutdown_timeout);
         wrong.time(self, "connect_timeout", &mut options.connect_timeout);
+        wrong.truth(self, "insecure", &mut options.insecure);
         set(&mut options.membership, wrong.take(self.membership()));
         wrong.overlaid(self, "load_shedding", &mut options.load_shedding);
         wrong.overlaid(self, "records", &mut options.records);
@@ -146,7 +147,13 @@ impl Settings {
         address.map(Some).map_err(|why| entry.wrong(key, why))
     }
 
-    fn duration(&self, key: &str) -> Result<Option<Duration>> {
+    pub(super) fn truth(&self, key: &str) -> Result<Option<bool>> {
+        let Some(entry) = self.get(key) else { return Ok(None) };
+        let why = |_| entry.wrong(key, format!("{:?} is neither true nor false", entry.text));
+        entry.text.parse().map(Some).map_err(why)
+    }
+
+    pub(super) fn duration(&self, key: &str) -> Result<Option<Duration>> {
         let Some(entry) = self.get(key) else { return Ok(None) };
         membership::humane::parse(&entry.text).map(Some).map_err(|error| entry.wrong(key, error))
     }
@@ -183,6 +190,10 @@ impl ConfigError {
         T::Err: Display,
     {
         set(slot, self.take(settings.parsed(key)).flatten());
+    }
+
+    fn truth(&mut self, settings: &Settings, key: &str, slot: &mut bool) {
+        set(slot, self.take(settings.truth(key)).flatten());
     }
 
     fn time(&mut self, settings: &Settings, key: &str, slot: &mut Duration) {

@@ -92,7 +92,11 @@ fn top(key: &str, defaults: &SiloOptions) -> Option<String> {
         "deactivation_timeout" => time(defaults.deactivation_timeout),
         "shutdown_timeout" => time(defaults.shutdown_timeout),
         "connect_timeout" => time(defaults.connect_timeout),
+        "insecure" => Some(defaults.insecure.to_string()),
         keys::PROFILE => Some("default".to_owned()),
+        "tls.rollout" => Some("require".to_owned()),
+        "tls.overlap" => Some("1h".to_owned()),
+        "tls.anonymous_clients" => Some("false".to_owned()),
         _ => None,
     }
 }

@@ -46,6 +46,9 @@ pub struct SiloFlags {
     /// activation_count, resource_optimized
     #[arg(long, value_name = "NAME")]
     pub placement: Option<String>,
+    /// Listen without TLS where other hosts reach it: whoever reaches a port is believed
+    #[arg(long)]
+    pub insecure: bool,
     /// File and single keys.
     #[command(flatten)]
     pub config: ConfigArgs,
@@ -73,6 +76,7 @@ impl SiloFlags {
             ("membership.profile", self.profile, "--profile"),
             ("placement", self.placement, "--placement"),
         ];
+        flags.push(("insecure", self.insecure.then(|| "true".to_owned()), "--insecure"));
         flags.extend(more);
         Settings::of_process(&self.config, flags)
     }

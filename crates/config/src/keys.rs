@@ -2,6 +2,8 @@
 
 use emmer_runtime::SiloOptions;
 
+use super::tls;
+
 /// What every variable of ours begins with.
 pub(super) const VARIABLE_PREFIX: &str = "EMMER_";
 
@@ -9,7 +11,7 @@ pub(super) const VARIABLE_PREFIX: &str = "EMMER_";
 pub(super) const CONFIG_VARIABLE: &str = "EMMER_CONFIG";
 
 /// The keys outside any table.
-const TOP: [&str; 28] = [
+const TOP: [&str; 29] = [
     "store",
     "cluster_id",
     "service_id",
@@ -38,6 +40,7 @@ const TOP: [&str; 28] = [
     "deactivation_timeout",
     "shutdown_timeout",
     "connect_timeout",
+    "insecure",
 ];
 
 /// The strategy of grain classes that name none.
@@ -54,6 +57,7 @@ pub(super) const PROFILE: &str = "membership.profile";
 pub(super) fn all() -> Vec<String> {
     let defaults = SiloOptions::default();
     let mut keys: Vec<String> = TOP.iter().map(|key| (*key).to_owned()).collect();
+    keys.extend(tls::KEYS.map(str::to_owned));
     keys.push(PROFILE.to_owned());
     keys.extend(fields("membership", toml::Table::try_from(&defaults.membership)));
     keys.extend(fields("load_shedding", toml::Table::try_from(&defaults.load_shedding)));

@@ -16,6 +16,7 @@ mod keys;
 mod log;
 #[cfg(test)]
 mod tests;
+mod tls;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;

@@ -235,3 +235,30 @@ fn every_setting_is_shown_with_its_place_and_without_secrets() {
     );
     assert_eq!(of("gateway").value, None);
 }
+
+#[cfg(feature = "tls")]
+#[test]
+fn tls_is_a_certificate_or_a_secret() {
+    use emmer_runtime::{Tls, TlsRollout};
+    let tls = |set: &[&str]| load(FILE, &[], set).unwrap().tls();
+    assert_eq!(tls(&[]), Ok(None));
+    let files = ["tls.authority=a.pem", "tls.certificate=s.pem", "tls.key=s.key"];
+    assert_eq!(tls(&files), Ok(Some(Tls::new("a.pem", "s.pem", "s.key"))));
+    assert_eq!(tls(&["tls.secret=/run/secret"]), Ok(Some(Tls::secret("/run/secret"))));
+    assert_eq!(tls(&["tls.secret=env:SHOP"]), Ok(Some(Tls::secret_in_variable("SHOP"))));
+    let more = ["tls.rollout=prefer", "tls.overlap=5m", "tls.anonymous_clients=true"];
+    let wanted = Tls::new("a.pem", "s.pem", "s.key").rollout(TlsRollout::Prefer);
+    let wanted = wanted.overlap(std::time::Duration::from_secs(300)).anonymous_clients();
+    assert_eq!(tls(&[&files[..], &more].concat()), Ok(Some(wanted)));
+    for (set, says) in [
+        (&["tls.key=s.key"][..], "--set: tls.key: a silo with TLS needs"),
+        (&["tls.rollout=accept"], "tls.rollout: a silo with TLS needs"),
+        (&["tls.secret=x", "tls.key=k"], "tls.secret: a silo has a secret or a certificate"),
+        (&["tls.secret=x", "tls.rollout=off"], "\"off\" is none of accept, prefer and require"),
+        (&["tls.secret=x", "tls.overlap=long"], "tls.overlap"),
+        (&["tls.secret=x", "tls.anonymous_clients=yes"], "neither true nor false"),
+    ] {
+        let told = tls(set).unwrap_err().to_string();
+        assert!(told.contains(says), "{set:?}: {told}");
+    }
+}

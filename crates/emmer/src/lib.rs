@@ -53,6 +53,8 @@ pub use emmer_core::{
 };
 pub use emmer_macros::{GrainKey, grain, grain_interface};
 pub use emmer_membership::TerminateReason;
+#[cfg(feature = "certs")]
+pub use emmer_runtime::certs;
 pub use emmer_runtime::grain::{
     ActivationError, Apply, Call, CallError, Called, ClusterClient, ContextKey, Ctx,
     DeactivationReason, Hosted, Interface, Interleaved, Journal, KeyType, Left, Lifecycle, Migrate,
@@ -76,6 +78,8 @@ pub mod config {
     #[cfg(feature = "clap")]
     pub use emmer_config::SiloFlags;
     pub use emmer_config::{ConfigArgs, ConfigError, Effective, Entry, Place, Settings};
+
+    pub use crate::run::secured;
 }
 
 /// The options of the cluster's membership ([`SiloOptions::membership`]), and the form in which

@@ -57,8 +57,36 @@ pub async fn run(
     let store = settings.required("store", "--store")?.text.as_str();
     let placement = settings.placement()?;
     let silo = Silo::builder().options(options).store(store).default_placement(placement);
+    let silo = secured(settings, silo)?;
     let silo = observed(settings, silo).await?;
     Ok(describe(crate::tell_systemd(silo)).run().await?)
+}
+
+/// The silo with TLS, where the settings ask for it (the table `[tls]`).
+///
+/// # Errors
+/// A setting about TLS is wrong, or this program was built without the feature `tls`.
+#[cfg(feature = "tls")]
+pub fn secured(settings: &Settings, silo: SiloBuilder) -> Result<SiloBuilder> {
+    Ok(match settings.tls()? {
+        Some(tls) => silo.tls(tls),
+        None => silo,
+    })
+}
+
+/// The silo as it is: this program has no TLS.
+///
+/// # Errors
+/// A setting asks for it.
+#[cfg(not(feature = "tls"))]
+pub fn secured(settings: &Settings, silo: SiloBuilder) -> Result<SiloBuilder> {
+    match settings.asks_for_tls() {
+        None => Ok(silo),
+        Some((key, entry)) => {
+            let why = "this program was built without TLS: build it with the feature tls";
+            Err(entry.wrong(key, why).into())
+        }
+    }
 }
 
 /// The silo with its endpoint for metrics and health, where one is asked for.

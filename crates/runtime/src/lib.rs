@@ -44,6 +44,8 @@ pub use silo::{
 };
 pub use stores::StoreSource;
 pub use timers::{StartTimer, Timer};
+#[cfg(feature = "certs")]
+pub use tls::certs;
 #[cfg(feature = "tls")]
 pub use tls::{Tls, TlsError, TlsRollout};
 

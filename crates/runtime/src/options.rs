@@ -90,6 +90,9 @@ pub struct SiloOptions {
     pub shutdown_timeout: Duration,
     /// The longest a connection may take to be made. Default 5 s.
     pub connect_timeout: Duration,
+    /// Without TLS a silo listens on addresses of its own host only, unless this is true: whoever
+    /// reaches a port of it is believed then. Default false.
+    pub insecure: bool,
     /// The settings of load shedding.
     pub load_shedding: SheddingOptions,
     /// The settings of the records in the store.
@@ -126,6 +129,7 @@ impl Default for SiloOptions {
             deactivation_timeout: Duration::from_secs(30),
             shutdown_timeout: Duration::from_secs(60),
             connect_timeout: Duration::from_secs(5),
+            insecure: false,
             load_shedding: SheddingOptions::default(),
             records: RecordOptions::default(),
             reminders: ReminderOptions::default(),

@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use emmer::certs::{Authority, Wanted};
 use emmer::store::{MemoryStore, SystemStore};
 use emmer::{Client, ClusterId, Silo, SiloBuilder, StoreSource, Tls};
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 
 use crate::grains::{Cell, CellGrain, Echo, EchoGrain, StoredCell, StoredCellGrain};
 
@@ -47,15 +47,11 @@ pub async fn alone_on(store: Arc<dyn SystemStore>) -> crate::Result<Silo> {
 /// # Errors
 /// What the making or the writing says.
 pub fn make_certificates(folder: &Path) -> crate::Result<()> {
-    let mut authority = CertificateParams::new(Vec::new())?;
-    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let authority = CertifiedIssuer::self_signed(authority, KeyPair::generate()?)?;
-    let key = KeyPair::generate()?;
-    let silo = CertificateParams::new(vec!["silo.bench.emmer".to_owned()])?;
-    let silo = silo.signed_by(&key, &authority)?;
-    std::fs::write(folder.join("authority.pem"), authority.pem())?;
-    std::fs::write(folder.join("silo.pem"), silo.pem())?;
-    std::fs::write(folder.join("silo.key"), key.serialize_pem())?;
+    let authority = Authority::new("bench")?;
+    let silo = authority.issue(&Wanted::silo("bench"))?;
+    std::fs::write(folder.join("authority.pem"), authority.certificate())?;
+    std::fs::write(folder.join("silo.pem"), silo.certificate)?;
+    std::fs::write(folder.join("silo.key"), silo.key)?;
     Ok(())
 }
 

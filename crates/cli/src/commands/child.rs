@@ -24,6 +24,8 @@ pub struct Settings<'a> {
     pub placement: Option<&'a str>,
     /// Its log filter, as in `warn`.
     pub log: &'a str,
+    /// The folder with what `emmer certs` makes; no TLS when none.
+    pub certs: Option<&'a Path>,
 }
 
 /// Where a process is put on this machine.
@@ -75,9 +77,22 @@ impl Place {
 /// This program as a silo with a gateway. It stops when its standard input ends, so that it does
 /// not outlive whoever started it.
 pub fn silo(settings: &Settings<'_>, place: &Place) -> Result<Command> {
-    let Settings { store, cluster, name, profile, placement, log } = settings;
+    let Settings { store, cluster, name, profile, placement, log, certs } = settings;
     let mut command = place.program()?;
     command.args(["silo", "--until-stdin-ends", "--listen", &place.listen.to_string()]);
+    for (key, file) in [
+        ("tls.authority", "authority.pem"),
+        ("tls.certificate", "silo.pem"),
+        ("tls.key", "silo.key"),
+    ] {
+        if let Some(folder) = certs {
+            command.arg("--set").arg(format!("{key}={}", folder.join(file).display()));
+        }
+    }
+    if certs.is_none() && !place.listen.ip().is_loopback() {
+        // Addresses of a network namespace: nobody else is in it.
+        command.arg("--insecure");
+    }
     command.args(["--gateway", &place.gateway.to_string()]);
     if let Some(address) = place.advertise {
         command.args(["--advertise", &address.to_string()]);

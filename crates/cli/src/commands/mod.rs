@@ -1,5 +1,6 @@
 //! The commands, one module each.
 
+pub mod certs;
 pub mod child;
 pub mod clusters;
 pub mod config;
@@ -86,6 +87,12 @@ pub enum Command {
     /// Connects, asks the server about itself, and runs a short self-check in a cluster of its own,
     /// `emmer-doctor`, which it leaves empty. Makes the tables where they are missing.
     Doctor(doctor::Args),
+    /// Make an authority and certificates, or a secret, for a development cluster
+    ///
+    /// The first run makes the authority; later ones use it, for the certificates of more silos and
+    /// clients. Whoever has its key, or the secret, can be a silo: a cluster that serves others
+    /// gets its certificates from the authority of its organisation.
+    Certs(certs::Args),
     /// Show every setting of a silo: its value, and where that comes from
     ///
     /// Reads the file, the environment and the flags as `emmer silo` does, and starts nothing.
@@ -116,6 +123,7 @@ impl Command {
             Self::History(args) => records::history::run(args, log),
             Self::Demo(args) => demo::run(&args, log),
             Self::Doctor(args) => doctor::run(args, log),
+            Self::Certs(args) => certs::run(&args),
             Self::Config(args) => config::run(args, log),
             Self::Schema(args) => schema::run(args, log),
             Self::Completions(args) => shell::completions(&args, CommandLine::command()),

@@ -4,7 +4,6 @@ use std::io::{Read, Write};
 use std::process;
 use std::time::{Duration, Instant};
 
-use emmer::placement::Strategy;
 use emmer::{Silo, SiloBuilder, StartError, TerminateReason};
 use emmer_example_flights::{Aircraft, AircraftGrain, Airport, AirportGrain};
 use tokio::sync::mpsc;
@@ -13,7 +12,7 @@ use super::telemetry::Telemetry;
 use super::{runtime, store};
 use crate::exit::{Code, Failure, Result};
 use crate::logging;
-use emmer::config::SiloFlags;
+use emmer::config::{Settings, SiloFlags};
 
 /// Signals that come closer together are one request: GNU `timeout` sends its own to the process,
 /// and once more to its group.
@@ -75,10 +74,14 @@ pub fn run(args: Args, log: Option<String>, host: fn(SiloBuilder) -> SiloBuilder
         );
     }
     let placement = settings.placement()?;
+    // Files are read when the silo starts; what contradicts itself is told before.
+    let builder = emmer::config::secured(&settings, Silo::builder().options(options))
+        .map_err(Failure::usage)?;
+    let builder = builder.default_placement(placement);
     let ended = runtime.block_on(async {
         let mut requests = stop_requests(args.until_stdin_ends)?;
         let ended = tokio::select! {
-            silo = start(&url, options, placement, &telemetry, host) => match silo {
+            silo = start(&url, builder, &settings, &telemetry, host) => match silo {
                 Ok(silo) => serve(silo, &mut requests).await,
                 Err(failure) => Err(failure),
             },
@@ -100,16 +103,14 @@ pub fn run(args: Args, log: Option<String>, host: fn(SiloBuilder) -> SiloBuilder
 
 async fn start(
     url: &str,
-    options: emmer::SiloOptions,
-    placement: Strategy,
+    builder: SiloBuilder,
+    settings: &Settings,
     telemetry: &Telemetry,
     host: fn(SiloBuilder) -> SiloBuilder,
 ) -> Result<Silo> {
     let store = store::open(url).await?;
-    let builder = emmer::tell_systemd(Silo::builder())
-        .options(options.clone())
+    let builder = emmer::tell_systemd(builder)
         .store(store)
-        .default_placement(placement)
         .host::<dyn Airport, AirportGrain>()
         .host::<dyn Aircraft, AircraftGrain>();
     let (builder, telemetry) = telemetry.observe(builder).await?;
@@ -119,7 +120,7 @@ async fn start(
         .start()
         .await
         .map_err(failure)?;
-    let cluster = &options.cluster_id;
+    let cluster = settings.cluster()?;
     let gateway =
         silo.gateway().map_or_else(|| "no gateway".to_owned(), |g| format!("gateway {g}"));
     let telemetry = telemetry.map_or_else(String::new, |t| format!(", telemetry http://{t}"));

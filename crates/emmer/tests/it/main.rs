@@ -69,7 +69,7 @@ mod tasks;
 mod texts;
 #[cfg(feature = "test")]
 mod timers;
-#[cfg(feature = "tls")]
+#[cfg(feature = "certs")]
 mod tls;
 #[cfg(feature = "test")]
 mod traces;

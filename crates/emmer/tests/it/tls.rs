@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use emmer::certs::{self, Wanted};
 use emmer::prelude::*;
 use emmer::store::SystemStore;
 use emmer::{ClientBuilder, Tls, TlsRollout};
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -18,17 +18,14 @@ use crate::common::{Counter, CounterGrain, settle, store};
 /// An authority, and a folder for what it makes.
 struct Authority {
     folder: TempDir,
-    issuer: CertifiedIssuer<'static, KeyPair>,
+    issuer: certs::Authority,
 }
 
 impl Authority {
     fn new(name: &str) -> Self {
-        let mut params = CertificateParams::new(Vec::new()).unwrap();
-        params.distinguished_name.push(DnType::CommonName, name);
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+        let issuer = certs::Authority::new(name).unwrap();
         let folder = TempDir::new().unwrap();
-        fs::write(folder.path().join("authority.pem"), issuer.pem()).unwrap();
+        fs::write(folder.path().join("authority.pem"), issuer.certificate()).unwrap();
         Self { folder, issuer }
     }
 
@@ -38,12 +35,14 @@ impl Authority {
 
     /// The TLS of a silo or a client of the cluster `dev`.
     fn tls(&self, role: &str) -> Tls {
-        let (certificate, key) = (self.file(&format!("{role}.pem")), self.file(role));
-        let params = CertificateParams::new(vec![format!("{role}.dev.emmer")]).unwrap();
-        let pair = KeyPair::generate().unwrap();
-        let made = params.signed_by(&pair, &self.issuer).unwrap();
-        fs::write(&certificate, made.pem()).unwrap();
-        fs::write(&key, pair.serialize_pem()).unwrap();
+        self.tls_of(role, &Wanted::named(format!("{role}.dev.emmer")))
+    }
+
+    fn tls_of(&self, file: &str, wanted: &Wanted) -> Tls {
+        let (certificate, key) = (self.file(&format!("{file}.pem")), self.file(file));
+        let issued = self.issuer.issue(wanted).unwrap();
+        fs::write(&certificate, issued.certificate).unwrap();
+        fs::write(&key, issued.key).unwrap();
         Tls::new(self.file("authority.pem"), certificate, key)
     }
 }

@@ -101,7 +101,7 @@ pub(super) async fn greet(
         // Small frames must not wait for more to come.
         stream.set_nodelay().map_err(|e| DialError::Broken(endpoint, e.to_string()))?;
         stream.keep_alive();
-        let secured = greeting.security.dialed(stream).await;
+        let secured = greeting.security.dialed(stream, endpoint.ip()).await;
         let mut stream = secured.map_err(|why| DialError::Insecure(endpoint, why))?;
         let hello = Hello::new(
             greeting.cluster.clone(),
@@ -223,11 +223,10 @@ pub(crate) async fn accept(
             Err(Unread::Broken(why) | Unread::Garbage(why)) => Err((RefuseCode::BadHello, why)),
         };
         let verdict = match &hello {
-            Ok(hello) if !proof.allows(hello.peer) => Verdict::Refuse(
-                RefuseCode::Insecure,
-                "no certificate of a silo was shown".to_owned(),
-            ),
-            Ok(hello) => judge(hello),
+            Ok(hello) => match proof.allows(hello.peer) {
+                Ok(()) => judge(hello),
+                Err(why) => Verdict::Refuse(RefuseCode::Insecure, why),
+            },
             Err((code, reason)) => Verdict::Refuse(*code, reason.clone()),
         };
         match (hello, verdict) {

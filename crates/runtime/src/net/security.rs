@@ -1,5 +1,6 @@
 //! The security of connections, before the first frame: encryption, and the proofs of their peers.
 
+use std::net::IpAddr;
 #[cfg(feature = "tls")]
 use std::sync::Arc;
 
@@ -7,29 +8,43 @@ use emmer_wire::PeerKind;
 use tokio_util::sync::CancellationToken;
 
 use super::listener::Port;
+#[cfg(feature = "tls")]
+use crate::tls::{Role, Shown};
 use crate::world::TcpStream;
 
 /// The proof that a peer has shown when its connection was made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "nothing is shown without TLS"))]
 pub(crate) enum Proof {
     /// The connection is plain: everybody may say to be anybody.
     Plain,
     /// The connection is encrypted, and its peer has shown nothing.
     Anonymous,
-    /// A silo of this cluster.
-    Silo,
-    /// A client of this cluster.
-    Client,
+    /// A silo or client of this cluster.
+    #[cfg(feature = "tls")]
+    Shown(Shown),
 }
 
 impl Proof {
-    /// Returns true if a peer that has shown this may say that it is `peer`.
-    pub(super) const fn allows(self, peer: PeerKind) -> bool {
-        match (self, peer) {
-            (Self::Plain | Self::Silo, _) => true,
-            (Self::Anonymous | Self::Client, PeerKind::Client(_)) => true,
-            (Self::Anonymous | Self::Client, _) => false,
+    /// A peer that has shown this says that it is `peer`.
+    ///
+    /// # Errors
+    /// It may not, for people.
+    pub(super) fn allows(&self, peer: PeerKind) -> Result<(), String> {
+        let (PeerKind::Silo(silo) | PeerKind::Probe(silo) | PeerKind::Watch(silo)) = peer else {
+            return Ok(());
+        };
+        match self {
+            Self::Plain => Ok(()),
+            #[cfg(feature = "tls")]
+            Self::Shown(shown) if shown.role == Role::Silo => {
+                let elsewhere = shown.is_elsewhere(silo.ip());
+                let named = elsewhere.map(|at| {
+                    format!("its certificate is for a silo at {at}, and it says that it is {silo}")
+                });
+                named.map_or(Ok(()), Err)
+            }
+            _ => Err(format!("no certificate or key of a silo was shown for {silo}")),
         }
     }
 }
@@ -68,7 +83,11 @@ pub(crate) struct Security {
 #[cfg(not(feature = "tls"))]
 #[expect(clippy::unused_async, clippy::unused_self, reason = "with TLS they wait")]
 impl Security {
-    pub(super) async fn dialed(&self, stream: TcpStream) -> Result<TcpStream, String> {
+    pub(crate) const fn is_set_up(&self) -> bool {
+        false
+    }
+
+    pub(super) async fn dialed(&self, stream: TcpStream, _: IpAddr) -> Result<TcpStream, String> {
         Ok(stream)
     }
 
@@ -89,7 +108,7 @@ mod secured {
 
     use emmer_core::ClusterId;
 
-    use super::{Arc, Barred, CancellationToken, Port, Proof, Security, TcpStream, is_tls};
+    use super::{Arc, Barred, CancellationToken, IpAddr, Port, Proof, Security, TcpStream, is_tls};
     use crate::tls::{Guard, Role, Tls, TlsError};
     use crate::world;
 
@@ -124,14 +143,25 @@ mod secured {
             }
         }
 
-        /// Encrypts a connection that was made, if that is wanted.
+        /// Returns true if there is TLS.
+        pub(crate) const fn is_set_up(&self) -> bool {
+            self.guard.is_some()
+        }
+
+        /// A silo says to others that it is at this address.
+        pub(crate) fn check_address(&self, address: IpAddr) -> Result<(), TlsError> {
+            self.guard.as_ref().map_or(Ok(()), |guard| guard.check_address(address))
+        }
+
+        /// Encrypts a connection that was made to this address, if that is wanted.
         pub(in super::super) async fn dialed(
             &self,
             stream: TcpStream,
+            address: IpAddr,
         ) -> Result<TcpStream, String> {
             match (&self.guard, stream) {
                 (Some(guard), TcpStream::Kernel(stream)) if guard.encrypts() => {
-                    guard.dialed(stream).await.map(TcpStream::Secured)
+                    guard.dialed(stream, address).await.map(TcpStream::Secured)
                 }
                 (_, stream) => Ok(stream),
             }
@@ -157,12 +187,7 @@ mod secured {
             }
             let accepted = guard.accepted(stream, port == Port::Silo).await;
             let (stream, shown) = accepted.map_err(Barred::Failed)?;
-            let proof = match shown {
-                None => Proof::Anonymous,
-                Some(Role::Silo) => Proof::Silo,
-                Some(Role::Client) => Proof::Client,
-            };
-            Ok((TcpStream::Secured(stream), proof))
+            Ok((TcpStream::Secured(stream), shown.map_or(Proof::Anonymous, Proof::Shown)))
         }
     }
 
@@ -262,7 +287,8 @@ mod tests {
                 meet(me, secured(&authority, Role::Client), port, here()).await;
             let Err(DialError::Refused(_, refuse)) = dialed else { panic!("{dialed:?}") };
             assert_eq!(refuse.code, RefuseCode::Insecure);
-            assert_eq!(accepted, Err("no certificate of a silo was shown".to_owned()));
+            let why = "no certificate or key of a silo was shown for 10.0.0.2:11111:7";
+            assert_eq!(accepted, Err(why.to_owned()));
         }
     }
 

@@ -19,6 +19,7 @@ use super::classes::{HostedType, check_lacks, hosted_type, make_classes};
 use super::directors::Directors;
 use super::filters::SiloFilters;
 use super::records::Records;
+use super::security::{check_address, check_reach};
 use super::tasks::{self, LeaveTask, StartTask};
 use super::watch::{Observer, SiloWatch};
 use super::wiring::{Given, wire};
@@ -313,6 +314,7 @@ impl SiloBuilder {
         options.check()?;
         options.membership.validate()?;
         let security = security?;
+        check_reach(&options, &security)?;
         let classes = make_classes(hosted, options.collection_age, &filters)?;
         directors.check(&classes)?;
         let opened = StoreSource::or_environment(store).ok_or(StartError::NoStore)?;
@@ -331,6 +333,7 @@ impl SiloBuilder {
         // then is it time to choose an epoch.
         let silo_socket = listen(options.listen, "silos").await?;
         let endpoint = advertised(&options, &silo_socket)?;
+        check_address(&security, endpoint.ip())?;
         let gateway_socket = match options.gateway {
             Some(address) => Some(listen(address, "clients").await?),
             None => None,

@@ -1,14 +1,50 @@
 //! The security of a silo's connections.
 
+use std::net::{IpAddr, SocketAddr};
+
 use super::{SiloBuilder, StartError};
 use crate::net::Security;
+use crate::options::SiloOptions;
 #[cfg(feature = "tls")]
 use crate::tls::{Role, Tls};
+use crate::world;
+
+impl SiloBuilder {
+    /// Lets the silo listen where other hosts reach it, although nothing is encrypted: whoever
+    /// reaches its ports is believed. For a network that nobody else reaches, or one that encrypts
+    /// by itself.
+    #[must_use]
+    pub fn insecure(mut self) -> Self {
+        self.options.insecure = true;
+        self
+    }
+}
+
+/// A silo with these options may listen.
+///
+/// # Errors
+/// Other hosts would reach it, it has no TLS, and nobody has said that this is right.
+pub(super) fn check_reach(options: &SiloOptions, security: &Security) -> Result<(), StartError> {
+    if security.is_set_up() || options.insecure || world::is_virtual() {
+        return Ok(());
+    }
+    let ports = [Some((options.listen, "silos")), options.gateway.map(|at| (at, "clients"))];
+    let mut reached = ports.into_iter().flatten().filter(|(address, _)| !is_of_host(*address));
+    match reached.next() {
+        Some((address, purpose)) => Err(StartError::Insecure { address, purpose }),
+        None => Ok(()),
+    }
+}
+
+/// Returns true if nobody but the host's own processes reaches the address.
+fn is_of_host(address: SocketAddr) -> bool {
+    address.ip().to_canonical().is_loopback()
+}
 
 #[cfg(feature = "tls")]
 impl SiloBuilder {
     /// Encrypts the connections to other silos and to clients, and lets nobody in that shows no
-    /// certificate of this cluster.
+    /// certificate or key of this cluster.
     ///
     /// In the virtual time of tests nothing is encrypted.
     #[must_use]
@@ -23,10 +59,53 @@ impl SiloBuilder {
     }
 }
 
+/// The silo tells others this address.
+///
+/// # Errors
+/// Its certificate is for others.
+#[cfg(feature = "tls")]
+pub(super) fn check_address(security: &Security, address: IpAddr) -> Result<(), StartError> {
+    Ok(security.check_address(address)?)
+}
+
 #[cfg(not(feature = "tls"))]
 impl SiloBuilder {
     #[expect(clippy::unused_self, clippy::unnecessary_wraps, reason = "with TLS files are read")]
     pub(super) fn security(&self) -> Result<Security, StartError> {
         Ok(Security::default())
+    }
+}
+
+#[cfg(not(feature = "tls"))]
+#[expect(clippy::unnecessary_wraps, reason = "with TLS a certificate may name addresses")]
+pub(super) fn check_address(_: &Security, _: IpAddr) -> Result<(), StartError> {
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_silo_that_others_reach_is_secured_or_says_that_it_is_not() {
+        let reach = |listen: &str, gateway: Option<&str>, insecure| {
+            let listen = listen.parse().unwrap();
+            let gateway = gateway.map(|gateway| gateway.parse().unwrap());
+            let options = SiloOptions { listen, gateway, insecure, ..SiloOptions::default() };
+            check_reach(&options, &Security::default())
+        };
+        for own in ["127.0.0.1:0", "127.9.9.9:1", "[::1]:0", "[::ffff:127.0.0.1]:1"] {
+            reach(own, Some(own), false).unwrap();
+        }
+        for (listen, gateway, named) in [
+            ("0.0.0.0:0", None, "0.0.0.0:0, for silos"),
+            ("[::]:7", None, "[::]:7, for silos"),
+            ("127.0.0.1:0", Some("10.0.0.7:30000"), "10.0.0.7:30000, for clients"),
+            ("192.168.0.1:1", Some("127.0.0.1:0"), "192.168.0.1:1, for silos"),
+        ] {
+            let refused = reach(listen, gateway, false).unwrap_err();
+            assert!(refused.to_string().starts_with(named), "{refused}");
+            reach(listen, gateway, true).unwrap();
+        }
     }
 }

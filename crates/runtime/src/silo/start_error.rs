@@ -47,6 +47,17 @@ pub enum StartError {
         /// What the operating system says.
         source: std::io::Error,
     },
+    /// Others would reach a port, and nothing is encrypted.
+    #[error(
+        "{address}, for {purpose}, can be reached from other hosts, and without TLS whoever reaches \
+         it is believed: set up TLS (`tls`), or say `insecure` in a network that nobody else reaches"
+    )]
+    Insecure {
+        /// The address.
+        address: SocketAddr,
+        /// `silos` or `clients`.
+        purpose: &'static str,
+    },
     /// Other silos could not connect to a wildcard address.
     #[error("{0} is a wildcard: say with `advertise` which address other silos shall connect to")]
     Wildcard(SocketAddr),

@@ -1,64 +1,149 @@
 //! The files that TLS reads, and what is in them.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use emmer_core::ClusterId;
 use rustls::RootCertStore;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-use super::{Tls, TlsError};
+use super::secret::{self, Keys};
+use super::{Means, Role, Source, Tls, TlsError};
 
 /// The largest file that is read.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// The contents of the files, byte for byte. It has no `Debug`: one of them is a key.
 #[derive(Clone, PartialEq, Eq)]
-pub(super) struct Files {
-    authority: Vec<u8>,
-    own: Option<(Vec<u8>, Vec<u8>)>,
+pub(super) enum Files {
+    Certificates { authority: Vec<u8>, own: Option<(Vec<u8>, Vec<u8>)> },
+    Secret(Vec<u8>),
+    ClientKey(Vec<u8>),
 }
 
-/// A certificate, those between it and its authority, and its key.
-pub(super) type Own = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
+/// A peer is believed because of this: the certificate of an authority, or the keys of a secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Anchor {
+    Authority(CertificateDer<'static>),
+    Keys(Keys),
+}
+
+/// The proof of this process.
+pub(super) enum Own {
+    /// A certificate, those between it and its authority, and its key.
+    Certificate(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>),
+    /// A key that is made of the secret.
+    Key(PrivateKeyDer<'static>),
+}
 
 impl Files {
     pub(super) fn read(tls: &Tls) -> Result<Self, TlsError> {
-        let own = match &tls.own {
-            Some((certificate, key)) => Some((read(certificate)?, read(key)?)),
-            None => None,
-        };
-        Ok(Self { authority: read(&tls.authority)?, own })
+        Ok(match &tls.means {
+            Means::Certificates { authority, own } => {
+                let own = match own {
+                    Some((certificate, key)) => Some((read(certificate)?, read(key)?)),
+                    None => None,
+                };
+                Self::Certificates { authority: read(authority)?, own }
+            }
+            Means::Secret(Source::File(file)) => Self::Secret(read(file)?),
+            Means::Secret(Source::Variable(name)) => {
+                let text = std::env::var_os(name).ok_or_else(|| TlsError::Secret {
+                    place: place(tls),
+                    why: "it is not set".to_owned(),
+                })?;
+                Self::Secret(text.into_encoded_bytes())
+            }
+            Means::ClientKey(file) => Self::ClientKey(read(file)?),
+        })
     }
 
-    /// The certificates that are believed.
-    pub(super) fn authorities(&self, tls: &Tls) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-        let authorities = certificates(&tls.authority, &self.authority)?;
-        let mut roots = RootCertStore::empty();
-        for authority in &authorities {
-            roots.add(authority.clone()).map_err(|e| TlsError::Malformed {
-                file: shown(&tls.authority),
-                expected: "certificates of authorities",
-                why: e.to_string(),
-            })?;
+    /// Returns the peers that are believed, and the proof of this process, a `role` of the cluster.
+    pub(super) fn contents(
+        &self,
+        tls: &Tls,
+        cluster: &ClusterId,
+        role: Role,
+    ) -> Result<(Vec<Anchor>, Option<Own>), TlsError> {
+        match (self, &tls.means) {
+            (
+                Self::Certificates { authority, own },
+                Means::Certificates { authority: file, own: files },
+            ) => {
+                let anchors = authorities(file, authority)?;
+                let own = match (own, files) {
+                    (Some((chain, key)), Some(files)) => Some(certified(files, chain, key)?),
+                    _ => None,
+                };
+                Ok((anchors, own))
+            }
+            (Self::ClientKey(text), _) => {
+                let malformed = |why| TlsError::Malformed {
+                    file: place(tls),
+                    expected: "the keys of a client in PEM, as `emmer certs --secret` makes them",
+                    why,
+                };
+                let (silos, own) = secret::client_keys(text).map_err(|e| malformed(words(&e)))?;
+                if silos.is_empty() {
+                    return Err(malformed("it has no public key of silos".to_owned()));
+                }
+                let keys = |silos| Anchor::Keys(Keys { silos, clients: None });
+                Ok((silos.into_iter().map(keys).collect(), own.map(Own::Key)))
+            }
+            (Self::Secret(text), _) => {
+                let unfit = |why| TlsError::Secret { place: place(tls), why };
+                let secrets = secret::secrets(text).map_err(unfit)?;
+                let keys = secrets.iter().map(|secret| secret::keys(secret, cluster));
+                let anchors = keys
+                    .map(|keys| keys.map(Anchor::Keys).map_err(|e| unfit(e.to_string())))
+                    .collect::<Result<_, _>>()?;
+                let own = secrets.first().map(|first| secret::own_key(first, cluster, role));
+                Ok((anchors, own.map(Own::Key)))
+            }
+            (Self::Certificates { .. }, _) => Ok((Vec::new(), None)),
         }
-        Ok(authorities)
     }
+}
 
-    /// The certificate of this process, and its key.
-    pub(super) fn own(&self, tls: &Tls) -> Result<Option<Own>, TlsError> {
-        let (Some((certificate, key)), Some((chain, private))) = (&tls.own, &self.own) else {
-            return Ok(None);
-        };
-        let chain = certificates(certificate, chain)?;
-        let private =
-            PrivateKeyDer::from_pem_slice(private).map_err(|why| TlsError::Malformed {
-                file: shown(key),
-                expected: "a private key in PEM",
-                why: words(&why),
-            })?;
-        Ok(Some((chain, private)))
+/// The file or variable that this process's own proof comes from, for people.
+pub(super) fn place(tls: &Tls) -> String {
+    match &tls.means {
+        Means::Certificates { own: Some((certificate, _)), .. } => shown(certificate),
+        Means::Certificates { authority: file, .. }
+        | Means::Secret(Source::File(file))
+        | Means::ClientKey(file) => shown(file),
+        Means::Secret(Source::Variable(name)) => format!("environment variable {name}"),
     }
+}
+
+/// The certificates that are believed.
+fn authorities(file: &Path, text: &[u8]) -> Result<Vec<Anchor>, TlsError> {
+    let authorities = certificates(file, text)?;
+    let mut roots = RootCertStore::empty();
+    for authority in &authorities {
+        roots.add(authority.clone()).map_err(|e| TlsError::Malformed {
+            file: shown(file),
+            expected: "certificates of authorities",
+            why: e.to_string(),
+        })?;
+    }
+    Ok(authorities.into_iter().map(Anchor::Authority).collect())
+}
+
+/// The certificate of this process, and its key.
+fn certified(
+    (certificate, key): &(PathBuf, PathBuf),
+    chain: &[u8],
+    private: &[u8],
+) -> Result<Own, TlsError> {
+    let chain = certificates(certificate, chain)?;
+    let private = PrivateKeyDer::from_pem_slice(private).map_err(|why| TlsError::Malformed {
+        file: shown(key),
+        expected: "a private key in PEM",
+        why: words(&why),
+    })?;
+    Ok(Own::Certificate(chain, private))
 }
 
 fn read(file: &Path) -> Result<Vec<u8>, TlsError> {

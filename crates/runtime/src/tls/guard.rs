@@ -3,25 +3,27 @@
 
 use std::fmt;
 use std::io;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use emmer_core::ClusterId;
 use parking_lot::{Mutex, RwLock};
 use rustls::pki_types::CertificateDer;
-use rustls::{AlertDescription, CertificateError, Error};
+use rustls::{AlertDescription, CertificateError, Error, PeerIncompatible};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
-use super::files::Files;
-use super::names::{Names, Role};
+use super::files::{Anchor, Files, Own, place};
+use super::names::{Names, Role, Shown};
 use super::sessions::Sessions;
-use super::{Tls, TlsError, TlsRollout};
+use super::{Means, Tls, TlsError, TlsRollout};
 use crate::world::Secured;
 
 /// Encrypts the connections of one silo or client.
 pub(crate) struct Guard {
     tls: Tls,
+    cluster: ClusterId,
     names: Names,
     /// The role of this process.
     role: Role,
@@ -32,23 +34,38 @@ pub(crate) struct Guard {
 /// The results of the last reading.
 struct Read {
     files: Files,
-    authorities: Vec<CertificateDer<'static>>,
+    believed: Vec<Anchor>,
     /// Those that have left their file, and until when they are believed.
-    earlier: Vec<(CertificateDer<'static>, Instant)>,
+    earlier: Vec<(Anchor, Instant)>,
+    /// What this process shows.
+    shows: Option<Shown>,
 }
 
 impl Guard {
     /// Reads the files. `role`: what this process is.
     pub(crate) fn new(tls: Tls, cluster: &ClusterId, role: Role) -> Result<Self, TlsError> {
-        if role == Role::Silo && tls.own.is_none() {
-            return Err(TlsError::NoCertificate);
-        }
         let names = Names::new(cluster)?;
         let files = Files::read(&tls)?;
-        let authorities = files.authorities(&tls)?;
-        let sessions = sessions(&tls, &names, &files, role, authorities.clone())?;
-        let read = Mutex::new(Read { files, authorities, earlier: Vec::new() });
-        Ok(Self { tls, names, role, now: RwLock::new(Arc::new(sessions)), read })
+        let (believed, own) = files.contents(&tls, cluster, role)?;
+        if role == Role::Silo && own.is_none() {
+            return Err(TlsError::NoCertificate);
+        }
+        let (sessions, shows) = sessions(&tls, &names, role, &believed, own.as_ref())?;
+        let read = Mutex::new(Read { files, believed, earlier: Vec::new(), shows });
+        let now = RwLock::new(Arc::new(sessions));
+        Ok(Self { tls, cluster: cluster.clone(), names, role, now, read })
+    }
+
+    /// A silo at this address says so to others.
+    ///
+    /// # Errors
+    /// Its certificate names addresses, and not this one: no peer would believe it.
+    pub(crate) fn check_address(&self, address: IpAddr) -> Result<(), TlsError> {
+        let shows = &self.read.lock().shows;
+        match shows.as_ref().and_then(|shows| shows.is_elsewhere(address)) {
+            None => Ok(()),
+            Some(named) => Err(TlsError::Address { file: place(&self.tls), named, address }),
+        }
     }
 
     /// Reads the files again; true if anything counts now that did not before, or does no more.
@@ -62,19 +79,20 @@ impl Guard {
         if files == read.files && !read.earlier.iter().any(|old| is_over(&old)) {
             return Ok(false);
         }
-        let authorities = files.authorities(&self.tls)?;
-        let gone = read.authorities.iter().map(|old| (old, now + self.tls.overlap));
+        let (believed, own) = files.contents(&self.tls, &self.cluster, self.role)?;
+        let gone = read.believed.iter().map(|old| (old, now + self.tls.overlap));
         let earlier =
             read.earlier.iter().filter(|old| !is_over(old)).map(|(old, until)| (old, *until));
         // Nothing is forgotten before the new sessions are there.
         let earlier: Vec<_> = gone
             .chain(earlier)
-            .filter(|(old, _)| !authorities.contains(old))
+            .filter(|(old, _)| !believed.contains(old))
             .map(|(old, until)| (old.clone(), until))
             .collect();
-        let believed = authorities.iter().chain(earlier.iter().map(|(old, _)| old)).cloned();
-        let sessions = sessions(&self.tls, &self.names, &files, self.role, believed.collect())?;
-        *read = Read { files, authorities, earlier };
+        let all: Vec<_> =
+            believed.iter().chain(earlier.iter().map(|(old, _)| old)).cloned().collect();
+        let (sessions, shows) = sessions(&self.tls, &self.names, self.role, &all, own.as_ref())?;
+        *read = Read { files, believed, earlier, shows };
         *self.now.write() = Arc::new(sessions);
         Ok(true)
     }
@@ -89,19 +107,32 @@ impl Guard {
         self.tls.rollout != TlsRollout::Require
     }
 
-    /// Encrypts a connection that was made to a silo.
+    /// Encrypts a connection that was made to the silo at `address`.
     ///
     /// # Errors
     /// In words, without the silo's address.
-    pub(crate) async fn dialed(&self, stream: TcpStream) -> Result<Arc<Secured>, String> {
+    pub(crate) async fn dialed(
+        &self,
+        stream: TcpStream,
+        address: IpAddr,
+    ) -> Result<Arc<Secured>, String> {
         let dialing = self.now.read().dialing.clone();
         let connecting = TlsConnector::from(dialing).connect(self.names.silo(), stream);
         let (stream, session) = connecting.await.map_err(|e| words(&e))?.into_inner();
+        // A client may be told another address than the silo has.
+        if self.role == Role::Silo
+            && let Some(certificate) = self.certificate(session.peer_certificates())
+        {
+            let shown = self.names.shown(certificate).map_err(|e| in_words(&e))?;
+            if let Some(named) = shown.is_elsewhere(address) {
+                return Err(format!("its certificate is for a silo at {named}"));
+            }
+        }
         Ok(Secured::new(stream, session))
     }
 
     /// Encrypts a connection that was accepted, at the silos' port or at the clients'. Returns what
-    /// the peer's certificate says that it is; none if it has shown no certificate.
+    /// the peer has shown; none if that is nothing.
     ///
     /// # Errors
     /// In words, without the peer's address.
@@ -109,18 +140,41 @@ impl Guard {
         &self,
         stream: TcpStream,
         at_silos_port: bool,
-    ) -> Result<(Arc<Secured>, Option<Role>), String> {
+    ) -> Result<(Arc<Secured>, Option<Shown>), String> {
         let ports = self.now.read().accepting.clone();
         let (silos, clients) = ports.ok_or("a client accepts no connections")?;
         let accepting = TlsAcceptor::from(if at_silos_port { silos } else { clients });
         let (stream, session) = accepting.accept(stream).await.map_err(|e| words(&e))?.into_inner();
-        let shown = match session.peer_certificates() {
-            Some([certificate, ..]) => {
-                Some(self.names.role(certificate).map_err(|e| in_words(&e))?)
+        let shown = match (session.peer_certificates(), self.has_keys()) {
+            (Some([key, ..]), true) => {
+                let read = self.read.lock();
+                let all = read.believed.iter().chain(read.earlier.iter().map(|(old, _)| old));
+                // The session has believed it a moment ago.
+                let role = all.filter_map(|anchor| match anchor {
+                    Anchor::Keys(keys) => keys.role(key),
+                    Anchor::Authority(_) => None,
+                });
+                let role = role.into_iter().next().ok_or(OTHER_SECRET)?;
+                Some(Shown::key(role))
+            }
+            (Some([certificate, ..]), false) => {
+                Some(self.names.shown(certificate).map_err(|e| in_words(&e))?)
             }
             _ => None,
         };
         Ok((Secured::new(stream, session), shown))
+    }
+
+    /// Returns true if peers show keys, and no certificates.
+    const fn has_keys(&self) -> bool {
+        !matches!(self.tls.means, Means::Certificates { .. })
+    }
+
+    fn certificate<'a>(
+        &self,
+        shown: Option<&'a [CertificateDer<'static>]>,
+    ) -> Option<&'a CertificateDer<'static>> {
+        if self.has_keys() { None } else { shown?.first() }
     }
 }
 
@@ -130,33 +184,39 @@ impl fmt::Debug for Guard {
     }
 }
 
+/// The sessions, and what this process shows in them.
 fn sessions(
     tls: &Tls,
     names: &Names,
-    files: &Files,
     role: Role,
-    believed: Vec<CertificateDer<'static>>,
-) -> Result<Sessions, TlsError> {
-    let own = files.own(tls)?;
-    let file = || {
-        tls.own
-            .as_ref()
-            .map_or_else(String::new, |(certificate, _)| certificate.display().to_string())
-    };
-    let unfit = |why: String| TlsError::Unfit { file: file(), why };
-    if let Some(([certificate, ..], _)) = own.as_ref().map(|(chain, key)| (&chain[..], key)) {
-        let shows = names.role(certificate).map_err(|e| match e {
-            Error::InvalidCertificate(
-                CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
-            ) => unfit(format!("it names none of this cluster: {}", names.expected(role))),
-            e => unfit(in_words(&e)),
-        })?;
-        if shows != role {
-            return Err(unfit(format!("it is a {shows}'s certificate, and this is a {role}")));
+    believed: &[Anchor],
+    own: Option<&Own>,
+) -> Result<(Sessions, Option<Shown>), TlsError> {
+    let unfit = |why: String| TlsError::Unfit { file: place(tls), why };
+    let shows = match own {
+        Some(Own::Certificate(chain, _)) => {
+            let certificate = chain.first().ok_or_else(|| unfit("it is empty".to_owned()))?;
+            let shows = names.shown(certificate).map_err(|e| match e {
+                Error::InvalidCertificate(
+                    CertificateError::NotValidForName
+                    | CertificateError::NotValidForNameContext { .. },
+                ) => unfit(format!("it names none of this cluster: {}", names.expected(role))),
+                e => unfit(in_words(&e)),
+            })?;
+            if shows.role != role {
+                let why = format!("it is a {}'s certificate, and this is a {role}", shows.role);
+                return Err(unfit(why));
+            }
+            Some(shows)
         }
-    }
-    Sessions::new(believed, own.as_ref(), tls.anonymous_clients).map_err(|e| unfit(in_words(&e)))
+        Some(Own::Key(_)) | None => None,
+    };
+    let sessions = Sessions::new(believed, own, tls.anonymous_clients);
+    Ok((sessions.map_err(|e| unfit(in_words(&e)))?, shows))
 }
+
+/// The words for a key that is not of a believed secret.
+const OTHER_SECRET: &str = "the peer has another secret, or is of another cluster";
 
 /// The failure of an encrypted connection, for people.
 pub(crate) fn words(error: &io::Error) -> String {
@@ -169,6 +229,10 @@ fn in_words(error: &Error) -> String {
         Error::InvalidCertificate(why) => not_accepted(why),
         Error::NoCertificatesPresented => "the peer shows no certificate".to_owned(),
         Error::InvalidMessage(_) => "the peer does not speak TLS".to_owned(),
+        Error::PeerIncompatible(
+            PeerIncompatible::IncorrectCertificateTypeExtension
+            | PeerIncompatible::UnsolicitedCertificateTypeExtension,
+        ) => "one of both has a secret, and the other one certificates".to_owned(),
         Error::InconsistentKeys(_) => "the key belongs to another certificate".to_owned(),
         Error::AlertReceived(alert) => match alert {
             AlertDescription::CertificateExpired => {
@@ -177,6 +241,7 @@ fn in_words(error: &Error) -> String {
             AlertDescription::UnknownCA => {
                 "the peer does not know the authority of this certificate".to_owned()
             }
+            AlertDescription::AccessDenied => OTHER_SECRET.to_owned(),
             AlertDescription::CertificateRequired => {
                 "the peer wants to be shown a certificate".to_owned()
             }
@@ -209,6 +274,7 @@ fn not_accepted(why: &CertificateError) -> String {
         CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
             "the certificate is not for this use".to_owned()
         }
+        CertificateError::ApplicationVerificationFailure => OTHER_SECRET.to_owned(),
         other => format!("the certificate is not accepted: {other}"),
     }
 }

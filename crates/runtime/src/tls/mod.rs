@@ -6,11 +6,16 @@
 //!
 //! A silo proves itself to silos and clients by a certificate with the name of its cluster
 //! ([`names`]); silos check each other's. A client checks the silo's, and shows one of its own
-//! unless the silo lets clients in without.
+//! unless the silo lets clients in without. Or silos and clients have keys that are made of the
+//! cluster's secret ([`secret`]), and check those.
 
+#[cfg(any(feature = "certs", test))]
+#[cfg_attr(not(feature = "certs"), allow(unreachable_pub, reason = "for the tests alone"))]
+pub mod certs;
 mod files;
 mod guard;
 mod names;
+mod secret;
 mod sessions;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -20,7 +25,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub(crate) use self::guard::{Guard, words};
-pub(crate) use self::names::Role;
+pub(crate) use self::names::{Role, Shown};
 
 /// The encryption of connections, and the proofs of their peers: for
 /// [`SiloBuilder::tls`](crate::SiloBuilder::tls) and
@@ -31,12 +36,33 @@ pub(crate) use self::names::Role;
 /// is believed for [`overlap`](Self::overlap) longer.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Tls {
-    pub(crate) authority: PathBuf,
-    /// Certificate and key of this process.
-    pub(crate) own: Option<(PathBuf, PathBuf)>,
+    means: Means,
     pub(crate) rollout: TlsRollout,
     pub(crate) overlap: Duration,
     pub(crate) anonymous_clients: bool,
+}
+
+/// The means by which peers prove themselves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Means {
+    /// The certificates of an authority.
+    Certificates {
+        authority: PathBuf,
+        /// Certificate and key of this process.
+        own: Option<(PathBuf, PathBuf)>,
+    },
+    /// Keys that are made of a secret.
+    Secret(Source),
+    /// The key of a client, and those of the silos.
+    ClientKey(PathBuf),
+}
+
+/// The place of a secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Source {
+    File(PathBuf),
+    /// An environment variable.
+    Variable(String),
 }
 
 /// A step of a cluster on its way from plain connections to encrypted ones. Every silo takes
@@ -66,15 +92,40 @@ impl Tls {
         key: impl Into<PathBuf>,
     ) -> Self {
         let own = Some((certificate.into(), key.into()));
-        Self { own, ..Self::anonymous(authority) }
+        Self::by(Means::Certificates { authority: authority.into(), own })
     }
 
     /// For a client that shows nothing: silos have to [let such clients
     /// in](Self::anonymous_clients).
     pub fn anonymous(authority: impl Into<PathBuf>) -> Self {
+        Self::by(Means::Certificates { authority: authority.into(), own: None })
+    }
+
+    /// For a cluster without certificates: silos and clients that have the same secret believe each
+    /// other. `file` holds a secret of at least 32 bytes in each line; the first is this process's
+    /// own, and every one is believed. So a new one is first added on every process, then put
+    /// first, and then the old one is taken out.
+    ///
+    /// Whoever has it can be a silo. A client that shall not gets a [client
+    /// key](Self::client_key).
+    pub fn secret(file: impl Into<PathBuf>) -> Self {
+        Self::by(Means::Secret(Source::File(file.into())))
+    }
+
+    /// As [`secret`](Self::secret), from an environment variable, which is read once.
+    pub fn secret_in_variable(name: impl Into<String>) -> Self {
+        Self::by(Means::Secret(Source::Variable(name.into())))
+    }
+
+    /// For a client of a cluster that has a [secret](Self::secret): the file is made of the secret
+    /// by `emmer certs --secret`, and opens gateways, no silo's port.
+    pub fn client_key(file: impl Into<PathBuf>) -> Self {
+        Self::by(Means::ClientKey(file.into()))
+    }
+
+    fn by(means: Means) -> Self {
         Self {
-            authority: authority.into(),
-            own: None,
+            means,
             rollout: TlsRollout::default(),
             overlap: Self::OVERLAP,
             anonymous_clients: false,
@@ -108,8 +159,7 @@ impl fmt::Debug for Tls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Paths, no secrets.
         f.debug_struct("Tls")
-            .field("authority", &self.authority)
-            .field("own", &self.own)
+            .field("means", &self.means)
             .field("rollout", &self.rollout)
             .finish_non_exhaustive()
     }
@@ -155,6 +205,24 @@ pub enum TlsError {
         cluster: String,
     },
     /// A silo has to show a certificate.
-    #[error("a silo needs a certificate and a key for TLS: `Tls::new`")]
+    #[error("a silo needs a certificate and a key (`Tls::new`), or a secret, for TLS")]
     NoCertificate,
+    /// The secret cannot be used. It is in none of these words.
+    #[error("{place}: {why}")]
+    Secret {
+        /// Its file or variable.
+        place: String,
+        /// Why not.
+        why: String,
+    },
+    /// The certificate names addresses, and the silo is at none of them.
+    #[error("{file}: it is for a silo at {named}, and this one is at {address}")]
+    Address {
+        /// The certificate's file.
+        file: String,
+        /// The addresses in it.
+        named: String,
+        /// The address of the silo.
+        address: std::net::IpAddr,
+    },
 }

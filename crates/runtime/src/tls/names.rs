@@ -1,15 +1,17 @@
 //! The names in certificates.
 //!
 //! A silo of cluster `shop` has the DNS name `silo.shop.emmer`, a client `client.shop.emmer`. So
-//! one authority may serve several clusters, and a client's certificate opens no silo's port.
+//! one authority may serve several clusters, and a client's certificate opens no silo's port. If a
+//! silo's certificate names addresses besides, its owner is at one of them.
 
 use std::fmt;
+use std::net::IpAddr;
 
 use emmer_core::ClusterId;
-use rustls::Error;
 use rustls::client::verify_server_name;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::server::ParsedCertificate;
+use rustls::{CertificateError, Error};
 
 use super::TlsError;
 
@@ -62,12 +64,56 @@ impl Names {
         self.silo.clone()
     }
 
-    /// The role that a certificate gives its owner in this cluster.
-    pub(super) fn role(&self, certificate: &CertificateDer<'_>) -> Result<Role, Error> {
+    /// The role that a certificate gives its owner in this cluster, and its other names.
+    pub(super) fn shown(&self, certificate: &CertificateDer<'_>) -> Result<Shown, Error> {
         let parsed = ParsedCertificate::try_from(certificate)?;
-        if verify_server_name(&parsed, &self.silo).is_ok() {
-            return Ok(Role::Silo);
+        let role = match verify_server_name(&parsed, &self.silo) {
+            Ok(()) => Role::Silo,
+            Err(_) => verify_server_name(&parsed, &self.client).map(|()| Role::Client)?,
+        };
+        let (silo, client) = (self.silo.to_str(), self.client.to_str());
+        let is_role =
+            |name: &&str| name.eq_ignore_ascii_case(&silo) || name.eq_ignore_ascii_case(&client);
+        let entity = webpki::EndEntityCert::try_from(certificate)
+            .map_err(|_| Error::InvalidCertificate(CertificateError::BadEncoding))?;
+        let names = entity.valid_dns_names().chain(entity.valid_uri_names());
+        let names = names.filter(|name| !is_role(name)).map(str::to_owned).collect();
+        Ok(Shown { role, names, certificate: Some(certificate.clone().into_owned()) })
+    }
+}
+
+/// The proof that a peer has shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Shown {
+    pub(crate) role: Role,
+    /// The names in its certificate beside that of its role.
+    pub(crate) names: Vec<String>,
+    /// None if it has shown a key.
+    certificate: Option<CertificateDer<'static>>,
+}
+
+impl Shown {
+    /// The owner of a key, which names nobody.
+    pub(super) fn key(role: Role) -> Self {
+        Self { role, names: Vec::new(), certificate: None }
+    }
+
+    /// Returns the addresses in the certificate, for people, if it names some and `address` is none
+    /// of them: its owner is not the silo there.
+    pub(crate) fn is_elsewhere(&self, address: IpAddr) -> Option<String> {
+        let parsed = ParsedCertificate::try_from(self.certificate.as_ref()?).ok()?;
+        match verify_server_name(&parsed, &ServerName::from(address)) {
+            Err(Error::InvalidCertificate(CertificateError::NotValidForNameContext {
+                presented,
+                ..
+            })) => {
+                let of_address = |name: &String| {
+                    Some(name.strip_prefix("IpAddress(")?.strip_suffix(')')?.to_owned())
+                };
+                let named: Vec<_> = presented.iter().filter_map(of_address).collect();
+                (!named.is_empty()).then(|| named.join(", "))
+            }
+            _ => None,
         }
-        verify_server_name(&parsed, &self.client).map(|()| Role::Client)
     }
 }

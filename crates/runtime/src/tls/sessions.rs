@@ -2,15 +2,18 @@
 
 use std::sync::Arc;
 
-use rustls::client::{Resumption, WebPkiServerVerifier};
+use rustls::client::danger::ServerCertVerifier;
+use rustls::client::{AlwaysResolvesClientRawPublicKeys, Resumption, WebPkiServerVerifier};
 use rustls::crypto::{CryptoProvider, ring};
-use rustls::pki_types::CertificateDer;
 use rustls::server::danger::ClientCertVerifier;
-use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::server::{
+    AlwaysResolvesServerRawPublicKeys, NoServerSessionStorage, WebPkiClientVerifier,
+};
 use rustls::version::TLS13;
 use rustls::{ClientConfig, Error, RootCertStore, ServerConfig};
 
-use super::files::Own;
+use super::files::{Anchor, Own};
+use super::secret::{self, Keys, Pinned};
 
 /// The protocol inside the session: no other protocol's peer gets in by mistake.
 const ALPN: &[u8] = b"emmer/1";
@@ -26,20 +29,16 @@ pub(super) struct Sessions {
 
 impl Sessions {
     pub(super) fn new(
-        authorities: impl IntoIterator<Item = CertificateDer<'static>>,
+        believed: &[Anchor],
         own: Option<&Own>,
         anonymous_clients: bool,
     ) -> Result<Self, Error> {
-        let mut roots = RootCertStore::empty();
-        for authority in authorities {
-            roots.add(authority)?;
-        }
-        let roots = Arc::new(roots);
-        let dialing = Arc::new(dialing(roots.clone(), own)?);
+        let checks = Checks::new(believed)?;
+        let dialing = Arc::new(dialing(&checks, own)?);
         let accepting = match own {
             None => None,
             Some(own) => {
-                let port = |anonymous| accepting(&roots, own, anonymous).map(Arc::new);
+                let port = |anonymous| accepting(&checks, own, anonymous).map(Arc::new);
                 Some((port(false)?, port(anonymous_clients)?))
             }
         };
@@ -47,19 +46,66 @@ impl Sessions {
     }
 }
 
+/// The checks of peers.
+enum Checks {
+    Authorities(Arc<RootCertStore>),
+    Keys(Vec<Keys>),
+}
+
+impl Checks {
+    fn new(believed: &[Anchor]) -> Result<Self, Error> {
+        let (mut roots, mut pinned) = (RootCertStore::empty(), Vec::new());
+        for anchor in believed {
+            match anchor {
+                Anchor::Authority(certificate) => roots.add(certificate.clone())?,
+                Anchor::Keys(keys) => pinned.push(keys.clone()),
+            }
+        }
+        // There is one kind only.
+        Ok(if pinned.is_empty() { Self::Authorities(Arc::new(roots)) } else { Self::Keys(pinned) })
+    }
+
+    fn of_silos(&self) -> Result<Arc<dyn ServerCertVerifier>, Error> {
+        Ok(match self {
+            Self::Authorities(roots) => {
+                WebPkiServerVerifier::builder_with_provider(roots.clone(), provider())
+                    .build()
+                    .map_err(|e| Error::General(e.to_string()))?
+            }
+            Self::Keys(keys) => Arc::new(Pinned::new(keys.clone(), false)),
+        })
+    }
+
+    fn of_dialers(&self, anonymous: bool) -> Result<Arc<dyn ClientCertVerifier>, Error> {
+        Ok(match self {
+            Self::Authorities(roots) => {
+                let verifier =
+                    WebPkiClientVerifier::builder_with_provider(roots.clone(), provider());
+                let verifier = if anonymous { verifier.allow_unauthenticated() } else { verifier };
+                verifier.build().map_err(|e| Error::General(e.to_string()))?
+            }
+            Self::Keys(keys) => Arc::new(Pinned::new(keys.clone(), anonymous)),
+        })
+    }
+}
+
 fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
 }
 
-fn dialing(roots: Arc<RootCertStore>, own: Option<&Own>) -> Result<ClientConfig, Error> {
-    let verifier = WebPkiServerVerifier::builder_with_provider(roots, provider())
-        .build()
-        .map_err(|e| Error::General(e.to_string()))?;
+fn dialing(checks: &Checks, own: Option<&Own>) -> Result<ClientConfig, Error> {
     let builder = ClientConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&TLS13])?
-        .with_webpki_verifier(verifier);
+        .dangerous()
+        .with_custom_certificate_verifier(checks.of_silos()?);
     let mut config = match own {
-        Some((chain, key)) => builder.with_client_auth_cert(chain.clone(), key.clone_key())?,
+        Some(Own::Certificate(chain, key)) => {
+            builder.with_client_auth_cert(chain.clone(), key.clone_key())?
+        }
+        Some(Own::Key(key)) => {
+            let shown = AlwaysResolvesClientRawPublicKeys::new(secret::shown(key)?);
+            builder.with_client_cert_resolver(Arc::new(shown))
+        }
         None => builder.with_no_client_auth(),
     };
     config.alpn_protocols = vec![ALPN.to_vec()];
@@ -67,19 +113,17 @@ fn dialing(roots: Arc<RootCertStore>, own: Option<&Own>) -> Result<ClientConfig,
     Ok(config)
 }
 
-fn accepting(
-    roots: &Arc<RootCertStore>,
-    (chain, key): &Own,
-    anonymous: bool,
-) -> Result<ServerConfig, Error> {
-    let verifier = WebPkiClientVerifier::builder_with_provider(roots.clone(), provider());
-    let verifier = if anonymous { verifier.allow_unauthenticated() } else { verifier };
-    let verifier: Arc<dyn ClientCertVerifier> =
-        verifier.build().map_err(|e| Error::General(e.to_string()))?;
-    let mut config = ServerConfig::builder_with_provider(provider())
+fn accepting(checks: &Checks, own: &Own, anonymous: bool) -> Result<ServerConfig, Error> {
+    let builder = ServerConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&TLS13])?
-        .with_client_cert_verifier(verifier)
-        .with_single_cert(chain.clone(), key.clone_key())?;
+        .with_client_cert_verifier(checks.of_dialers(anonymous)?);
+    let mut config = match own {
+        Own::Certificate(chain, key) => builder.with_single_cert(chain.clone(), key.clone_key())?,
+        Own::Key(key) => {
+            let shown = AlwaysResolvesServerRawPublicKeys::new(secret::shown(key)?);
+            builder.with_cert_resolver(Arc::new(shown))
+        }
+    };
     config.alpn_protocols = vec![ALPN.to_vec()];
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;

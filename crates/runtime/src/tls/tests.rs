@@ -1,25 +1,24 @@
 //! Handshakes over real sockets: what is shown, what is refused, and what both sides are told.
 
 use std::fs;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use emmer_core::ClusterId;
-use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, date_time_ymd,
-};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Instant;
 
+use super::certs::{self, Wanted};
 use super::{Guard, Role, Tls, TlsError, words};
 use crate::world;
 
 /// An authority, and a folder for what it makes.
 pub(crate) struct Authority {
     folder: TempDir,
-    issuer: CertifiedIssuer<'static, KeyPair>,
+    issuer: certs::Authority,
 }
 
 /// The files of one process.
@@ -35,12 +34,9 @@ impl Authority {
     }
 
     fn named(name: &str) -> Self {
-        let mut params = CertificateParams::new(Vec::new()).unwrap();
-        params.distinguished_name.push(DnType::CommonName, name);
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+        let issuer = certs::Authority::new(name).unwrap();
         let folder = TempDir::new().unwrap();
-        fs::write(folder.path().join("authority.pem"), issuer.pem()).unwrap();
+        fs::write(folder.path().join("authority.pem"), issuer.certificate()).unwrap();
         Self { folder, issuer }
     }
 
@@ -49,19 +45,15 @@ impl Authority {
     }
 
     pub(crate) fn make(&self, file: &str, name: &str) -> Made {
-        self.make_until(file, name, 2100)
+        self.make_so(file, &Wanted::named(name))
     }
 
-    fn make_until(&self, file: &str, name: &str, year: i32) -> Made {
-        let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
-        params.not_before = date_time_ymd(2020, 1, 1);
-        params.not_after = date_time_ymd(year, 1, 1);
-        let key = KeyPair::generate().unwrap();
-        let certificate = params.signed_by(&key, &self.issuer).unwrap();
+    pub(crate) fn make_so(&self, file: &str, wanted: &Wanted) -> Made {
+        let issued = self.issuer.issue(wanted).unwrap();
         let path = |end: &str| self.folder.path().join(format!("{file}.{end}"));
         let made = Made { certificate: path("pem"), key: path("key") };
-        fs::write(&made.certificate, certificate.pem()).unwrap();
-        fs::write(&made.key, key.serialize_pem()).unwrap();
+        fs::write(&made.certificate, issued.certificate).unwrap();
+        fs::write(&made.key, issued.key).unwrap();
         made
     }
 
@@ -70,6 +62,8 @@ impl Authority {
         Tls::new(self.file(), &made.certificate, &made.key)
     }
 }
+
+const HOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 fn cluster() -> ClusterId {
     ClusterId::new("shop").unwrap()
@@ -95,7 +89,7 @@ async fn meet(
 ) -> (Result<(), String>, Result<Option<Role>, String>) {
     let (dialing, accepting) = sockets().await;
     let dial = async {
-        let mut stream = world::TcpStream::Secured(dialer.dialed(dialing).await?);
+        let mut stream = world::TcpStream::Secured(dialer.dialed(dialing, HOST).await?);
         let mut word = [0; 5];
         stream.read_exact(&mut word).await.map_err(|e| words(&e))?;
         assert_eq!(&word, b"hello");
@@ -106,7 +100,7 @@ async fn meet(
         let mut stream = world::TcpStream::Secured(stream);
         stream.write_all(b"hello").await.map_err(|e| words(&e))?;
         stream.flush().await.map_err(|e| words(&e))?;
-        Ok(shown)
+        Ok(shown.map(|shown| shown.role))
     };
     tokio::join!(dial, accept)
 }
@@ -143,14 +137,15 @@ async fn who_shows_nothing_gets_to_the_gateway_at_most() {
 async fn what_is_not_right_is_refused_and_both_sides_are_told_why() {
     let authority = Authority::new();
     let stranger = Authority::named("another");
-    let silo = |authority: &Authority, file: &str, name: &str, year| {
-        let made = authority.make_until(file, name, year);
+    let silo = |authority: &Authority, file: &str, name: &str| {
+        let made = authority.make(file, name);
         authority.tls(&made)
     };
-    let good = guard(silo(&authority, "good", "silo.shop.emmer", 2100), Role::Silo);
+    let good = guard(silo(&authority, "good", "silo.shop.emmer"), Role::Silo);
 
     // A silo whose certificate ran out while it ran: it read it before.
-    let expired = guard(silo(&authority, "expired", "silo.shop.emmer", 2021), Role::Silo);
+    let wanted = Wanted::silo("shop").until(SystemTime::now() - Duration::from_secs(5));
+    let expired = guard(authority.tls(&authority.make_so("expired", &wanted)), Role::Silo);
     let (dialed, accepted) = meet(&expired, &good, true).await;
     assert_eq!(dialed.unwrap_err(), "the peer finds that this certificate has expired");
     assert_eq!(accepted.unwrap_err(), "the certificate has expired");
@@ -159,14 +154,14 @@ async fn what_is_not_right_is_refused_and_both_sides_are_told_why() {
     assert_eq!(accepted.unwrap_err(), "the peer finds that this certificate has expired");
 
     // Another authority.
-    let foreign = guard(silo(&stranger, "foreign", "silo.shop.emmer", 2100), Role::Silo);
+    let foreign = guard(silo(&stranger, "foreign", "silo.shop.emmer"), Role::Silo);
     let (dialed, accepted) = meet(&foreign, &good, true).await;
     assert_eq!(dialed.unwrap_err(), "the certificate is of an authority that is not believed");
     assert_eq!(accepted.unwrap_err(), "the peer does not know the authority of this certificate");
 
     // Another cluster of the same authority.
     let bank = ClusterId::new("bank").unwrap();
-    let made = silo(&authority, "bank", "silo.bank.emmer", 2100);
+    let made = silo(&authority, "bank", "silo.bank.emmer");
     let bank = Guard::new(made, &bank, Role::Silo).unwrap();
     let (dialed, accepted) = meet(&bank, &good, true).await;
     assert_eq!(dialed.unwrap_err(), "the certificate names no silo or client of this cluster");
@@ -184,7 +179,7 @@ async fn plain_bytes_and_cut_handshakes_are_refused() {
 
     let (dialing, mut plain) = sockets().await;
     plain.write_all(b"SSH-2.0-OpenSSH_9.6\r\n").await.unwrap();
-    let refused = silo.dialed(dialing).await.map(drop);
+    let refused = silo.dialed(dialing, HOST).await.map(drop);
     assert_eq!(refused, Err("the peer does not speak TLS".to_owned()));
 
     let (mut cut, accepting) = sockets().await;
@@ -276,7 +271,8 @@ async fn what_is_sent_arrives_whole_and_in_order() {
     let one = guard(authority.tls(&authority.make("one", "silo.shop.emmer")), Role::Silo);
     let other = guard(authority.tls(&authority.make("other", "silo.shop.emmer")), Role::Silo);
     let (dialing, accepting) = sockets().await;
-    let (dialed, accepted) = tokio::join!(one.dialed(dialing), other.accepted(accepting, true));
+    let (dialed, accepted) =
+        tokio::join!(one.dialed(dialing, HOST), other.accepted(accepting, true));
     let pattern = |at: usize| (at.wrapping_mul(31) >> 3) as u8;
     let side = |stream| async move {
         let stream = world::TcpStream::Secured(stream);
@@ -320,4 +316,138 @@ async fn what_is_sent_arrives_whole_and_in_order() {
         assert_eq!(reading.read(&mut [0; 10]).await.unwrap(), 0);
     };
     tokio::join!(side(dialed.unwrap()), side(accepted.unwrap().0));
+}
+
+/// The secret of a cluster: a file with it, and one for its clients.
+struct Secret {
+    folder: TempDir,
+}
+
+impl Secret {
+    fn new(lines: &str, cluster: &str) -> Self {
+        let folder = TempDir::new().unwrap();
+        fs::write(folder.path().join("secret"), lines).unwrap();
+        let key = certs::client_key(lines, cluster).unwrap();
+        fs::write(folder.path().join("client"), key).unwrap();
+        Self { folder }
+    }
+
+    fn silo(&self, cluster: &str) -> Guard {
+        let tls = Tls::secret(self.folder.path().join("secret"));
+        Guard::new(tls, &ClusterId::new(cluster).unwrap(), Role::Silo).unwrap()
+    }
+
+    fn client(&self) -> Guard {
+        guard(Tls::client_key(self.folder.path().join("client")), Role::Client)
+    }
+}
+
+#[tokio::test]
+async fn a_secret_lets_in_those_of_one_cluster_that_have_it() {
+    let (ours, other) = (certs::secret().unwrap(), certs::secret().unwrap());
+    let secret = Secret::new(&ours, "shop");
+    let (one, two) = (secret.silo("shop"), secret.silo("shop"));
+    assert_eq!(meet(&one, &two, true).await, (Ok(()), Ok(Some(Role::Silo))));
+    // The key of clients makes no silo.
+    assert_eq!(meet(&secret.client(), &two, true).await, (Ok(()), Ok(Some(Role::Client))));
+    let refused = |(dialed, accepted): (Result<(), String>, Result<_, String>)| {
+        let told = "the peer has another secret, or is of another cluster";
+        assert_eq!(dialed, Err(told.to_owned()));
+        assert_eq!(accepted, Err(told.to_owned()));
+    };
+    // Another secret, another cluster with the same one, a client that is asked for a silo.
+    refused(meet(&one, &Secret::new(&other, "shop").silo("shop"), true).await);
+    refused(meet(&Secret::new(&other, "shop").client(), &one, false).await);
+    let (dialed, accepted) = meet(&one, &secret.silo("bank"), true).await;
+    assert_eq!(dialed.unwrap_err(), "the peer has another secret, or is of another cluster");
+    assert!(accepted.is_err());
+    // Certificates on one side only.
+    let authority = Authority::new();
+    let certified = guard(authority.tls(&authority.make("silo", "silo.shop.emmer")), Role::Silo);
+    for (dialer, acceptor) in [(&one, &certified), (&certified, &one)] {
+        let (dialed, accepted) = meet(dialer, acceptor, true).await;
+        let told = "one of both has a secret, and the other one certificates";
+        let told = [dialed.unwrap_err(), accepted.map(drop).unwrap_err()].map(|why| why == told);
+        assert!(told.contains(&true), "{told:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_secret_is_replaced_while_silos_run() {
+    let (old, new) = (certs::secret().unwrap(), certs::secret().unwrap());
+    // One silo after the other: both are known, then the new one is shown, then the old one is not
+    // known any more. Those of neighbouring steps meet.
+    let steps =
+        [old.clone(), format!("{old}\n{new}\n"), format!("{new}\n{old}\n"), format!("{new}\n")];
+    let silos = steps.each_ref().map(|step| Secret::new(step, "shop").silo("shop"));
+    for pair in silos.windows(2) {
+        assert_eq!(meet(&pair[0], &pair[1], true).await.1, Ok(Some(Role::Silo)));
+        assert_eq!(meet(&pair[1], &pair[0], true).await.1, Ok(Some(Role::Silo)));
+    }
+    assert!(meet(&silos[0], &silos[3], true).await.1.is_err());
+    // One that reads its file again believes the old one for its overlap.
+    let secret = Secret::new(&old, "shop");
+    let (silo, start) = (secret.silo("shop"), Instant::now());
+    fs::write(secret.folder.path().join("secret"), &new).unwrap();
+    assert_eq!(silo.look(start), Ok(true));
+    // It shows the new one now. The other knows both, and shows the old one.
+    assert!(meet(&silos[1], &silo, true).await.1.is_ok());
+    assert_eq!(silo.look(start + Tls::OVERLAP), Ok(true));
+    assert!(meet(&silos[1], &silo, true).await.1.is_err());
+    assert!(meet(&silos[3], &silo, true).await.1.is_ok());
+}
+
+#[test]
+fn a_poor_secret_is_refused_and_none_is_shown() {
+    let refused = |text: &str| {
+        let folder = TempDir::new().unwrap();
+        fs::write(folder.path().join("secret"), text).unwrap();
+        let tls = Tls::secret(folder.path().join("secret"));
+        let told = Guard::new(tls, &cluster(), Role::Silo).unwrap_err().to_string();
+        assert!(!text.contains(' ') || !told.contains(text.trim()), "{told}");
+        told
+    };
+    let short = "expected a secret of at least 32 bytes";
+    assert!(refused("").contains("it is empty"));
+    assert!(refused("correct horse battery staple 31").contains(short));
+    let good = certs::secret().unwrap();
+    assert!(refused(&format!("{good}\nchangeme changeme")).contains(short));
+    assert!(refused(&"a".repeat(64)).contains("expected a random secret"));
+    assert!(refused(&format!("{good}\n").repeat(9)).contains("at most 8 secrets"));
+    let tls = Tls::secret_in_variable("EMMER_NO_SUCH_VARIABLE");
+    let told = Guard::new(tls, &cluster(), Role::Silo).unwrap_err().to_string();
+    assert_eq!(told, "environment variable EMMER_NO_SUCH_VARIABLE: it is not set");
+    let secret = Secret::new(&good, "shop");
+    assert!(!format!("{:?}", secret.silo("shop")).contains(&good));
+}
+
+/// A silo whose certificate names addresses says to be at them only.
+#[tokio::test]
+async fn a_certificate_with_addresses_is_for_a_silo_at_them() {
+    let authority = Authority::new();
+    let bound = Wanted::silo("shop").address([127, 0, 0, 1]).address(Ipv6Addr::LOCALHOST);
+    let here = guard(authority.tls(&authority.make_so("here", &bound)), Role::Silo);
+    let bound = Wanted::silo("shop").address([10, 0, 0, 7]);
+    let there = guard(authority.tls(&authority.make_so("there", &bound)), Role::Silo);
+    let any = guard(authority.tls(&authority.make("any", "silo.shop.emmer")), Role::Silo);
+    for address in [HOST, IpAddr::V6(Ipv6Addr::LOCALHOST)] {
+        here.check_address(address).unwrap();
+    }
+    let told = there.check_address(HOST).unwrap_err().to_string();
+    assert!(told.ends_with("it is for a silo at 10.0.0.7, and this one is at 127.0.0.1"), "{told}");
+    any.check_address(HOST).unwrap();
+    // Whoever is dialled at 127.0.0.1 is the silo there.
+    assert!(meet(&any, &here, true).await.0.is_ok());
+    let told = meet(&any, &there, true).await.0.unwrap_err();
+    assert_eq!(told, "its certificate is for a silo at 10.0.0.7");
+    // The other names of a certificate.
+    let named = Wanted::client("shop").name("billing").name("spiffe://shop/billing");
+    let client = guard(authority.tls(&authority.make_so("client", &named)), Role::Client);
+    let (dialing, accepting) = sockets().await;
+    let (_, accepted) = tokio::join!(client.dialed(dialing, HOST), here.accepted(accepting, false));
+    let shown = accepted.unwrap().1.unwrap();
+    assert_eq!(
+        (shown.role, shown.names.join(" ")),
+        (Role::Client, "billing spiffe://shop/billing".to_owned())
+    );
 }

@@ -127,6 +127,14 @@ pub(crate) fn seldom(period: Duration) -> Duration {
     period
 }
 
+/// Returns true if the code that runs now is of a virtual host, which nobody reaches from outside.
+pub(crate) fn is_virtual() -> bool {
+    #[cfg(feature = "virtual")]
+    return emmer_virtual::Host::current().is_some();
+    #[cfg(not(feature = "virtual"))]
+    false
+}
+
 /// The next number of the virtual host whose code runs now, for what is counted by the process
 /// elsewhere: several hosts share one process, and one process runs several worlds.
 #[inline]

@@ -52,6 +52,7 @@ pub(super) struct Cluster {
     id: String,
     profile: String,
     placement: Strategy,
+    certs: Option<PathBuf>,
     started: usize,
     silos: Vec<Silo>,
 }
@@ -64,8 +65,9 @@ impl Cluster {
         id: String,
         profile: String,
         placement: Strategy,
+        certs: Option<PathBuf>,
     ) -> Self {
-        Self { dir, url, id, profile, placement, started: 0, silos: Vec::new() }
+        Self { dir, url, id, profile, placement, certs, started: 0, silos: Vec::new() }
     }
 
     /// Starts the next silo, on free ports, and returns its name: `a`, `b`, ...
@@ -85,6 +87,7 @@ impl Cluster {
             name: &name,
             profile: &self.profile,
             placement: Some(self.placement.name()),
+            certs: self.certs.as_deref(),
             log: &std::env::var("EMMER_LOG").unwrap_or_else(|_| "info".to_owned()),
         };
         let mut command = child::silo(&settings, &child::Place::default()).map_err(failed)?;

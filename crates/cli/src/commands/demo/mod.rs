@@ -21,14 +21,14 @@ mod shares;
 mod verify;
 mod watch;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use clap::builder::RangedU64ValueParser;
 use emmer::placement::Strategy;
 use emmer::store::SystemStore;
-use emmer::{Client, ClientOptions, ClusterId};
+use emmer::{Client, ClientBuilder, ClientOptions, ClusterId};
 
 use self::children::Cluster;
 use self::screen::Screen;
@@ -76,6 +76,28 @@ pub struct Args {
     /// Where grains go: random, prefer_local, hash_based, activation_count, resource_optimized
     #[arg(long, value_name = "NAME", default_value = "random")]
     placement: String,
+    /// Encrypt the connections between silos, and to them (TLS): with certificates that are made
+    /// for this run
+    #[arg(long)]
+    tls: bool,
+}
+
+impl Args {
+    #[cfg(feature = "tls")]
+    fn certs(&self, dir: &Path, cluster: &str) -> Result<Option<PathBuf>> {
+        let folder = dir.join("certs");
+        let made = || super::certs::both(&folder, cluster).map(|()| folder.clone());
+        self.tls.then(made).transpose()
+    }
+
+    #[cfg(not(feature = "tls"))]
+    fn certs(&self, _: &Path, _: &str) -> Result<Option<PathBuf>> {
+        if self.tls {
+            let why = "--tls: this program was built without TLS: build it with --features tls";
+            return Err(Failure::usage(why));
+        }
+        Ok(None)
+    }
 }
 
 pub(super) fn run(args: &Args, log: Option<String>) -> Result<()> {
@@ -126,7 +148,7 @@ async fn on_cluster(
     placement: Strategy,
     input: &input::Input,
     screen: &Screen,
-    dir: &std::path::Path,
+    dir: &Path,
 ) -> Result<()> {
     let (url, name) = match &args.store {
         // Unlike any other run's: the grains of one that was before are not for this one.
@@ -139,15 +161,25 @@ async fn on_cluster(
     screen.line(&format!("cluster {name} in {}", store.describe()));
     let cluster_id = ClusterId::new(&name).map_err(Failure::other)?;
     let watcher = Watcher::start(store.clone(), cluster_id.clone(), screen.clone()).await?;
-    let mut cluster =
-        Cluster::new(dir.to_owned(), url, name, args.profile.clone(), placement.clone());
+    let certs = args.certs(dir, &name)?;
+    if certs.is_some() {
+        screen.line("connections are encrypted, and checked by certificates of this run (TLS)");
+    }
+    let mut cluster = Cluster::new(
+        dir.to_owned(),
+        url,
+        name,
+        args.profile.clone(),
+        placement.clone(),
+        certs.clone(),
+    );
     for _ in 0..args.silos {
         cluster.start()?;
     }
     for name in cluster.names() {
         cluster.wait_active(&name, &watcher).await?;
     }
-    let connect = || connect(store.clone(), cluster_id.clone());
+    let connect = || connect(store.clone(), cluster_id.clone(), certs.as_deref());
     let client = connect().await?;
     let told = play::Play { seed: args.seed, placement: placement.clone() };
     let played = play::play(input, &client, &mut cluster, &watcher, screen, &told).await?;
@@ -174,11 +206,28 @@ async fn on_cluster(
     Err(Failure::new(Code::Mismatch, message))
 }
 
-async fn connect(store: Arc<dyn SystemStore>, cluster: ClusterId) -> Result<Client> {
+async fn connect(
+    store: Arc<dyn SystemStore>,
+    cluster: ClusterId,
+    certs: Option<&Path>,
+) -> Result<Client> {
     let mut options = ClientOptions::default();
     // It asks each silo for its counts.
     options.gateways_max = SILOS_MAX;
-    let connected =
-        Client::builder().options(options).store(store).cluster_id(cluster).connect().await;
+    let client = Client::builder().options(options).store(store).cluster_id(cluster);
+    let connected = secured(client, certs).connect().await;
     connected.map_err(|error| Failure::other(format!("the client cannot connect: {error}")))
+}
+
+#[cfg(feature = "tls")]
+fn secured(client: ClientBuilder, certs: Option<&Path>) -> ClientBuilder {
+    let Some(folder) = certs else { return client };
+    let [authority, certificate, key] =
+        ["authority.pem", "client.pem", "client.key"].map(|file| folder.join(file));
+    client.tls(emmer::Tls::new(authority, certificate, key))
+}
+
+#[cfg(not(feature = "tls"))]
+fn secured(client: ClientBuilder, _: Option<&Path>) -> ClientBuilder {
+    client
 }

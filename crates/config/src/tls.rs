@@ -1,0 +1,82 @@
+//! The settings of TLS: the table `[tls]`.
+
+#[cfg(feature = "tls")]
+use emmer_runtime::{Tls, TlsRollout};
+
+#[cfg(feature = "tls")]
+use super::{ConfigError, Result};
+use super::{Entry, Settings};
+
+/// Its keys.
+pub(super) const KEYS: [&str; 7] = [
+    "tls.authority",
+    "tls.certificate",
+    "tls.key",
+    "tls.secret",
+    "tls.rollout",
+    "tls.overlap",
+    "tls.anonymous_clients",
+];
+
+impl Settings {
+    /// The first key about TLS that was set: for a program that was built without it.
+    pub fn asks_for_tls(&self) -> Option<(&'static str, &Entry)> {
+        KEYS.into_iter().find_map(|key| Some((key, self.get(key)?)))
+    }
+
+    /// How connections are secured; none when nothing is said about TLS.
+    ///
+    /// # Errors
+    /// [`ConfigError`], with all that is wrong. The files are read by the silo or client.
+    #[cfg(feature = "tls")]
+    pub fn tls(&self) -> Result<Option<Tls>> {
+        let Some((first, entry)) = self.asks_for_tls() else { return Ok(None) };
+        let mut wrong = ConfigError::default();
+        let path = |key: &str| self.get(key).map(|entry| entry.text.clone());
+        let files = ["tls.authority", "tls.certificate", "tls.key"].map(path);
+        let mut tls = match (files, self.get("tls.secret")) {
+            ([Some(authority), Some(certificate), Some(key)], None) => {
+                Tls::new(authority, certificate, key)
+            }
+            ([None, None, None], Some(secret)) => match secret.text.strip_prefix("env:") {
+                Some(variable) => Tls::secret_in_variable(variable),
+                None => Tls::secret(&secret.text),
+            },
+            (_, Some(secret)) => {
+                let why = "a silo has a secret or a certificate, not both: take tls.authority, \
+                           tls.certificate and tls.key away";
+                return Err(secret.wrong("tls.secret", why));
+            }
+            _ => {
+                let why = "a silo with TLS needs tls.authority, tls.certificate and tls.key, or \
+                           tls.secret";
+                return Err(entry.wrong(first, why));
+            }
+        };
+        if let Some(step) = wrong.take(self.rollout()).flatten() {
+            tls = tls.rollout(step);
+        }
+        if let Some(overlap) = wrong.take(self.duration("tls.overlap")).flatten() {
+            tls = tls.overlap(overlap);
+        }
+        if wrong.take(self.truth("tls.anonymous_clients")).flatten().unwrap_or(false) {
+            tls = tls.anonymous_clients();
+        }
+        wrong.check()?;
+        Ok(Some(tls))
+    }
+
+    #[cfg(feature = "tls")]
+    fn rollout(&self) -> Result<Option<TlsRollout>> {
+        let Some(entry) = self.get("tls.rollout") else { return Ok(None) };
+        match entry.text.as_str() {
+            "accept" => Ok(Some(TlsRollout::Accept)),
+            "prefer" => Ok(Some(TlsRollout::Prefer)),
+            "require" => Ok(Some(TlsRollout::Require)),
+            other => {
+                let why = format!("{other:?} is none of accept, prefer and require");
+                Err(entry.wrong("tls.rollout", why))
+            }
+        }
+    }
+}
