@@ -60,6 +60,7 @@ pub use emmer_runtime::grain::{
     DeactivationReason, Hosted, Interface, Interleaved, Journal, KeyType, Left, Lifecycle, Migrate,
     NoError, OldState, Persistent, Rejection, Services, SetContextError, StateError,
 };
+pub use emmer_runtime::{Access, Credentials, Identity, OutsideCall, TokenError};
 pub use emmer_runtime::{Client, ClientBuilder, Silo, SiloBuilder};
 pub use emmer_runtime::{
     ClientOptions, ClientState, ClientWatch, ConnectError, EXIT_CODE_TABLE_WENT_BACK,
@@ -69,6 +70,7 @@ pub use emmer_runtime::{
     SiloOptions, SiloStatistics, SiloWatch, StartError, StartTimer, StoreSource, Terminated, Tick,
     Timer,
 };
+pub use emmer_runtime::{PortSecurity, port_security};
 #[cfg(feature = "tls")]
 pub use emmer_runtime::{Tls, TlsError, TlsRollout};
 /// Settings from a file, the environment and flags, each with the place it comes from

@@ -107,6 +107,7 @@ fn ticks(item: &ItemImpl, handlers: &[Handler]) -> TokenStream {
                     also: &[],
                     name: "Reminder.tick",
                     exclusive: true,
+                    internal: true,
                     instant: ::emmer::__rt::Instant::No,
                     start: |activation, input, context| {
                         let args = input.take::<::emmer::__rt::ReminderTick>()?;

@@ -6,6 +6,7 @@
 
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests run in no virtual world"))]
 
+mod access;
 mod calls;
 mod client;
 mod clock;
@@ -28,7 +29,10 @@ pub mod trace;
 mod wheel;
 mod world;
 
-pub use client::{Client, ClientBuilder, ClientState, ClientWatch, ConnectError};
+pub use access::{Access, Credentials, Identity, OutsideCall, TokenError};
+pub use client::{
+    Client, ClientBuilder, ClientState, ClientWatch, ConnectError, PortSecurity, port_security,
+};
 pub use cluster::membership::MembershipStatistics;
 pub use emmer_core::reminder::Missed;
 pub use filters::{Filter, FilterCall, Next, Outcome};

@@ -18,6 +18,21 @@ pub const CONTEXT_KEY_BYTES_MAX: usize = 64;
 /// call alone.
 pub const HINT_KEY: &str = "emmer.hint";
 
+/// The key under which the identity of a caller from outside the cluster goes along: its name. Its
+/// claims have keys that begin with [`CLAIM_PREFIX`].
+pub const IDENTITY_KEY: &str = "emmer.identity";
+
+/// The beginning of the keys of an identity's claims.
+pub const CLAIM_PREFIX: &str = "emmer.claim.";
+
+/// The key under which a gateway says that a call comes from outside the cluster, and that nobody
+/// has looked yet whether it may be made: the gateway does not know the method. It goes with that
+/// call alone.
+pub const OUTSIDE_KEY: &str = "emmer.outside";
+
+/// The beginning of all keys that applications cannot use.
+pub const RESERVED_PREFIX: &str = "emmer.";
+
 /// Texts under keys that go along with a call, and with the calls that are made because of it.
 /// Cheap to clone, and free when empty. A few, small: at most 32 entries of 4,096 bytes together,
 /// with keys of 1 to 64 bytes.
@@ -29,6 +44,11 @@ type Entry = (Arc<str>, Arc<str>);
 /// A context would be larger than it may be, or a key is none. Nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ContextError {
+    /// The key is one of Emmer's own.
+    #[error(
+        "the key {0:?} of a request context begins with {RESERVED_PREFIX:?}: it is Emmer's own"
+    )]
+    Reserved(String),
     /// The key is empty or too long.
     #[error("the key {0:?} of a request context does not have 1 to {CONTEXT_KEY_BYTES_MAX} bytes")]
     Key(String),
@@ -86,15 +106,37 @@ impl RequestContext {
     /// The same context without a key.
     #[must_use]
     pub fn without(&self, key: &str) -> Self {
+        self.kept(|known| known != key)
+    }
+
+    fn kept(&self, keeps: impl Fn(&str) -> bool) -> Self {
         let kept: Vec<Entry> =
-            self.entries().iter().filter(|(known, _)| **known != *key).cloned().collect();
+            self.entries().iter().filter(|(key, _)| keeps(key)).cloned().collect();
         Self((!kept.is_empty()).then(|| kept.into()))
     }
 
     /// What goes on with the calls that are made because of this one.
     #[must_use]
     pub fn inherited(&self) -> Self {
-        if self.get(HINT_KEY).is_none() { self.clone() } else { self.without(HINT_KEY) }
+        let is_own = |key: &str| key == HINT_KEY || key == OUTSIDE_KEY;
+        if self.iter().any(|(key, _)| is_own(key)) {
+            self.kept(|key| !is_own(key))
+        } else {
+            self.clone()
+        }
+    }
+
+    /// The same context without an identity.
+    #[must_use]
+    pub fn without_identity(&self) -> Self {
+        self.kept(|key| key != IDENTITY_KEY && !key.starts_with(CLAIM_PREFIX))
+    }
+
+    /// The part of a context that a client may send: what it says to the placement director, and
+    /// what is the application's.
+    #[must_use]
+    pub fn of_client(&self) -> Self {
+        self.kept(|key| key == HINT_KEY || !key.starts_with(RESERVED_PREFIX))
     }
 
     /// This context with the entries of another one in the place of its own.

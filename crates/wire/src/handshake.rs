@@ -4,6 +4,9 @@
 //! and all of Refuse keep their layout in every future version, so that two versions with nothing
 //! in common can still tell each other so.
 
+use std::fmt;
+use std::sync::Arc;
+
 use bytes::BytesMut;
 use emmer_core::limits::Limits;
 use emmer_core::{ClusterId, SiloAddress};
@@ -24,7 +27,10 @@ pub const PROTOCOL_VERSION: u16 = 1;
 
 /// The largest handshake frame (Hello, Welcome, Refuse): the `frame_bytes_max` to use before the
 /// peer has introduced itself, so that strangers cannot make a silo buffer anything.
-pub const HANDSHAKE_BYTES_MAX: u32 = 4096;
+pub const HANDSHAKE_BYTES_MAX: u32 = 16_384;
+
+/// The longest token of a client, in bytes.
+pub const TOKEN_BYTES_MAX: usize = 8_192;
 
 /// What every Hello starts with.
 const MAGIC: [u8; 4] = *b"EMMR";
@@ -92,6 +98,30 @@ impl ConnectionLimits {
     }
 }
 
+/// A client's token, as its application has it: 1 to 8,192 bytes of text. It is in no log and no
+/// error.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Token(Arc<str>);
+
+impl Token {
+    /// None if it is empty or longer than [`TOKEN_BYTES_MAX`].
+    pub fn new(text: impl Into<Arc<str>>) -> Option<Self> {
+        let text = text.into();
+        (1..=TOKEN_BYTES_MAX).contains(&text.len()).then_some(Self(text))
+    }
+
+    /// The secret itself.
+    pub fn text(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Token({} bytes)", self.0.len())
+    }
+}
+
 /// The dialer's first frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hello {
@@ -112,6 +142,8 @@ pub struct Hello {
     pub limits: ConnectionLimits,
     /// A digest of the options that must be the same on every silo of a cluster; 0: not said.
     pub options: u64,
+    /// The token that a client shows, if it shows one.
+    pub token: Option<Token>,
 }
 
 impl Hello {
@@ -131,6 +163,7 @@ impl Hello {
             codec: CODEC_MESSAGE_PACK,
             limits,
             options: 0,
+            token: None,
         }
     }
 
@@ -180,7 +213,8 @@ impl Hello {
         };
         let limits = ConnectionLimits::read(&mut input)?;
         let options = read_options(&mut input)?;
-        Ok(Self { version_min, version_max, cluster, peer, expects, codec, limits, options })
+        let token = read_token(&mut input)?;
+        Ok(Self { version_min, version_max, cluster, peer, expects, codec, limits, options, token })
     }
 }
 
@@ -216,7 +250,27 @@ pub fn encode_hello(out: &mut BytesMut, hello: &Hello) -> usize {
         out.put_u8(hello.codec);
         hello.limits.put(out);
         out.put_u64_le(hello.options);
+        if let Some(token) = &hello.token {
+            // At most 8,192 bytes.
+            out.put_u16_le(token.text().len() as u16);
+            out.put_slice(token.text().as_bytes());
+        }
     })
+}
+
+/// The token, from a peer that shows one.
+fn read_token(input: &mut Reader<'_>) -> Result<Option<Token>, HeaderError> {
+    const FIELD: &str = "the token";
+    if input.remaining() == 0 {
+        return Ok(None);
+    }
+    let bytes = input.u16(FIELD)?;
+    let text = input.text(usize::from(bytes), FIELD)?;
+    if bytes == 0 {
+        return Ok(None);
+    }
+    let wrong = HeaderError::Value { field: FIELD, value: u64::from(bytes) };
+    Token::new(text).map(Some).ok_or(wrong)
 }
 
 /// The digest of the options, from a peer that knows the field.
@@ -282,6 +336,8 @@ pub enum RefuseCode {
     BadHello,
     /// 8: the connection is not encrypted, or its dialer has not shown that it may say this.
     Insecure,
+    /// 9: the application lets no such client in.
+    Denied,
     /// Another number, from a later version: the reason says more.
     Other(u8),
 }
@@ -297,6 +353,7 @@ impl From<u8> for RefuseCode {
             6 => Self::Stopping,
             7 => Self::BadHello,
             8 => Self::Insecure,
+            9 => Self::Denied,
             other => Self::Other(other),
         }
     }
@@ -313,6 +370,7 @@ impl From<RefuseCode> for u8 {
             RefuseCode::Stopping => 6,
             RefuseCode::BadHello => 7,
             RefuseCode::Insecure => 8,
+            RefuseCode::Denied => 9,
             RefuseCode::Other(number) => number,
         }
     }

@@ -35,8 +35,8 @@ mod trace;
 
 pub use codec::{Codec, CodecError, MessagePack};
 pub use context::{
-    CONTEXT_BYTES_MAX, CONTEXT_ENTRIES_MAX, CONTEXT_KEY_BYTES_MAX, ContextError, HINT_KEY,
-    RequestContext,
+    CLAIM_PREFIX, CONTEXT_BYTES_MAX, CONTEXT_ENTRIES_MAX, CONTEXT_KEY_BYTES_MAX, ContextError,
+    HINT_KEY, IDENTITY_KEY, OUTSIDE_KEY, RESERVED_PREFIX, RequestContext,
 };
 pub use control::{
     CANCELS_MAX, Goodbye, GoodbyeCode, channel, decode_cancel, decode_credit,
@@ -49,7 +49,8 @@ pub use frame::{
 };
 pub use handshake::{
     ConnectionLimits, HANDSHAKE_BYTES_MAX, Hello, PROTOCOL_VERSION, PROTOCOL_VERSION_MIN, PeerKind,
-    Refuse, RefuseCode, Welcome, encode_hello, encode_refuse, encode_welcome, negotiate,
+    Refuse, RefuseCode, TOKEN_BYTES_MAX, Token, Welcome, encode_hello, encode_refuse,
+    encode_welcome, negotiate,
 };
 pub use request::{
     CallChain, ChainLink, ChainTooLong, RequestFlags, RequestHead, RequestHeader, decode_request,

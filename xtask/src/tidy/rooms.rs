@@ -22,9 +22,10 @@ const ROOMS: &[Room] = &[
     Room { name: "world", may_use: &["clock", "calls", "grain"] },
     Room { name: "trace", may_use: &["world"] },
     Room { name: "metrics", may_use: &["clock"] },
-    Room { name: "filters", may_use: &["grain", "hosting"] },
+    Room { name: "access", may_use: &["grain", "hosting"] },
+    Room { name: "filters", may_use: &["access", "grain", "hosting"] },
     Room { name: "tls", may_use: &["world"] },
-    Room { name: "net", may_use: &["clock", "numbers", "tls", "world", "calls::waits"] },
+    Room { name: "net", may_use: &["access", "clock", "numbers", "tls", "world", "calls::waits"] },
     Room { name: "cluster", may_use: &["clock", "metrics", "net", "numbers", "world"] },
     Room {
         name: "hosting",
@@ -69,20 +70,21 @@ const ROOMS: &[Room] = &[
     Room {
         name: "calls",
         may_use: &[
-            "client", "clock", "cluster", "filters", "grain", "hosting", "metrics", "net",
-            "numbers", "options", "world",
+            "access", "client", "clock", "cluster", "filters", "grain", "hosting", "metrics",
+            "net", "numbers", "options", "world",
         ],
     },
     Room {
         name: "client",
         may_use: &[
-            "clock", "cluster", "filters", "grain", "metrics", "net", "options", "stores", "tls",
-            "world",
+            "access", "clock", "cluster", "filters", "grain", "metrics", "net", "options",
+            "stores", "tls", "world",
         ],
     },
     Room {
         name: "silo",
         may_use: &[
+            "access",
             "calls",
             "client",
             "clock",

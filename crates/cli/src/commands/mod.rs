@@ -8,6 +8,7 @@ pub mod demo;
 pub mod doctor;
 pub mod members;
 pub mod output;
+mod ports;
 pub mod records;
 pub mod reminders;
 pub mod schema;

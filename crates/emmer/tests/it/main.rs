@@ -4,6 +4,7 @@
 #![allow(missing_docs, unreachable_pub, clippy::unwrap_used, clippy::panic, reason = "a test")]
 #![allow(clippy::type_complexity, reason = "a test")]
 
+mod access;
 mod admission;
 mod attacks;
 #[cfg(feature = "test")]

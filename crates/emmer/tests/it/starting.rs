@@ -111,6 +111,6 @@ async fn a_gateway_is_told_where_it_can_be_reached() {
     let row = mapped.view().get(&mapped.address()).cloned().unwrap();
     assert_eq!(row.proxy_port, 31_999);
     mapped.stop().await.unwrap();
-    let everywhere = silo("0.0.0.0:0").on_terminate(|_| {}).start().await.unwrap();
+    let everywhere = silo("0.0.0.0:0").insecure().on_terminate(|_| {}).start().await.unwrap();
     everywhere.stop().await.unwrap();
 }

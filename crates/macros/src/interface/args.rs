@@ -20,6 +20,8 @@ pub(crate) struct InterfaceArgs {
     pub(crate) version: u32,
     /// Which callers a class of this version serves.
     pub(crate) compatible: Compatible,
+    /// It cannot be called from outside the cluster.
+    pub(crate) internal: bool,
 }
 
 /// Which callers a class of an interface serves.
@@ -62,16 +64,17 @@ struct Given {
     grain: Option<String>,
     version: Option<u32>,
     compatible: Option<Compatible>,
+    internal: Option<()>,
 }
 
 pub(crate) fn parse(args: TokenStream) -> syn::Result<InterfaceArgs> {
     let mut given = Given::default();
     let parser = syn::meta::parser(|meta| argument(&meta, &mut given));
     parser.parse2(args)?;
-    let Given { key, grain, version, compatible } = given;
+    let Given { key, grain, version, compatible, internal } = given;
     let key = key.ok_or_else(|| syn::Error::new(Span::call_site(), NEEDS_KEY))?;
     let (version, compatible) = (version.unwrap_or(1), compatible.unwrap_or_default());
-    Ok(InterfaceArgs { key, grain, version, compatible })
+    Ok(InterfaceArgs { key, grain, version, compatible, internal: internal.is_some() })
 }
 
 fn argument(meta: &ParseNestedMeta<'_>, given: &mut Given) -> syn::Result<()> {
@@ -111,9 +114,15 @@ fn argument(meta: &ParseNestedMeta<'_>, given: &mut Given) -> syn::Result<()> {
         };
         return set(&mut given.compatible, compatible, meta);
     }
+    if meta.path.is_ident("internal") {
+        if meta.input.peek(syn::Token![=]) || meta.input.peek(syn::token::Paren) {
+            return Err(meta.error("`internal` has no value: it stands alone"));
+        }
+        return set(&mut given.internal, (), meta);
+    }
     Err(meta.error(
-        "#[grain_interface] knows `key = Type`, `grain = \"name\"`, `version = 2` and \
-         `compatible = \"backward\"`",
+        "#[grain_interface] knows `key = Type`, `grain = \"name\"`, `version = 2`, \
+         `compatible = \"backward\"` and `internal`",
     ))
 }
 

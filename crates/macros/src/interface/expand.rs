@@ -313,6 +313,7 @@ fn entry(interface: &Interface, method: &InterfaceMethod) -> TokenStream {
     if method.turn == Turn::Free {
         return free_entry(interface, method);
     }
+    let internal = interface.args.internal;
     let instant = if exclusive { quote!(Exclusive) } else { quote!(Shared) };
     let admit = match method.turn {
         Turn::Exclusive => quote!(admit_exclusive),
@@ -331,6 +332,7 @@ fn entry(interface: &Interface, method: &InterfaceMethod) -> TokenStream {
             also: #older,
             name: #full_name,
             exclusive: #exclusive,
+            internal: #internal,
             instant: if <__Class as #trait_ident>::__instant_methods().contains(&#name) {
                 ::emmer::__rt::Instant::#instant(|admitted, turn| {
                     turn.run::<#args_type, _>(admitted, |admitted, args| {
@@ -370,6 +372,7 @@ fn free_entry(interface: &Interface, method: &InterfaceMethod) -> TokenStream {
     let (conditions, full_name) = (method.conditions(), full_name(interface, method));
     let older = older(interface, method);
     let names = method.arguments.iter().map(|a| &a.ident);
+    let internal = interface.args.internal;
     quote! {
         #(#conditions)*
         ::emmer::__rt::MethodEntry {
@@ -377,6 +380,7 @@ fn free_entry(interface: &Interface, method: &InterfaceMethod) -> TokenStream {
             also: #older,
             name: #full_name,
             exclusive: false,
+            internal: #internal,
             instant: ::emmer::__rt::Instant::No,
             start: |activation, input, context| {
                 let args = input.take::<#args_type>()?;

@@ -167,8 +167,10 @@ fn attribute_arguments_are_checked() {
     assert!(of(quote!(key = u64, grain = "a b")).contains("cannot hold ' '"));
     assert!(
         of(quote!(key = u64, name = "tally"))
-            .contains("knows `key = Type`, `grain = \"name\"`, `version = 2` and")
+            .contains("knows `key = Type`, `grain = \"name\"`, `version = 2`,")
     );
+    assert!(of(quote!(key = u64, internal = true)).contains("stands alone"));
+    assert!(of(quote!(key = u64, internal, internal)).contains("said twice"));
     let on_struct = complaints(
         key(),
         quote!(

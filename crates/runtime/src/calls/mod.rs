@@ -23,6 +23,7 @@ use emmer_core::SiloAddress;
 use emmer_core::limits::Limits;
 use tokio_util::sync::CancellationToken;
 
+pub(crate) use self::arriving::Rules;
 pub(crate) use self::asking::Open;
 pub(crate) use self::finding::Place;
 pub use self::future::CallFuture;
@@ -59,6 +60,8 @@ pub(crate) struct Calls {
     /// How long a call waits for its answer when nobody says.
     pub(crate) response_timeout: Duration,
     pub(crate) limits: Limits,
+    /// What clients may call.
+    pub(crate) rules: Rules,
     /// Decides which calls of clients are refused.
     pub(crate) shedding: Arc<Shedding>,
     /// Fires when the silo has ended.

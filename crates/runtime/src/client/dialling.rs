@@ -193,6 +193,7 @@ mod tests {
             Filters::default(),
             listing,
             Security::default(),
+            None,
         ));
         core.dial_others(nobody(0, 40));
         assert_eq!(core.dials.lock().under_way.len(), 40);

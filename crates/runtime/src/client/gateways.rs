@@ -21,6 +21,7 @@ use super::dialling::{Dials, Settled};
 use super::listing::{Listed, Listing};
 use super::records::Figures;
 use super::{ClientState, ConnectError, GatewayMessage};
+use crate::access::{Authenticate, TokenSource};
 use crate::clock::{COARSE_TICK, Clock};
 use crate::cluster::locations::Locations;
 use crate::filters::Filters;
@@ -102,27 +103,39 @@ pub(crate) struct ClientCore {
     pub(super) figures: Figures,
 }
 
+/// The introduction of a client to gateways.
+pub(super) fn greeting(
+    options: &ClientOptions,
+    security: Security,
+    token: Option<TokenSource>,
+) -> Greeting {
+    Greeting {
+        cluster: options.cluster_id.clone(),
+        me: PeerKind::Client(world::random_bits()),
+        limits: options.limits.clone(),
+        budget: Arc::new(Budget::new(options.limits.silo_calls_in_flight_max)),
+        ticking: Arc::default(),
+        gone: Arc::default(),
+        frame_rooms: Arc::default(),
+        // Nobody calls a client.
+        held: HeldBytes::new(0),
+        timeout: options.connect_timeout,
+        options: 0,
+        security,
+        authenticate: Authenticate::default(),
+        token,
+    }
+}
+
 impl ClientCore {
     pub(super) fn new(
         options: ClientOptions,
         filters: Filters,
         listing: Listing,
         security: Security,
+        token: Option<TokenSource>,
     ) -> Self {
-        let greeting = Greeting {
-            cluster: options.cluster_id.clone(),
-            me: PeerKind::Client(world::random_bits()),
-            limits: options.limits.clone(),
-            budget: Arc::new(Budget::new(options.limits.silo_calls_in_flight_max)),
-            ticking: Arc::default(),
-            gone: Arc::default(),
-            frame_rooms: Arc::default(),
-            // Nobody calls a client.
-            held: HeldBytes::new(0),
-            timeout: options.connect_timeout,
-            options: 0,
-            security,
-        };
+        let greeting = greeting(&options, security, token);
         Self {
             clock: Clock::new(),
             spawner: Spawner::current(),

@@ -4,11 +4,13 @@
 mod dialling;
 mod gateways;
 mod listing;
+mod looking;
 mod message;
 mod records;
 mod state;
 
 use std::fmt;
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,8 +23,10 @@ use emmer_store::{StoreError, StoreErrorKind};
 use self::dialling::Settled;
 pub(crate) use self::gateways::ClientCore;
 use self::listing::Listing;
+pub use self::looking::{PortSecurity, port_security};
 pub(crate) use self::message::{ClientFigures, GatewayMessage};
 pub use self::state::{ClientState, ClientWatch};
+use crate::access::{TokenError, TokenSource};
 use crate::filters::{Filter, Filters};
 use crate::grain::{ClusterClient, Interface, IntoKey};
 use crate::metrics::SiloStatistics;
@@ -106,6 +110,7 @@ pub struct ClientBuilder {
     store: Option<StoreSource>,
     gateways: Option<Vec<String>>,
     filters: Filters,
+    token: Option<TokenSource>,
     #[cfg(feature = "tls")]
     tls: Option<crate::tls::Tls>,
 }
@@ -185,6 +190,26 @@ impl ClientBuilder {
         Ok(Security::default())
     }
 
+    /// Shows a token to each gateway that is connected to, for the silos'
+    /// [`authenticate`](crate::SiloBuilder::authenticate): text of 1 to 8,192 bytes. The source is
+    /// asked anew for each connection, and shares the time of making it, `connect_timeout`. A token
+    /// goes over encrypted connections, and to gateways on the client's own host, and nowhere else.
+    ///
+    /// ```no_run
+    /// use emmer::prelude::*;
+    ///
+    /// let client = Client::builder().token(|| async { Ok("a token".to_owned()) });
+    /// ```
+    #[must_use]
+    pub fn token<F, W>(mut self, source: F) -> Self
+    where
+        F: Fn() -> W + Send + Sync + 'static,
+        W: Future<Output = Result<String, TokenError>> + Send + 'static,
+    {
+        self.token = Some(TokenSource::new(source));
+        self
+    }
+
     /// A [`Filter`] around each call of this client. The first one is outermost.
     #[must_use]
     pub fn filter(mut self, filter: impl Filter) -> Self {
@@ -215,7 +240,13 @@ impl ClientBuilder {
                 }
             }
         };
-        let core = Arc::new(ClientCore::new(self.options, self.filters, listing, security.clone()));
+        let core = Arc::new(ClientCore::new(
+            self.options,
+            self.filters,
+            listing,
+            security.clone(),
+            self.token,
+        ));
         loop {
             // Dials that are under way when the time is over have theirs.
             if !(core.is_dialling() && patience.is_over())
@@ -330,6 +361,7 @@ impl Client {
             store: None,
             gateways: None,
             filters: Filters::default(),
+            token: None,
             #[cfg(feature = "tls")]
             tls: None,
         }

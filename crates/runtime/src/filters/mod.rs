@@ -17,6 +17,7 @@ use emmer_store::BoxFuture;
 use emmer_wire::{CallChain, ContextError, RequestContext};
 use parking_lot::Mutex;
 
+use crate::access::Identity;
 use crate::grain::{ContextKey, Method, TurnContext};
 
 pub(crate) use around::{Around, around, around_now};
@@ -169,6 +170,12 @@ impl FilterCall {
     /// waits.
     pub const fn caller(&self) -> Option<&GrainId> {
         self.caller.as_ref()
+    }
+
+    /// The identity of the client that the call comes from, over however many grains; none if it
+    /// comes from none.
+    pub fn identity(&self) -> Option<Identity> {
+        Identity::read(&self.context)
     }
 
     /// What goes along with the call under this key, if it is a `T`.

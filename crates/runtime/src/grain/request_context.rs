@@ -4,7 +4,7 @@ use std::fmt::{self, Display};
 use std::marker::PhantomData;
 use std::str::FromStr;
 
-use emmer_wire::{ContextError, RequestContext};
+use emmer_wire::{ContextError, RESERVED_PREFIX, RequestContext};
 
 use super::TurnContext;
 
@@ -22,7 +22,7 @@ pub struct ContextKey<T> {
 }
 
 impl<T> ContextKey<T> {
-    /// The key of this name, of 1 to 64 bytes.
+    /// The key of this name, of 1 to 64 bytes that do not begin with `emmer.`.
     pub const fn new(name: &'static str) -> Self {
         Self { name, value: PhantomData }
     }
@@ -30,6 +30,10 @@ impl<T> ContextKey<T> {
     /// The key's name.
     pub const fn name(&self) -> &'static str {
         self.name
+    }
+
+    fn is_reserved(&self) -> bool {
+        self.name.starts_with(RESERVED_PREFIX)
     }
 
     /// The value in a context.
@@ -49,6 +53,9 @@ impl<T> ContextKey<T> {
     where
         T: Display,
     {
+        if self.is_reserved() {
+            return Err(ContextError::Reserved(self.name.to_owned()));
+        }
         context.with(self.name, &value.into().to_string())
     }
 
@@ -77,7 +84,7 @@ impl<T> ContextKey<T> {
 
     /// Sends the key along no more. Outside a turn there is nothing to take away.
     pub fn clear(&self) {
-        if let Some(context) = TurnContext::request_context() {
+        if let Some(context) = TurnContext::request_context().filter(|_| !self.is_reserved()) {
             TurnContext::set_request_context(context.without(self.name));
         }
     }

@@ -46,6 +46,9 @@ pub(crate) trait AnyClass: Send + Sync {
     /// The name of the method of this number, if it has it.
     fn method_name(&self, number: u32) -> Option<&'static str>;
 
+    /// Whether nobody outside the cluster may call the method of this number.
+    fn is_internal(&self, number: u32) -> bool;
+
     /// What is counted for each of its methods.
     fn statistics(&self) -> Vec<MethodStatistics>;
 
@@ -282,6 +285,10 @@ impl<G: Grain> AnyClass for Class<G> {
 
     fn method_name(&self, number: u32) -> Option<&'static str> {
         self.method(number).map(|(_, method)| method.name)
+    }
+
+    fn is_internal(&self, number: u32) -> bool {
+        self.method(number).is_some_and(|(_, method)| method.internal)
     }
 
     fn lives(&self) -> LifeStatistics {

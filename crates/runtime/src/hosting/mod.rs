@@ -79,6 +79,8 @@ pub struct MethodEntry<G: Grain> {
     pub name: &'static str,
     /// Whether it takes `&mut self`.
     pub exclusive: bool,
+    /// Whether nobody outside the cluster may call it.
+    pub internal: bool,
     /// Runs it in place, if it cannot suspend.
     pub instant: Instant<G>,
     /// Starts it.
@@ -103,6 +105,7 @@ impl<G: Grain> MethodEntry<G> {
             also: self.also,
             name: self.name,
             exclusive: self.exclusive,
+            internal: self.internal,
             instant: self.instant,
             start: self.start,
         }

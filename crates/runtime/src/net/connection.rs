@@ -25,6 +25,7 @@ use super::room::FrameRoom;
 use super::silence::{Look, Silence};
 use super::ticking::Ticking;
 use super::traffic::{Gone, Traffic};
+use crate::access::Admitted;
 use crate::calls::waits::Asker;
 use crate::clock::CoarseInstant;
 use crate::numbers::NumberMap;
@@ -197,6 +198,8 @@ pub(crate) struct Connection {
     pub(super) askers: Mutex<NumberMap<u64, Arc<Asker>>>,
     /// When the membership protocol was last told that the peer was heard, in coarse milliseconds.
     heard: AtomicU64,
+    /// The identity of a client that has one.
+    pub(crate) admitted: Option<Admitted>,
     /// The address of this end.
     pub(crate) local: Option<SocketAddr>,
     pub(super) gone: Arc<Gone>,
@@ -275,6 +278,7 @@ impl Connection {
             serving: AtomicU32::new(0),
             askers: Mutex::default(),
             heard: AtomicU64::new(0),
+            admitted: None,
             local,
             gone: greeting.gone.clone(),
             messages_received: AtomicU64::new(0),

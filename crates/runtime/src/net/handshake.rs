@@ -1,5 +1,6 @@
 //! The first two frames of a connection.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,8 +9,8 @@ use emmer_core::limits::Limits;
 use emmer_core::{ClusterId, SiloAddress};
 use emmer_membership::DialOutcome;
 use emmer_wire::{
-    ConnectionLimits, FrameKind, HANDSHAKE_BYTES_MAX, Hello, PeerKind, Refuse, RefuseCode, Welcome,
-    decode_frame, encode_hello, encode_refuse, encode_welcome,
+    ConnectionLimits, FrameKind, HANDSHAKE_BYTES_MAX, Hello, PeerKind, Refuse, RefuseCode, Token,
+    Welcome, decode_frame, encode_hello, encode_refuse, encode_welcome,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -18,6 +19,7 @@ use super::listener::Port;
 use super::security::{Barred, Security, in_words, is_tls};
 use super::traffic::Gone;
 use super::{Budget, Connection, FrameRooms, Ticking};
+use crate::access::{Admitted, Authenticate, Credentials, TokenError, TokenSource, admit};
 use crate::world::TcpStream;
 
 /// How far a peer may send ahead of what has been processed.
@@ -47,6 +49,10 @@ pub(crate) struct Greeting {
     /// The digest of the options that must be the same on every silo; 0 for who is none.
     pub(crate) options: u64,
     pub(crate) security: Security,
+    /// Says who a client is that connects.
+    pub(crate) authenticate: Authenticate,
+    /// What a client shows.
+    pub(crate) token: Option<TokenSource>,
 }
 
 impl Greeting {
@@ -59,17 +65,19 @@ impl Greeting {
 #[derive(Clone, Debug, thiserror::Error)]
 pub(crate) enum DialError {
     #[error("{0} cannot be reached: {1}")]
-    Connect(std::net::SocketAddr, Arc<std::io::Error>),
+    Connect(SocketAddr, Arc<std::io::Error>),
     #[error("{0} did not answer within {1:?}")]
-    TimedOut(std::net::SocketAddr, Duration),
+    TimedOut(SocketAddr, Duration),
     #[error("{peer} refused the connection: {reason}", peer = .0, reason = .1.reason)]
-    Refused(std::net::SocketAddr, Refuse),
+    Refused(SocketAddr, Refuse),
     #[error("{0} does not speak Emmer's protocol: {1}")]
-    Protocol(std::net::SocketAddr, String),
+    Protocol(SocketAddr, String),
     #[error("{0} closed the connection during the handshake: {1}")]
-    Broken(std::net::SocketAddr, String),
+    Broken(SocketAddr, String),
     #[error("{0} and this process do not agree on the security of their connection: {1}")]
-    Insecure(std::net::SocketAddr, String),
+    Insecure(SocketAddr, String),
+    #[error("{0} was not connected to: {1}")]
+    NoToken(SocketAddr, TokenError),
     #[error("{0} was declared dead")]
     Dead(SiloAddress),
     #[error("too many connections are being made")]
@@ -78,7 +86,7 @@ pub(crate) enum DialError {
 
 /// Connects to `endpoint`, and to the incarnation `expects` if one is named.
 pub(crate) async fn dial(
-    endpoint: std::net::SocketAddr,
+    endpoint: SocketAddr,
     expects: Option<SiloAddress>,
     greeting: &Greeting,
 ) -> Result<(Connection, SiloAddress, BytesMut), DialError> {
@@ -90,7 +98,7 @@ pub(crate) async fn dial(
 
 /// As [`dial`]; the stream as it is, what the acceptor said, and what came behind that.
 pub(super) async fn greet(
-    endpoint: std::net::SocketAddr,
+    endpoint: SocketAddr,
     expects: Option<SiloAddress>,
     greeting: &Greeting,
 ) -> Result<(TcpStream, Welcome, BytesMut), DialError> {
@@ -109,7 +117,8 @@ pub(super) async fn greet(
             expects,
             greeting.connection_limits(),
         );
-        let hello = Hello { options: greeting.options, ..hello };
+        let token = show_token(&stream, endpoint, greeting).await?;
+        let hello = Hello { options: greeting.options, token, ..hello };
         let mut out = BytesMut::new();
         encode_hello(&mut out, &hello);
         let broken = |e: std::io::Error| DialError::Broken(endpoint, e.to_string());
@@ -139,6 +148,21 @@ pub(super) async fn greet(
     tokio::time::timeout(greeting.timeout, attempt)
         .await
         .unwrap_or(Err(DialError::TimedOut(endpoint, greeting.timeout)))
+}
+
+/// The token for this connection, if tokens are shown: never where others may read it.
+async fn show_token(
+    stream: &TcpStream,
+    endpoint: SocketAddr,
+    greeting: &Greeting,
+) -> Result<Option<Token>, DialError> {
+    let Some(source) = &greeting.token else { return Ok(None) };
+    if !stream.is_private() && !endpoint.ip().is_loopback() {
+        let why = "a token is shown over encrypted connections only (TLS)";
+        return Err(DialError::Insecure(endpoint, why.to_owned()));
+    }
+    let token = source.token().await;
+    token.map(Some).map_err(|error| DialError::NoToken(endpoint, error))
 }
 
 /// Asks who lives at the endpoint of `silo`, on a fresh connection, and hangs up.
@@ -190,7 +214,7 @@ pub(crate) enum Verdict {
 /// Answers the Hello on an accepted stream. `judge` decides; a refused or garbled stream is told
 /// why and closed.
 pub(crate) async fn accept(
-    stream: TcpStream,
+    (stream, from): (TcpStream, SocketAddr),
     port: Port,
     me: SiloAddress,
     greeting: &Greeting,
@@ -222,9 +246,25 @@ pub(crate) async fn accept(
             }
             Err(Unread::Broken(why) | Unread::Garbage(why)) => Err((RefuseCode::BadHello, why)),
         };
+        let mut admitted = None;
         let verdict = match &hello {
             Ok(hello) => match proof.allows(hello.peer) {
-                Ok(()) => judge(hello),
+                Ok(()) => match judge(hello) {
+                    Verdict::Accept => {
+                        let shown = || {
+                            let is_private = stream.is_private();
+                            Credentials::new(hello.token.clone(), proof.names(), from, is_private)
+                        };
+                        match admit_client(greeting, hello.peer, shown).await {
+                            Ok(client) => {
+                                admitted = client;
+                                Verdict::Accept
+                            }
+                            Err(why) => Verdict::Refuse(RefuseCode::Denied, why),
+                        }
+                    }
+                    refused => refused,
+                },
                 Err(why) => Verdict::Refuse(RefuseCode::Insecure, why),
             },
             Err((code, reason)) => Verdict::Refuse(*code, reason.clone()),
@@ -239,8 +279,9 @@ pub(crate) async fn accept(
                 );
                 stream.write_all(&out).await.map_err(|e| e.to_string())?;
                 stream.flush().await.map_err(|e| e.to_string())?;
-                let connection =
+                let mut connection =
                     Connection::new(hello.peer, hello.options, stream, hello.limits, greeting);
+                connection.admitted = admitted;
                 Ok((connection, input))
             }
             (_, Verdict::Refuse(code, reason)) => {
@@ -256,6 +297,18 @@ pub(crate) async fn accept(
     tokio::time::timeout(greeting.timeout, attempt)
         .await
         .unwrap_or_else(|_| Err(format!("no Hello within {:?}", greeting.timeout)))
+}
+
+async fn admit_client(
+    greeting: &Greeting,
+    peer: PeerKind,
+    shown: impl FnOnce() -> Credentials,
+) -> Result<Option<Admitted>, String> {
+    let PeerKind::Client(_) = peer else { return Ok(None) };
+    // Ends before the handshake does, so that the client can be told.
+    let asked =
+        tokio::time::timeout(greeting.timeout / 5 * 4, admit(&greeting.authenticate, shown()));
+    asked.await.unwrap_or_else(|_| Err("the silo could not check in time who this is".to_owned()))
 }
 
 /// Tells a dialer why it is not let in, and hangs up. Best effort.

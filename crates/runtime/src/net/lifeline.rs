@@ -72,7 +72,7 @@ mod tests {
     use crate::net::Lost;
     use crate::net::Port;
     use crate::net::handshake::{Verdict, accept, dial};
-    use crate::net::tests::{Told, call, driven, greeting, silo};
+    use crate::net::tests::{FROM, Told, call, driven, greeting, silo};
 
     /// Each of them is made again, and its end is told as it was.
     #[tokio::test]
@@ -90,7 +90,8 @@ mod tests {
         for end in [ConnectionEvent::Closed, ConnectionEvent::Broken, ConnectionEvent::Goodbye] {
             let (stream, _) = listener.accept().await.unwrap();
             let accepted =
-                accept(stream.into(), Port::Silo, me, &accepting, |_| Verdict::Accept).await;
+                accept((stream.into(), FROM), Port::Silo, me, &accepting, |_| Verdict::Accept)
+                    .await;
             let (connection, _) = accepted.unwrap();
             assert_eq!(connection.peer, PeerKind::Watch(watcher));
             let (connection, _told) = driven(connection);
@@ -113,7 +114,10 @@ mod tests {
             (Greeting { me: PeerKind::Watch(watcher), ..greeting(watcher) }, greeting(me));
         let accepted = async {
             let (stream, _) = listener.accept().await.unwrap();
-            accept(stream.into(), Port::Silo, me, &accepting, |_| Verdict::Accept).await.unwrap().0
+            accept((stream.into(), FROM), Port::Silo, me, &accepting, |_| Verdict::Accept)
+                .await
+                .unwrap()
+                .0
         };
         let (dialed, accepted) = tokio::join!(dial(me.endpoint(), None, &dialing), accepted);
         let (_accepted, mut at_the_silo) = driven(accepted);

@@ -1,10 +1,10 @@
 //! The two ports of a silo: one for silos, one (the gateway) for clients.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use emmer_core::SiloAddress;
 use emmer_wire::{GoodbyeCode, Hello, PeerKind, RefuseCode};
@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use super::driver::{Handler, drive};
 use super::handshake::{Greeting, Verdict, accept};
 use super::{Connection, Lost, Pool};
+use crate::clock;
 use crate::log::warn_seldom;
 use crate::world::{self, TcpListener, TcpStream};
 
@@ -31,6 +32,12 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Handshakes under way at once on one port. For one more the oldest is given up: an honest one
 /// takes milliseconds, and a silent one must not keep others waiting.
 const HANDSHAKES_MAX: usize = 1024;
+
+/// The calls of a client whose identity has ended have this time to be answered.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(30);
+
+/// The pause before such calls are looked for again.
+const ANSWERED_CHECK: Duration = Duration::from_millis(5);
 
 /// Connections at once of silos that the view does not name. A silo that starts is one of them for
 /// a moment.
@@ -88,21 +95,30 @@ impl Drop for Caller<'_> {
     }
 }
 
-/// The handshakes under way, oldest first. Each ends when its sender is dropped, and tells that it
-/// is over by dropping the receiver.
+/// The handshakes under way of one host, at most. For one more its own oldest is given up, so a
+/// host that begins many takes no room from others.
+const HANDSHAKES_PER_HOST_MAX: usize = 256;
+
+/// The handshakes under way, oldest first, and the hosts that they come from. Each ends when its
+/// sender is dropped, and tells that it is over by dropping the receiver.
 #[derive(Default)]
-struct Handshakes(VecDeque<oneshot::Sender<()>>);
+struct Handshakes(VecDeque<(IpAddr, oneshot::Sender<()>)>);
 
 impl Handshakes {
-    fn begin(&mut self, max: usize) -> oneshot::Receiver<()> {
-        if self.0.len() >= max {
-            self.0.retain(|handshake| !handshake.is_closed());
+    fn begin(&mut self, from: IpAddr, max: usize) -> oneshot::Receiver<()> {
+        let per_host = HANDSHAKES_PER_HOST_MAX.min(max);
+        if self.0.len() >= per_host {
+            self.0.retain(|(_, handshake)| !handshake.is_closed());
         }
-        if self.0.len() >= max {
+        let of_host = || self.0.iter().enumerate().filter(|(_, (host, _))| *host == from);
+        if self.0.len() >= per_host && of_host().count() >= per_host {
+            let oldest = of_host().next().map(|(at, _)| at);
+            oldest.and_then(|at| self.0.remove(at));
+        } else if self.0.len() >= max {
             self.0.pop_front();
         }
         let (end, ended) = oneshot::channel();
-        self.0.push_back(end);
+        self.0.push_back((from, end));
         ended
     }
 }
@@ -139,7 +155,8 @@ impl<H: Handler> Listener<H> {
             };
             match accepted {
                 Ok((stream, from)) => {
-                    let (this, given_up) = (this.clone(), handshakes.begin(handshakes_max));
+                    let (this, given_up) =
+                        (this.clone(), handshakes.begin(from.ip(), handshakes_max));
                     world::spawn(async move { this.serve(stream, from, given_up).await });
                 }
                 Err(e) => {
@@ -154,7 +171,7 @@ impl<H: Handler> Listener<H> {
         let _counted = Counted::new(&self.open);
         let accepted = tokio::select! {
             biased;
-            accepted = accept(stream, self.port, self.me, &self.greeting, |hello| self.judge(hello)) => accepted,
+            accepted = accept((stream, from), self.port, self.me, &self.greeting, |hello| self.judge(hello)) => accepted,
             _ = given_up => Err("its handshake took longer than that of many others".to_owned()),
         };
         match accepted {
@@ -185,7 +202,17 @@ impl<H: Handler> Listener<H> {
             // It came while the silo ended, behind the goodbyes to all others.
             connection.goodbye(GoodbyeCode::Stopping, "this silo is stopping");
         }
-        drive(connection.clone(), self.handler.clone(), input).await;
+        let driven = drive(connection.clone(), self.handler.clone(), input);
+        match connection.admitted.as_ref().and_then(|admitted| admitted.identity.end()) {
+            None => driven.await,
+            Some(end) => {
+                tokio::select! {
+                    biased;
+                    () = driven => {}
+                    () = end_with_identity(&connection, end) => {}
+                }
+            }
+        }
         self.pool.forget(&connection);
     }
 
@@ -240,6 +267,29 @@ impl<H: Handler> Listener<H> {
     }
 }
 
+/// Ends the connection of a client when its identity ends, once its calls are answered. Never
+/// ready: what drives the connection sees its end.
+async fn end_with_identity(connection: &Connection, end: SystemTime) {
+    tokio::time::sleep(until(end)).await;
+    connection.stop_serving();
+    let answered = async {
+        while !(connection.has_stopped_serving() && connection.knows_of_the_end()) {
+            tokio::time::sleep(ANSWERED_CHECK).await;
+        }
+    };
+    let _ = tokio::time::timeout(ANSWERED_WITHIN, answered).await;
+    connection.goodbye(GoodbyeCode::Idle, "the identity of this client has ended");
+    std::future::pending().await
+}
+
+/// The time from now until `end`, by the wall clock.
+fn until(end: SystemTime) -> Duration {
+    let since = |time: SystemTime| time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let now = u64::try_from(clock::wall().as_millis()).unwrap_or_default();
+    // Longer than timers go.
+    since(end).saturating_sub(Duration::from_millis(now)).min(Duration::from_hours(24 * 365))
+}
+
 struct Counted<'a>(&'a AtomicUsize);
 
 impl<'a> Counted<'a> {
@@ -290,16 +340,32 @@ mod tests {
     #[test]
     fn silent_handshakes_make_way_for_new_ones_oldest_first() {
         let mut handshakes = Handshakes::default();
-        let mut silent: Vec<_> =
-            (0..HANDSHAKES_MAX).map(|_| handshakes.begin(HANDSHAKES_MAX)).collect();
+        // From as many hosts: none of them is the one with too many.
+        let host = |n: usize| IpAddr::from([10, 0, (n >> 8) as u8, n as u8]);
+        let mut begin = |n| handshakes.begin(host(n), HANDSHAKES_MAX);
+        let mut silent: Vec<_> = (0..HANDSHAKES_MAX).map(&mut begin).collect();
         assert!(silent.iter_mut().all(|handshake| handshake.try_recv().is_err_and(|e| e == Empty)));
         // Two are over: there is room for two more.
         silent.truncate(HANDSHAKES_MAX - 2);
-        let mut fresh: Vec<_> = (0..5).map(|_| handshakes.begin(HANDSHAKES_MAX)).collect();
+        let mut fresh: Vec<_> = (0..5).map(begin).collect();
         let given_up = |handshake: &mut oneshot::Receiver<()>| handshake.try_recv() == Err(Closed);
         let gone: Vec<_> = silent.iter_mut().map(given_up).take(5).collect();
         assert_eq!(gone, [true, true, true, false, false]);
         assert!(!fresh.iter_mut().any(given_up));
         assert_eq!(handshakes.0.len(), HANDSHAKES_MAX);
+    }
+
+    #[test]
+    fn a_host_that_begins_many_handshakes_gives_up_its_own() {
+        let mut handshakes = Handshakes::default();
+        let [loud, honest] = [IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 2])];
+        let mut first = handshakes.begin(loud, HANDSHAKES_MAX);
+        let mut other = handshakes.begin(honest, HANDSHAKES_MAX);
+        let mut many: Vec<_> = (0..5_000).map(|_| handshakes.begin(loud, HANDSHAKES_MAX)).collect();
+        assert_eq!(first.try_recv(), Err(Closed));
+        assert_eq!(other.try_recv(), Err(Empty));
+        let open = many.iter_mut().filter_map(|one| (one.try_recv() == Err(Empty)).then_some(()));
+        assert_eq!(open.count(), HANDSHAKES_PER_HOST_MAX);
+        assert_eq!(handshakes.0.len(), HANDSHAKES_PER_HOST_MAX + 1);
     }
 }

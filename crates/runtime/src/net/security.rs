@@ -26,6 +26,15 @@ pub(crate) enum Proof {
 }
 
 impl Proof {
+    /// The names in the peer's certificate beside that of its role.
+    pub(super) fn names(&self) -> Vec<String> {
+        match self {
+            Self::Plain | Self::Anonymous => Vec::new(),
+            #[cfg(feature = "tls")]
+            Self::Shown(shown) => shown.names.clone(),
+        }
+    }
+
     /// A peer that has shown this says that it is `peer`.
     ///
     /// # Errors
@@ -251,7 +260,9 @@ mod tests {
         let accepted = async {
             let (stream, _) = listener.accept().await.unwrap();
             let judge = |_: &_| Verdict::Accept;
-            accept(stream.into(), port, there, &accepting, judge).await.map(|(c, _)| c.peer)
+            accept((stream.into(), there.endpoint()), port, there, &accepting, judge)
+                .await
+                .map(|(c, _)| c.peer)
         };
         let dialed =
             async { dial(there.endpoint(), None, &dialing).await.map(|(_, silo, _)| silo) };

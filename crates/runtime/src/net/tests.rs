@@ -23,6 +23,7 @@ use super::security::Security;
 use super::{
     Budget, Connection, Correlation, Greeting, Handler, Lost, Pool, SendError, dial, drive,
 };
+use crate::access::Authenticate;
 use crate::clock::CoarseInstant;
 
 /// What a side is told.
@@ -67,6 +68,9 @@ impl Handler for Side {
     }
 }
 
+pub(super) const FROM: std::net::SocketAddr =
+    std::net::SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 9);
+
 pub(super) fn greeting(me: SiloAddress) -> Greeting {
     Greeting {
         cluster: ClusterId::new("test").unwrap(),
@@ -80,6 +84,8 @@ pub(super) fn greeting(me: SiloAddress) -> Greeting {
         timeout: Duration::from_secs(5),
         options: me.epoch(),
         security: Security::default(),
+        authenticate: Authenticate::default(),
+        token: None,
     }
 }
 
@@ -99,7 +105,7 @@ pub(super) async fn connected_with(greetings: [Greeting; 2]) -> (Connection, Con
     let [dialing, accepting] = greetings;
     let accepting = async {
         let (stream, _) = listener.accept().await.unwrap();
-        accept(stream.into(), Port::Silo, acceptor, &accepting, |_| Verdict::Accept)
+        accept((stream.into(), FROM), Port::Silo, acceptor, &accepting, |_| Verdict::Accept)
             .await
             .unwrap()
             .0
@@ -273,8 +279,9 @@ async fn a_peer_that_was_faster_takes_the_place_of_the_connection() {
     let accepted = Arc::new(accepted);
     pool.adopt(&accepted);
     pool.proposed(&accepted);
-    let _fresh =
-        accept(stream.into(), Port::Silo, peer, &accepting, |_| Verdict::Accept).await.unwrap();
+    let _fresh = accept((stream.into(), FROM), Port::Silo, peer, &accepting, |_| Verdict::Accept)
+        .await
+        .unwrap();
     renewing.await.unwrap().unwrap();
     assert!(Arc::ptr_eq(&pool.get(peer).unwrap(), &accepted));
     let ours = pool.open().into_iter().find(|c| !Arc::ptr_eq(c, &accepted)).unwrap();
@@ -502,6 +509,8 @@ async fn a_refused_handshake_is_no_connection() {
     drop(stranger);
     let me = silo("127.0.0.1:1:1");
     assert!(
-        accept(stream.into(), Port::Silo, me, &greeting(me), |_| Verdict::Accept).await.is_err()
+        accept((stream.into(), FROM), Port::Silo, me, &greeting(me), |_| Verdict::Accept)
+            .await
+            .is_err()
     );
 }

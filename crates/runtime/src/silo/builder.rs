@@ -15,6 +15,7 @@ use emmer_store::reminders::ReminderTable;
 use emmer_store::silos::SiloTable;
 use emmer_store::state::StateTable;
 
+use super::access::SiloAccess;
 use super::classes::{HostedType, check_lacks, hosted_type, make_classes};
 use super::directors::Directors;
 use super::filters::SiloFilters;
@@ -81,6 +82,7 @@ pub struct SiloBuilder {
     hosted: Vec<HostedType>,
     services: Services,
     pub(super) filters: SiloFilters,
+    pub(super) access: SiloAccess,
     state_stores: BTreeMap<String, StoreSource>,
     directors: Directors,
     on_terminate: Option<TerminateHook>,
@@ -100,6 +102,7 @@ impl SiloBuilder {
             hosted: Vec::new(),
             services: Services::default(),
             filters: SiloFilters::default(),
+            access: SiloAccess::default(),
             state_stores: BTreeMap::new(),
             directors: Directors::default(),
             on_terminate: None,
@@ -309,7 +312,8 @@ impl SiloBuilder {
     pub async fn start(self) -> Result<Silo, StartError> {
         let security = self.security();
         let Self { mut options, wrong, store, hosted, services, state_stores, .. } = self;
-        let Self { filters, directors, on_terminate, on_start, before_leave, observers, .. } = self;
+        let Self { filters, access, directors, on_terminate, on_start, .. } = self;
+        let Self { before_leave, observers, .. } = self;
         wrong.check()?;
         options.check()?;
         options.membership.validate()?;
@@ -403,6 +407,7 @@ impl SiloBuilder {
             records,
             before_leave,
             security: security.clone(),
+            access,
         });
         security.keep_current(core.stopped.clone());
 

@@ -1,5 +1,6 @@
 //! A silo: a process's seat in the cluster.
 
+mod access;
 mod arriving;
 mod builder;
 mod classes;

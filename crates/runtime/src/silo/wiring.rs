@@ -13,13 +13,15 @@ use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use super::SiloCore;
+use super::access::SiloAccess;
 use super::clients::ToldByClients;
 use super::meter::Meter;
 use super::records::Records;
 use super::tasks::LeaveTask;
+use crate::access::Authenticate;
 use crate::calls::shedding::Shedding;
 use crate::calls::waits::Waits;
-use crate::calls::{Calls, Open};
+use crate::calls::{Calls, Open, Rules};
 use crate::clock::Clock;
 use crate::cluster::directory::DirectoryService;
 use crate::cluster::load::{LoadService, LoadTimes};
@@ -55,6 +57,7 @@ pub(super) struct Given {
     pub(super) records: Records,
     pub(super) before_leave: Vec<LeaveTask>,
     pub(super) security: Security,
+    pub(super) access: SiloAccess,
 }
 
 /// Puts a silo together. Nothing runs yet.
@@ -69,10 +72,12 @@ pub(super) fn wire(given: Given) -> Arc<SiloCore> {
         records,
         before_leave,
         security,
+        access,
         ..
     } = given;
+    let SiloAccess { authenticate, authorize } = access;
     let (spawner, stopped) = (Spawner::current(), CancellationToken::new());
-    let pool = Arc::new(Pool::new(greeting(address, &options, security)));
+    let pool = Arc::new(Pool::new(greeting(address, &options, security, authenticate)));
     let peers = Peers::new(pool.clone(), stopped.clone());
     let catalog = Arc::new(Catalog::new());
     let directory = DirectoryService::new(
@@ -109,6 +114,7 @@ pub(super) fn wire(given: Given) -> Arc<SiloCore> {
         peers.clone(),
     );
     let cluster = Arc::new(cluster);
+    let rules = Rules::new(authorize, &classes);
     let calls = Arc::new_cyclic(|calls: &Weak<Calls>| {
         let waits = Waits::new();
         let wheel = Arc::new(Wheel::new(clock.clone()));
@@ -163,6 +169,7 @@ pub(super) fn wire(given: Given) -> Arc<SiloCore> {
             serving: AtomicUsize::new(0),
             response_timeout: options.response_timeout,
             limits: options.limits.clone(),
+            rules,
             shedding: shedding.clone(),
             stopped: stopped.clone(),
         }
@@ -213,7 +220,12 @@ fn processors(clock: &Clock) -> usize {
 }
 
 /// How the silo introduces itself to peers.
-fn greeting(address: SiloAddress, options: &SiloOptions, security: Security) -> Greeting {
+fn greeting(
+    address: SiloAddress,
+    options: &SiloOptions,
+    security: Security,
+    authenticate: Authenticate,
+) -> Greeting {
     Greeting {
         cluster: options.cluster_id.clone(),
         me: PeerKind::Silo(address),
@@ -226,5 +238,7 @@ fn greeting(address: SiloAddress, options: &SiloOptions, security: Security) -> 
         timeout: options.connect_timeout,
         options: options.digest(),
         security,
+        authenticate,
+        token: None,
     }
 }

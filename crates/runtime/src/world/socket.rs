@@ -37,6 +37,11 @@ impl TcpStream {
         tokio::net::TcpStream::connect(to).await.map(Self::Kernel)
     }
 
+    /// Returns true if nobody on the way can read it.
+    pub(crate) const fn is_private(&self) -> bool {
+        !matches!(self, Self::Kernel(_))
+    }
+
     /// The address of this end; none where it is not known.
     pub(crate) fn local_addr(&self) -> Option<SocketAddr> {
         match self {

@@ -155,7 +155,10 @@ fn handshakes() -> Vec<(&'static str, Message)> {
         codec: 1,
         limits: ConnectionLimits { calls_in_flight_max: 1, frame_bytes_max: 2, credit_bytes: 3 },
         options: 0,
+        token: None,
     };
+    let token = Token::new("t0ken");
+    let token = Hello { version_max: 1, token, ..client.clone() };
     let welcome = Welcome {
         version: 1,
         silo: silo("[2001:db8::7]:30000:7"),
@@ -171,6 +174,7 @@ fn handshakes() -> Vec<(&'static str, Message)> {
     vec![
         ("hello-silo", hello(PeerKind::Silo(here))),
         ("hello-client", Message::Hello(client)),
+        ("hello-token", Message::Hello(token)),
         ("hello-probe", hello(PeerKind::Probe(here))),
         ("hello-watch", hello(PeerKind::Watch(here))),
         ("welcome", Message::Welcome(welcome)),

@@ -67,7 +67,11 @@ fn a_hello_of_another_age_is_a_version_mismatch_whatever_follows() {
 #[test]
 fn handshakes_leave_room_for_later_fields() {
     for (name, message) in samples() {
-        let later = [&payload(name)[..], b"more"].concat();
+        let mut later = payload(name);
+        if matches!(&message, Message::Hello(hello) if hello.token.is_none()) {
+            later.extend_from_slice(&[0, 0]);
+        }
+        later.extend_from_slice(b"more");
         match message {
             Message::Hello(hello) => assert_eq!(Hello::decode(&later), Ok(hello)),
             Message::Welcome(welcome) => assert_eq!(Welcome::decode(&later), Ok(welcome)),
@@ -254,7 +258,8 @@ fn long_details_are_cut_between_characters() {
 
 #[test]
 fn bodies_and_payloads_are_not_copied() {
-    let mut input = samples()[7].1.bytes();
+    let is_request = |message: &&(_, Message)| matches!(message.1, Message::Request(..));
+    let mut input = samples().iter().find(is_request).unwrap().1.bytes();
     let memory = input.as_ptr() as usize..input.as_ptr() as usize + input.len();
     let frame = decode_frame(&mut input, 4096).unwrap().unwrap();
     let (_, body) = decode_request(frame.payload).unwrap();

@@ -107,10 +107,12 @@ fn any_handshake() -> impl Strategy<Value = Message> {
         proptest::option::of(any_silo()),
         any_limits(),
         any::<u64>(),
+        proptest::option::of(".{1,200}"),
     )
-        .prop_map(|(cluster, peer, expects, limits, options)| {
+        .prop_map(|(cluster, peer, expects, limits, options, token)| {
             let hello = Hello::new(ClusterId::new(&cluster).unwrap(), peer, expects, limits);
-            Message::Hello(Hello { options, ..hello })
+            let token = token.and_then(Token::new);
+            Message::Hello(Hello { options, token, ..hello })
         });
     let welcome = (any_silo(), any_limits(), any::<u64>()).prop_map(|(silo, limits, options)| {
         Message::Welcome(Welcome { version: PROTOCOL_VERSION, silo, limits, options })

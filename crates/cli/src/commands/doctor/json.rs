@@ -4,6 +4,7 @@
 use emmer::store::checkup::Latency;
 use serde::Serialize;
 
+use super::super::ports;
 use super::Diagnosis;
 use crate::exit::{Failure, Result};
 
@@ -20,6 +21,13 @@ struct Document {
     clock: Option<Clock>,
     findings: Vec<Finding>,
     checks: Vec<Check>,
+    ports: Vec<Port>,
+}
+
+#[derive(Serialize)]
+struct Port {
+    silo: String,
+    security: Option<&'static str>,
 }
 
 #[derive(Serialize)]
@@ -90,6 +98,11 @@ pub(super) fn document(found: &Diagnosis, strict: bool) -> Result<String> {
         clock: clock.map(|c| Clock { ahead_ms: c.ahead_ms, uncertainty_ms: c.uncertainty_ms }),
         findings: findings.collect(),
         checks: checks.collect(),
+        ports: found
+            .silos
+            .iter()
+            .map(|(silo, port)| Port { silo: silo.to_string(), security: port.map(ports::word) })
+            .collect(),
     };
     let text = serde_json::to_string(&document).map_err(Failure::other)?;
     Ok(text + "\n")

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use emmer::PortSecurity;
 use emmer::store::checkup::{Latency, SCRATCH};
 use emmer::store::{ClockDifference, FindingLevel};
 
@@ -22,6 +23,9 @@ pub(super) fn text(found: &Diagnosis) -> String {
     line("commit", &latency(found.checkup.commit.as_ref()));
     line("read", &latency(found.checkup.read.as_ref()));
     line("clock", &clock(found.examination.clock.as_ref()));
+    for (silo, port) in &found.silos {
+        line("port", &format!("{silo} {}", port_words(*port)));
+    }
     for finding in &found.examination.findings {
         let _ = writeln!(out, "\n{} ({}): {}", finding.level, finding.subject, finding.text);
     }
@@ -45,6 +49,14 @@ const fn verdict(is_sound: bool, worst: Option<FindingLevel>) -> &'static str {
             "fit for a cluster, if the warnings above are acceptable to you"
         }
         _ => "fit for a cluster",
+    }
+}
+
+const fn port_words(port: Option<PortSecurity>) -> &'static str {
+    match port {
+        Some(PortSecurity::Encrypted) => "accepts encrypted connections only (TLS)",
+        Some(PortSecurity::Plain) => "accepts plain connections",
+        None => "cannot be reached from here",
     }
 }
 

@@ -3,6 +3,7 @@
 
 use serde::Serialize;
 
+use super::super::ports;
 use super::Reading;
 
 /// One reading of the table.
@@ -28,6 +29,7 @@ struct Silo {
     update_zone: i32,
     fault_zone: i32,
     gateway: Option<String>,
+    security: Option<&'static str>,
     suspicions: Vec<Suspicion>,
     start_time: String,
     i_am_alive_time: String,
@@ -42,7 +44,9 @@ struct Suspicion {
 
 impl Document {
     pub(super) fn of(reading: &Reading) -> Self {
-        let silo = |s: &emmer::SiloEntry| Silo {
+        let ports = reading.ports.iter().flatten().copied().chain(std::iter::repeat(None));
+        let silo = |(s, security): (&emmer::SiloEntry, Option<emmer::PortSecurity>)| Silo {
+            security: security.map(ports::word),
             status: s.status.name(),
             address: s.address.to_string(),
             ip: s.address.ip().to_string(),
@@ -70,7 +74,7 @@ impl Document {
             store: reading.store.clone(),
             version: reading.version.number,
             read_at: reading.at.to_string(),
-            silos: reading.silos.iter().map(silo).collect(),
+            silos: reading.silos.iter().zip(ports).map(silo).collect(),
         }
     }
 }

@@ -7,10 +7,10 @@ use std::io::IsTerminal;
 use std::time::Duration;
 
 use emmer::store::{SiloTable, StoreErrorKind};
-use emmer::{SiloEntry, TableVersion, Timestamp};
+use emmer::{PortSecurity, SiloEntry, TableVersion, Timestamp};
 
 use super::output::{Format, show, write_out};
-use super::{now, runtime, store};
+use super::{now, ports, runtime, store};
 use crate::exit::{Failure, Result};
 use crate::logging;
 use emmer::config::{ConfigArgs, Settings};
@@ -30,6 +30,9 @@ pub struct Args {
     /// A table for people, or one JSON document (docs/operations.md describes its fields)
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
+    /// Ask each Active silo whether its port accepts plain connections, or encrypted ones only
+    #[arg(long)]
+    ports: bool,
     /// Go on: show the table again whenever it changes (on a terminal every second), until Ctrl-C
     #[arg(long)]
     watch: bool,
@@ -44,6 +47,8 @@ struct Reading {
     store: String,
     version: TableVersion,
     silos: Vec<SiloEntry>,
+    /// For each silo, if that was asked for.
+    ports: Option<Vec<Option<PortSecurity>>>,
     at: Timestamp,
 }
 
@@ -62,23 +67,23 @@ pub(super) fn run(args: Args, log: Option<String>) -> Result<()> {
         let table = SiloTable::new(store::open_existing(&url).await?, cluster);
         let table = table.with_rows_max(rows_max);
         if args.watch {
-            watch(&table, args.format).await
+            watch(&table, args.format, args.ports).await
         } else {
-            let reading = read(&table).await?;
+            let reading = read(&table, args.ports).await?;
             show(args.format, || table::print(&reading), &json::Document::of(&reading))?;
             store::check_version(table.store(), table.cluster(), &reading.version).await
         }
     })
 }
 
-async fn watch(table: &SiloTable, format: Format) -> Result<()> {
+async fn watch(table: &SiloTable, format: Format, ports: bool) -> Result<()> {
     let alive = format == Format::Table && std::io::stdout().is_terminal();
     let mut shown: Option<Reading> = None;
     loop {
-        let reading = read(table).await?;
-        let changed = shown
-            .as_ref()
-            .is_none_or(|s| (&s.version, &s.silos) != (&reading.version, &reading.silos));
+        let reading = read(table, ports).await?;
+        let changed = shown.as_ref().is_none_or(|s| {
+            (&s.version, &s.silos, &s.ports) != (&reading.version, &reading.silos, &reading.ports)
+        });
         if alive {
             // Home, then clear to the end: a screen that does not flicker.
             write_out("\x1b[H\x1b[J")?;
@@ -94,7 +99,7 @@ async fn watch(table: &SiloTable, format: Format) -> Result<()> {
     }
 }
 
-async fn read(table: &SiloTable) -> Result<Reading> {
+async fn read(table: &SiloTable, ports: bool) -> Result<Reading> {
     let (version, mut silos) = match table.read_all().await {
         Ok(found) => found,
         // No silo ever used this store: the table is not there, which is the emptiest cluster of
@@ -107,8 +112,13 @@ async fn read(table: &SiloTable) -> Result<Reading> {
         let leaving = silo.status.is_terminating();
         (leaving, if leaving { -silo.start_time.as_millis() } else { 0 }, silo.address)
     });
+    let at = now();
+    let ports = match ports {
+        true => Some(ports::look(&silos, table.cluster()).await),
+        false => None,
+    };
     let cluster = table.cluster().to_string();
-    Ok(Reading { cluster, store: table.store().describe(), version, silos, at: now() })
+    Ok(Reading { cluster, store: table.store().describe(), version, silos, ports, at })
 }
 
 #[cfg(test)]
@@ -145,6 +155,7 @@ pub(super) mod fixture {
             store: "memory://".into(),
             version,
             silos: vec![active, dead],
+            ports: None,
             at,
         }
     }

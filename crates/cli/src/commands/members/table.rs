@@ -5,6 +5,7 @@ use std::fmt::Write;
 
 use emmer::{SiloEntry, Timestamp};
 
+use super::super::ports;
 use super::Reading;
 use crate::text;
 
@@ -18,11 +19,16 @@ pub(super) fn print(reading: &Reading) -> String {
         return out;
     }
     out.push('\n');
-    let header = ["STATUS", "SILO", "NAME", "GATEWAY", "STARTED", "LAST I AM ALIVE"]
-        .map(str::to_owned)
-        .to_vec();
-    let rows: Vec<_> =
-        std::iter::once(header).chain(reading.silos.iter().map(|s| row(s, reading.at))).collect();
+    let header = ["STATUS", "SILO", "NAME", "GATEWAY", "STARTED", "LAST I AM ALIVE"];
+    let header = header.map(str::to_owned).to_vec();
+    let rows = reading.silos.iter().map(|s| row(s, reading.at));
+    let mut rows: Vec<_> = std::iter::once(header).chain(rows).collect();
+    if let Some(ports) = &reading.ports {
+        let words = ports.iter().map(|port| port.map_or("-", ports::word));
+        for (row, word) in rows.iter_mut().zip(std::iter::once("PORT").chain(words)) {
+            row.push(word.to_owned());
+        }
+    }
     let mut lines = text::columns(&rows).into_iter();
     let _ = writeln!(out, "{}", lines.next().unwrap_or_default());
     for (line, silo) in lines.zip(&reading.silos) {

@@ -3,6 +3,7 @@
 mod arrived;
 mod inline;
 mod onward;
+mod outside;
 
 use std::sync::Arc;
 use std::task::Context;
@@ -13,6 +14,7 @@ use emmer_wire::{PeerKind, RequestHeader};
 use self::arrived::{Arrived, Serving};
 use self::inline::Inline;
 pub(crate) use self::inline::put_failure;
+pub(crate) use self::outside::Rules;
 use crate::calls::Calls;
 use crate::calls::invoke::InlineDepth;
 use crate::calls::path::Met;
@@ -26,7 +28,7 @@ impl Calls {
     pub(crate) fn arrived(
         self: &Arc<Self>,
         connection: &Arc<Connection>,
-        header: RequestHeader,
+        mut header: RequestHeader,
         body: &[u8],
         cost: u64,
         replies: &mut BytesMut,
@@ -45,6 +47,10 @@ impl Calls {
         {
             let text = format!("silo {} refuses calls of clients: {why}", self.address);
             put_failure(replies, header.correlation, &Failure::overloaded(text));
+            return cost;
+        }
+        if let Err(refused) = self.admit(connection, &mut header) {
+            put_failure(replies, header.correlation, &refused);
             return cost;
         }
         if !connection.has_argument_room(body.len()) {

@@ -207,6 +207,7 @@ impl Calls {
         let connection =
             self.cluster.peers.connect(peer).await.map_err(|e| unsent(e.to_string()))?;
         header.forwards += 1;
+        self.mark_unlooked(arrived.connection.peer, &mut header)?;
         header.trace = trace::carried().or(header.trace);
         header.expect_view = self.cluster.view_version();
         header.deadline_ms = arrived.deadline.left_on_wire(self.clock.now());

@@ -1,0 +1,17 @@
+//! Who calls from outside the cluster, and what they may call.
+//!
+//! A client proves itself when it connects: by the names in its certificate, or by a token that the
+//! application's own [hook](crate::SiloBuilder::authenticate) understands. What comes of it is an
+//! [`Identity`], which goes along with the client's calls and with those that follow from them. The
+//! application's [`authorize`](crate::SiloBuilder::authorize) is asked for each call that a client
+//! makes, and for no other.
+
+mod authenticate;
+mod authorize;
+mod identity;
+
+pub(crate) use self::authenticate::{Admitted, Authenticate, TokenSource, admit};
+pub use self::authenticate::{Credentials, TokenError};
+pub(crate) use self::authorize::Authorize;
+pub use self::authorize::{Access, OutsideCall};
+pub use self::identity::Identity;

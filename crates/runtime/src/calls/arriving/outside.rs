@@ -1,0 +1,142 @@
+//! Calls from outside the cluster: what of them is believed, and whether they may be made.
+//!
+//! A gateway looks at the calls of its clients. If it does not know the called method, because no
+//! class of its own has it, it says so in the call, and the silo that hosts the grain looks.
+
+use emmer_core::GrainId;
+use emmer_wire::{CallChain, ContextError, OUTSIDE_KEY, PeerKind, RequestContext, RequestHeader};
+
+use crate::access::{Authorize, Identity, OutsideCall};
+use crate::calls::Calls;
+use crate::grain::Failure;
+use crate::hosting::Classes;
+use crate::net::Connection;
+
+/// The rules about calls from outside.
+#[derive(Debug)]
+pub(crate) struct Rules {
+    authorize: Option<Authorize>,
+    /// There is something to look at: rules of the application, or internal methods.
+    are_some: bool,
+}
+
+impl Rules {
+    pub(crate) fn new(authorize: Option<Authorize>, classes: &Classes) -> Self {
+        let mut all = classes.values();
+        let has_internal = all.any(|class| {
+            class.method_numbers().into_iter().any(|number| class.is_internal(number))
+        });
+        let are_some = authorize.is_some() || has_internal;
+        Self { authorize, are_some }
+    }
+}
+
+impl Calls {
+    /// Takes a client's call, or one that a gateway has not looked at, for what it is.
+    ///
+    /// # Errors
+    /// It may not be made. Nothing was executed.
+    #[inline]
+    pub(super) fn admit(
+        &self,
+        connection: &Connection,
+        header: &mut RequestHeader,
+    ) -> Result<(), Failure> {
+        match connection.peer {
+            PeerKind::Client(_) => self.admit_client(connection, header),
+            _ if header.chain.context().is_empty() => Ok(()),
+            _ => self.admit_passed_on(header),
+        }
+    }
+
+    fn admit_client(
+        &self,
+        connection: &Connection,
+        header: &mut RequestHeader,
+    ) -> Result<(), Failure> {
+        let admitted = connection.admitted.as_ref();
+        // No turn of the cluster waits for a client's call, whatever it says.
+        header.chain = match admitted {
+            _ if !header.chain.context().is_empty() => {
+                let context = header.chain.context().of_client();
+                let context = admitted.map_or(Ok(context.clone()), |a| a.identity.put(&context));
+                CallChain::EMPTY.with_context(context.map_err(no_room)?)
+            }
+            Some(admitted) => admitted.plain.clone(),
+            None => CallChain::EMPTY,
+        };
+        if !self.rules.are_some {
+            return Ok(());
+        }
+        let identity = admitted.map(|admitted| &admitted.identity);
+        let acting = self.look(&header.target, header.method, identity, header.chain.context())?;
+        self.act(header, acting)
+    }
+
+    #[cold]
+    fn admit_passed_on(&self, header: &mut RequestHeader) -> Result<(), Failure> {
+        let context = header.chain.context();
+        if context.get(OUTSIDE_KEY).is_none() || !self.knows_method(header) {
+            return Ok(());
+        }
+        let (identity, context) = (Identity::read(context), context.without(OUTSIDE_KEY));
+        let acting = self.look(&header.target, header.method, identity.as_ref(), &context)?;
+        header.chain = std::mem::take(&mut header.chain).with_context(context);
+        self.act(header, acting)
+    }
+
+    /// Returns the identity that is to go along instead, if there is one.
+    fn look(
+        &self,
+        target: &GrainId,
+        method: u32,
+        identity: Option<&Identity>,
+        context: &RequestContext,
+    ) -> Result<Option<Identity>, Failure> {
+        let class = self.host.classes.get(&target.grain_type());
+        // One that nobody here knows is looked at where somebody does.
+        let Some((class, name)) = class.and_then(|c| Some((c, c.method_name(method)?))) else {
+            return Ok(None);
+        };
+        if class.is_internal(method) {
+            return Err(Failure::refused(format!(
+                "{name} cannot be called from outside the cluster"
+            )));
+        }
+        let Some(authorize) = &self.rules.authorize else { return Ok(None) };
+        authorize.ask(&OutsideCall::new(identity, class.name(), target.key(), name, context))
+    }
+
+    #[expect(clippy::unused_self, reason = "one of the steps")]
+    fn act(&self, header: &mut RequestHeader, acting: Option<Identity>) -> Result<(), Failure> {
+        if let Some(identity) = acting {
+            let context = identity.put(header.chain.context()).map_err(no_room)?;
+            header.chain = std::mem::take(&mut header.chain).with_context(context);
+        }
+        Ok(())
+    }
+
+    fn knows_method(&self, header: &RequestHeader) -> bool {
+        self.host.serves(&header.target, header.method)
+    }
+
+    /// A client's call that is passed on says so if this silo could not look at it.
+    ///
+    /// # Errors
+    /// There is no room for it in what the client sends along.
+    pub(super) fn mark_unlooked(
+        &self,
+        peer: PeerKind,
+        header: &mut RequestHeader,
+    ) -> Result<(), Failure> {
+        if matches!(peer, PeerKind::Client(_)) && !self.knows_method(header) {
+            let context = header.chain.context().with(OUTSIDE_KEY, "1").map_err(no_room)?;
+            header.chain = std::mem::take(&mut header.chain).with_context(context);
+        }
+        Ok(())
+    }
+}
+
+fn no_room(why: ContextError) -> Failure {
+    Failure::refused(format!("what the client sends along leaves no room: {why}"))
+}

@@ -1,0 +1,73 @@
+//! What a silo is told about the clients that it lets in, and about their calls.
+
+use std::future::Future;
+
+use super::SiloBuilder;
+use crate::access::{Access, Authenticate, Authorize, Credentials, Identity, OutsideCall};
+
+/// The application's rules, before the silo starts.
+#[derive(Default)]
+pub(super) struct SiloAccess {
+    pub(super) authenticate: Authenticate,
+    pub(super) authorize: Option<Authorize>,
+}
+
+impl SiloBuilder {
+    /// Asks `hook` about each client that connects: it looks at the token and the certificate's
+    /// names, and says who the client is, that it is nobody in particular (`None`), or, in words
+    /// that the client gets, why it is not let in. It shares the time of the handshake,
+    /// `connect_timeout`. Without a hook the first name in a client's certificate is its identity,
+    /// and tokens are not looked at.
+    ///
+    /// ```no_run
+    /// use emmer::prelude::*;
+    /// use emmer::{Credentials, Identity};
+    ///
+    /// # async fn claims_of(token: String) -> Result<(String, String), String> {
+    /// #     Ok((token, String::new()))
+    /// # }
+    /// let silo = Silo::builder().authenticate(|shown: Credentials| async move {
+    ///     let token = shown.token().ok_or("no token")?;
+    ///     let (subject, tenant) = claims_of(token.to_owned()).await?;
+    ///     Ok(Some(Identity::new(subject).claim("tenant", tenant)))
+    /// });
+    /// ```
+    #[must_use]
+    pub fn authenticate<F, W>(mut self, hook: F) -> Self
+    where
+        F: Fn(Credentials) -> W + Send + Sync + 'static,
+        W: Future<Output = Result<Option<Identity>, String>> + Send + 'static,
+    {
+        self.access.authenticate = Authenticate::new(hook);
+        self
+    }
+
+    /// Asks `rules` about each call that a client makes, before anything is done for it. Grains and
+    /// the silos' own callers are not asked about. The rules run in place and must not block; those
+    /// that have to wait belong in a [filter](Self::filter_incoming), which sees the identity too.
+    ///
+    /// The silo that is the client's gateway asks if it hosts the grain type, or else the one that
+    /// does: give all silos the same rules.
+    ///
+    /// ```no_run
+    /// use emmer::Access;
+    /// use emmer::prelude::*;
+    ///
+    /// let silo = Silo::builder().authorize(|call| {
+    ///     let role = call.identity().and_then(|client| client.get("role"));
+    ///     match (call.interface(), call.method()) {
+    ///         ("Cart", _) => Access::Allow,
+    ///         ("Ledger", "read") => Access::when(role == Some("auditor"), "auditors only"),
+    ///         _ => Access::Refuse("not for clients".to_owned()),
+    ///     }
+    /// });
+    /// ```
+    #[must_use]
+    pub fn authorize(
+        mut self,
+        rules: impl Fn(&OutsideCall<'_>) -> Access + Send + Sync + 'static,
+    ) -> Self {
+        self.access.authorize = Some(Authorize::new(rules));
+        self
+    }
+}
