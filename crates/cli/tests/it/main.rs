@@ -21,3 +21,6 @@ mod logs;
 mod records;
 #[cfg(test)]
 mod telemetry;
+#[cfg(feature = "tls")]
+#[cfg(test)]
+mod tls;

@@ -37,6 +37,8 @@ mod lives;
 #[cfg(feature = "test")]
 mod lost_gateways;
 // Public: it looks at what the lints say of public items.
+#[cfg(feature = "certs")]
+mod imposters;
 pub mod macros;
 #[cfg(feature = "test")]
 mod metrics;

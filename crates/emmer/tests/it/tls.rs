@@ -16,29 +16,29 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use crate::common::{Counter, CounterGrain, settle, store};
 
 /// An authority, and a folder for what it makes.
-struct Authority {
+pub(crate) struct Authority {
     folder: TempDir,
     issuer: certs::Authority,
 }
 
 impl Authority {
-    fn new(name: &str) -> Self {
+    pub(crate) fn new(name: &str) -> Self {
         let issuer = certs::Authority::new(name).unwrap();
         let folder = TempDir::new().unwrap();
         fs::write(folder.path().join("authority.pem"), issuer.certificate()).unwrap();
         Self { folder, issuer }
     }
 
-    fn file(&self, name: &str) -> PathBuf {
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
     /// The TLS of a silo or a client of the cluster `dev`.
-    fn tls(&self, role: &str) -> Tls {
+    pub(crate) fn tls(&self, role: &str) -> Tls {
         self.tls_of(role, &Wanted::named(format!("{role}.dev.emmer")))
     }
 
-    fn tls_of(&self, file: &str, wanted: &Wanted) -> Tls {
+    pub(crate) fn tls_of(&self, file: &str, wanted: &Wanted) -> Tls {
         let (certificate, key) = (self.file(&format!("{file}.pem")), self.file(file));
         let issued = self.issuer.issue(wanted).unwrap();
         fs::write(&certificate, issued.certificate).unwrap();
@@ -47,7 +47,7 @@ impl Authority {
     }
 }
 
-async fn silo(store: &Arc<dyn SystemStore>, tls: Option<Tls>) -> Silo {
+pub(crate) async fn silo(store: &Arc<dyn SystemStore>, tls: Option<Tls>) -> Silo {
     let silo = Silo::builder()
         .store(store.clone())
         .gateway("127.0.0.1:0")
@@ -68,7 +68,7 @@ fn describe(store: &Arc<dyn SystemStore>, tls: Option<Tls>) -> ClientBuilder {
     }
 }
 
-async fn client(store: &Arc<dyn SystemStore>, tls: Option<Tls>) -> Client {
+pub(crate) async fn client(store: &Arc<dyn SystemStore>, tls: Option<Tls>) -> Client {
     describe(store, tls).connect().await.unwrap()
 }
 
@@ -207,4 +207,63 @@ impl Caller {
         self.end.store(true, Ordering::Relaxed);
         assert!(self.calling.await.unwrap() > 0);
     }
+}
+
+/// The authority is replaced while calls are made: both are believed, then certificates of the new
+/// one are shown, then the old one is believed no more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_the_way_from_one_authority_to_the_next_no_call_is_lost() {
+    let (before, after) = (Authority::new("before"), Authority::new("after"));
+    let store = store();
+    let text = |of: &Authority| fs::read_to_string(of.file("authority.pem")).unwrap();
+    let both = before.file("both.pem");
+    fs::write(&both, text(&before) + &text(&after)).unwrap();
+    let shown = |of: &Authority, believed: PathBuf, role: &str| {
+        drop(of.tls(role));
+        Tls::new(believed, of.file(&format!("{role}.pem")), of.file(role))
+    };
+    let old = before.file("authority.pem");
+    let mut silos = Vec::new();
+    for _ in 0..2 {
+        silos.push(silo(&store, Some(shown(&before, old.clone(), "silo"))).await);
+    }
+    settle(&silos, 2).await;
+    let first = Caller::begin(client(&store, Some(shown(&before, both.clone(), "client"))).await);
+    replace(&mut silos, &store, shown(&before, both.clone(), "silo")).await;
+    replace(&mut silos, &store, shown(&after, both.clone(), "silo")).await;
+    let second = Caller::begin(client(&store, Some(shown(&after, both, "client"))).await);
+    first.end().await;
+    replace(&mut silos, &store, after.tls("silo")).await;
+    second.end().await;
+    // The old one opens nothing any more.
+    let told = refused(&store, Some(shown(&before, before.file("both.pem"), "client"))).await;
+    assert!(told.contains("does not know the authority"), "{told}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_with_a_secret_serves_those_that_have_it() {
+    let folder = TempDir::new().unwrap();
+    let file = |name: &str, text: String| {
+        fs::write(folder.path().join(name), text).unwrap();
+        folder.path().join(name)
+    };
+    let secret = certs::secret().unwrap();
+    let key = file("client", certs::client_key(&secret, "dev").unwrap());
+    let other = file("other", certs::client_key(&certs::secret().unwrap(), "dev").unwrap());
+    let secret = Tls::secret(file("secret", secret));
+    let store = store();
+    let silos =
+        [silo(&store, Some(secret.clone())).await, silo(&store, Some(secret.clone())).await];
+    settle(&silos, 2).await;
+    for tls in [secret, Tls::client_key(key)] {
+        let client = client(&store, Some(tls)).await;
+        for key in 0..20 {
+            let counter = client.grain::<dyn Counter>(key.to_string());
+            counter.read_other((key + 1).to_string()).await.unwrap();
+        }
+    }
+    let told = refused(&store, Some(Tls::client_key(other))).await;
+    assert!(told.contains("the peer has another secret, or is of another cluster"), "{told}");
+    let told = refused(&store, None).await;
+    assert!(told.contains("encrypted connections only"), "{told}");
 }

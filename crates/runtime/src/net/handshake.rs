@@ -20,6 +20,7 @@ use super::security::{Barred, Security, in_words, is_tls};
 use super::traffic::Gone;
 use super::{Budget, Connection, FrameRooms, Ticking};
 use crate::access::{Admitted, Authenticate, Credentials, TokenError, TokenSource, admit};
+use crate::log::warn_seldom;
 use crate::world::TcpStream;
 
 /// How far a peer may send ahead of what has been processed.
@@ -84,6 +85,18 @@ pub(crate) enum DialError {
     TooMany,
 }
 
+impl DialError {
+    /// Returns true if the two ends do not agree on who may talk to whom.
+    fn is_of_security(&self) -> bool {
+        let code = match self {
+            Self::Insecure(..) => return true,
+            Self::Refused(_, refuse) => refuse.code,
+            _ => return false,
+        };
+        matches!(code, RefuseCode::Insecure | RefuseCode::ClusterMismatch)
+    }
+}
+
 /// Connects to `endpoint`, and to the incarnation `expects` if one is named.
 pub(crate) async fn dial(
     endpoint: SocketAddr,
@@ -145,9 +158,17 @@ pub(super) async fn greet(
             other => Err(DialError::Protocol(endpoint, format!("its first frame is {other:?}"))),
         }
     };
-    tokio::time::timeout(greeting.timeout, attempt)
+    let dialed = tokio::time::timeout(greeting.timeout, attempt)
         .await
-        .unwrap_or(Err(DialError::TimedOut(endpoint, greeting.timeout)))
+        .unwrap_or(Err(DialError::TimedOut(endpoint, greeting.timeout)));
+    // A client says so itself when it connects, and goes on trying when it has been connected.
+    if let Err(error) = &dialed
+        && error.is_of_security()
+        && (greeting.security.is_set_up() || !matches!(greeting.me, PeerKind::Client(_)))
+    {
+        warn_seldom!(%error, "a silo was not connected to");
+    }
+    dialed
 }
 
 /// The token for this connection, if tokens are shown: never where others may read it.

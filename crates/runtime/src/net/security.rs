@@ -113,7 +113,7 @@ impl Security {
 
 #[cfg(feature = "tls")]
 mod secured {
-    use std::time::Duration;
+    use std::time::{Duration, SystemTime};
 
     use emmer_core::ClusterId;
 
@@ -123,6 +123,11 @@ mod secured {
 
     /// The pause before bytes of which too few have come are looked at again; doubles each time.
     const PEEK_PAUSE_MIN: Duration = Duration::from_millis(1);
+
+    const DAY: Duration = Duration::from_hours(24);
+
+    /// The age of the own certificate is looked at once an hour: in one of so many rounds.
+    const AGE_EVERY: u64 = 720;
 
     /// The files are looked at every five seconds.
     const LOOK_EVERY: Duration = Duration::from_secs(5);
@@ -135,6 +140,11 @@ mod secured {
             role: Role,
         ) -> Result<Self, TlsError> {
             let guard = tls.map(|tls| Guard::new(tls, cluster, role)).transpose()?;
+            if let Some(guard) = &guard
+                && guard.is_outdated(SystemTime::now())
+            {
+                return Err(guard.outdated());
+            }
             Ok(Self { guard: guard.map(Arc::new) })
         }
 
@@ -202,8 +212,11 @@ mod secured {
 
     async fn look_again(guard: &Guard) {
         let mut was_wrong = false;
-        loop {
+        for round in 0_u64.. {
             tokio::time::sleep(LOOK_EVERY).await;
+            if round % AGE_EVERY == 0 {
+                tell_age(guard, SystemTime::now());
+            }
             let looked = guard.look(tokio::time::Instant::now());
             match &looked {
                 Ok(false) => {}
@@ -214,6 +227,17 @@ mod secured {
                 Err(_) => {}
             }
             was_wrong = looked.is_err();
+        }
+    }
+
+    /// Warns of an own certificate that ends soon, or has ended. Short-lived ones are replaced in
+    /// their last hours.
+    fn tell_age(guard: &Guard, now: SystemTime) {
+        let is_short_lived = guard.is_outdated(now - 2 * DAY);
+        if guard.is_outdated(now) {
+            tracing::warn!("the certificate of this process has expired: peers refuse it");
+        } else if !is_short_lived && guard.is_outdated(now + DAY) {
+            tracing::warn!("the certificate of this process expires within a day");
         }
     }
 

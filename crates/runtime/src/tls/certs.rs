@@ -139,8 +139,12 @@ impl Authority {
         params.not_before = (now - EARLIER).into();
         params.not_after = (now + Duration::from_hours(24) * 10 * DAYS).into();
         let key = KeyPair::generate().map_err(failed)?;
-        // Two authorities of one name have different numbers.
-        params.serial_number = Some(SerialNumber::from(fingerprint(&key)));
+        // Two authorities of one name can be told apart, by people and by those that look for the
+        // one which has signed a certificate.
+        let number = fingerprint(&key);
+        let unit: String = number.iter().take(4).map(|byte| format!("{byte:02x}")).collect();
+        params.distinguished_name.push(DnType::OrganizationalUnitName, unit);
+        params.serial_number = Some(SerialNumber::from(number));
         let signed = CertifiedIssuer::self_signed(params, key).map_err(failed)?;
         let certificate = signed.pem();
         let key = signed.key().serialize_pem();

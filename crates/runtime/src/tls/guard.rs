@@ -5,6 +5,7 @@ use std::fmt;
 use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use emmer_core::ClusterId;
 use parking_lot::{Mutex, RwLock};
@@ -16,7 +17,7 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use super::files::{Anchor, Files, Own, place};
 use super::names::{Names, Role, Shown};
-use super::sessions::Sessions;
+use super::sessions::{Sessions, is_outdated};
 use super::{Means, Tls, TlsError, TlsRollout};
 use crate::world::Secured;
 
@@ -66,6 +67,24 @@ impl Guard {
             None => Ok(()),
             Some(named) => Err(TlsError::Address { file: place(&self.tls), named, address }),
         }
+    }
+
+    /// The error about an own certificate of the wrong age.
+    pub(crate) fn outdated(&self) -> TlsError {
+        TlsError::Outdated { file: place(&self.tls) }
+    }
+
+    /// Returns true if peers refuse this process's own certificate at `at`, because of its age. A
+    /// key has none.
+    pub(crate) fn is_outdated(&self, at: SystemTime) -> bool {
+        let read = self.read.lock();
+        let all = read.believed.iter().chain(read.earlier.iter().map(|(old, _)| old)).cloned();
+        let Ok((_, Some(Own::Certificate(chain, _)))) =
+            read.files.contents(&self.tls, &self.cluster, self.role)
+        else {
+            return false;
+        };
+        is_outdated(&all.collect::<Vec<_>>(), &chain, &self.names, self.role, at)
     }
 
     /// Reads the files again; true if anything counts now that did not before, or does no more.
@@ -238,7 +257,7 @@ fn in_words(error: &Error) -> String {
             AlertDescription::CertificateExpired => {
                 "the peer finds that this certificate has expired".to_owned()
             }
-            AlertDescription::UnknownCA => {
+            AlertDescription::UnknownCA | AlertDescription::DecryptError => {
                 "the peer does not know the authority of this certificate".to_owned()
             }
             AlertDescription::AccessDenied => OTHER_SECRET.to_owned(),
@@ -248,7 +267,15 @@ fn in_words(error: &Error) -> String {
             AlertDescription::NoApplicationProtocol => {
                 "the peer speaks TLS, and something else than Emmer in it".to_owned()
             }
-            other => format!("the peer ended the TLS handshake: {other:?}"),
+            AlertDescription::HandshakeFailure => {
+                "the peer has nothing in common with this end: has one of both a secret, and the \
+                 other one certificates?"
+                    .to_owned()
+            }
+            AlertDescription::BadCertificate => {
+                "the peer does not accept this certificate".to_owned()
+            }
+            other => format!("the peer ended the TLS handshake with alert {}", u8::from(*other)),
         },
         other => format!("the TLS handshake failed: {other}"),
     }
@@ -262,11 +289,8 @@ fn not_accepted(why: &CertificateError) -> String {
         CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
             "the certificate is not valid yet".to_owned()
         }
-        CertificateError::UnknownIssuer => {
+        CertificateError::UnknownIssuer | CertificateError::BadSignature => {
             "the certificate is of an authority that is not believed".to_owned()
-        }
-        CertificateError::BadSignature => {
-            "the certificate was not signed by the authority that it names".to_owned()
         }
         CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
             "the certificate names no silo or client of this cluster".to_owned()

@@ -10,7 +10,10 @@
 //! cluster's secret ([`secret`]), and check those.
 
 #[cfg(any(feature = "certs", test))]
-#[cfg_attr(not(feature = "certs"), allow(unreachable_pub, reason = "for the tests alone"))]
+#[cfg_attr(
+    not(feature = "certs"),
+    allow(unreachable_pub, dead_code, reason = "for the tests alone")
+)]
 pub mod certs;
 mod files;
 mod guard;
@@ -214,6 +217,12 @@ pub enum TlsError {
         place: String,
         /// Why not.
         why: String,
+    },
+    /// The certificate's time is over, or has not come.
+    #[error("{file}: the certificate has expired, or is not valid yet by this host's clock")]
+    Outdated {
+        /// The certificate's file.
+        file: String,
     },
     /// The certificate names addresses, and the silo is at none of them.
     #[error("{file}: it is for a silo at {named}, and this one is at {address}")]

@@ -1,18 +1,22 @@
 //! The beginnings of sessions: configurations of rustls, made from the contents of the files.
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use rustls::client::danger::ServerCertVerifier;
 use rustls::client::{AlwaysResolvesClientRawPublicKeys, Resumption, WebPkiServerVerifier};
 use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{
     AlwaysResolvesServerRawPublicKeys, NoServerSessionStorage, WebPkiClientVerifier,
 };
 use rustls::version::TLS13;
-use rustls::{ClientConfig, Error, RootCertStore, ServerConfig};
+use rustls::{CertificateError, ClientConfig, Error, RootCertStore, ServerConfig};
 
+use super::Role;
 use super::files::{Anchor, Own};
+use super::names::Names;
 use super::secret::{self, Keys, Pinned};
 
 /// The protocol inside the session: no other protocol's peer gets in by mistake.
@@ -128,4 +132,35 @@ fn accepting(checks: &Checks, own: &Own, anonymous: bool) -> Result<ServerConfig
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
     Ok(config)
+}
+
+/// Returns true if a certificate is too old, or too young, for those that believe the same as this
+/// process.
+pub(super) fn is_outdated(
+    believed: &[Anchor],
+    chain: &[CertificateDer<'static>],
+    names: &Names,
+    role: Role,
+    at: SystemTime,
+) -> bool {
+    let (Ok(checks), [own, between @ ..]) = (Checks::new(believed), chain) else { return false };
+    let at =
+        UnixTime::since_unix_epoch(at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default());
+    let checked = match role {
+        Role::Silo => checks
+            .of_silos()
+            .and_then(|silos| silos.verify_server_cert(own, between, &names.silo(), &[], at))
+            .map(drop),
+        Role::Client => checks
+            .of_dialers(false)
+            .and_then(|dialers| dialers.verify_client_cert(own, between, at))
+            .map(drop),
+    };
+    use CertificateError as E;
+    matches!(
+        checked,
+        Err(Error::InvalidCertificate(
+            E::Expired | E::ExpiredContext { .. } | E::NotValidYet | E::NotValidYetContext { .. }
+        ))
+    )
 }

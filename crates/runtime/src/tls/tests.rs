@@ -13,6 +13,7 @@ use tokio::time::Instant;
 
 use super::certs::{self, Wanted};
 use super::{Guard, Role, Tls, TlsError, words};
+use crate::net::Security;
 use crate::world;
 
 /// An authority, and a folder for what it makes.
@@ -450,4 +451,23 @@ async fn a_certificate_with_addresses_is_for_a_silo_at_them() {
         (shown.role, shown.names.join(" ")),
         (Role::Client, "billing spiffe://shop/billing".to_owned())
     );
+}
+
+#[test]
+fn a_certificate_of_the_wrong_age_is_noticed_by_its_owner() {
+    let authority = Authority::new();
+    let (now, day) = (SystemTime::now(), Duration::from_hours(24));
+    for role in [Role::Silo, Role::Client] {
+        let wanted = Wanted::named(format!("{role}.shop.emmer")).until(now + day);
+        let guard = guard(authority.tls(&authority.make_so("short", &wanted)), role);
+        let outdated =
+            [now - day, now, now + day / 2, now + day * 2].map(|at| guard.is_outdated(at));
+        assert_eq!(outdated, [true, false, false, true]);
+        let wanted = wanted.until(now - Duration::from_secs(5));
+        let tls = authority.tls(&authority.make_so("over", &wanted));
+        let told = Security::new(Some(tls), &cluster(), role).unwrap_err().to_string();
+        assert!(told.contains("over.pem: the certificate has expired"), "{told}");
+    }
+    let secret = Secret::new(&certs::secret().unwrap(), "shop");
+    assert!(!secret.silo("shop").is_outdated(now + day * 9_999));
 }
