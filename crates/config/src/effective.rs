@@ -96,6 +96,7 @@ fn top(key: &str, defaults: &SiloOptions) -> Option<String> {
         keys::PROFILE => Some("default".to_owned()),
         "tls.rollout" => Some("require".to_owned()),
         "tls.overlap" => Some("1h".to_owned()),
+        "tls.telemetry" => Some("false".to_owned()),
         "tls.anonymous_clients" => Some("false".to_owned()),
         _ => None,
     }

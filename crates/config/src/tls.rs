@@ -8,7 +8,7 @@ use super::{ConfigError, Result};
 use super::{Entry, Settings};
 
 /// Its keys.
-pub(super) const KEYS: [&str; 7] = [
+pub(super) const KEYS: [&str; 8] = [
     "tls.authority",
     "tls.certificate",
     "tls.key",
@@ -16,6 +16,7 @@ pub(super) const KEYS: [&str; 7] = [
     "tls.rollout",
     "tls.overlap",
     "tls.anonymous_clients",
+    "tls.telemetry",
 ];
 
 impl Settings {
@@ -62,8 +63,27 @@ impl Settings {
         if wrong.take(self.truth("tls.anonymous_clients")).flatten().unwrap_or(false) {
             tls = tls.anonymous_clients();
         }
+        wrong.take(self.truth("tls.telemetry"));
         wrong.check()?;
         Ok(Some(tls))
+    }
+
+    /// The encryption of the telemetry port; none if it is not asked for.
+    ///
+    /// # Errors
+    /// [`ConfigError`]: a value is wrong, or the silo has a secret, which no scraper understands.
+    #[cfg(feature = "tls")]
+    pub fn telemetry_tls(&self) -> Result<Option<Tls>> {
+        if !self.truth("tls.telemetry")?.unwrap_or(false) {
+            return Ok(None);
+        }
+        match (self.get("tls.telemetry"), self.get("tls.secret")) {
+            (Some(entry), Some(_)) => {
+                let why = "needs certificates: no scraper understands tls.secret";
+                Err(entry.wrong("tls.telemetry", why))
+            }
+            _ => self.tls(),
+        }
     }
 
     #[cfg(feature = "tls")]

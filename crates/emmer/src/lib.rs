@@ -22,6 +22,7 @@
 //! | `sqlite` (default), `postgres`, `mysql`, `redis`, `etcd`, `consul`, `zookeeper`, `cassandra`, `mongodb`, `azure`, `cosmos`, `dynamodb`, `mssql`, `oracle` | a system store each; `all-stores` all of them |
 //! | `test` | tests in virtual time on real silos: `emmer::test` |
 //! | `config`, `clap`, `log` | settings from a file, the environment and flags, and the log as they say: `emmer::config`, `emmer::run` |
+//! | `tls`, `certs` | encrypted connections, and proofs of who is at the other end: `Tls`; certificates for development: `emmer::certs` |
 //! | `telemetry`, `otlp` | metrics and health over HTTP; metrics and traces for a collector |
 //!
 //! The book (`docs/` in the repository) explains the rest.

@@ -94,6 +94,11 @@ pub fn secured(settings: &Settings, silo: SiloBuilder) -> Result<SiloBuilder> {
 async fn observed(settings: &Settings, silo: SiloBuilder) -> Result<SiloBuilder> {
     let Some(address) = settings.address("telemetry")? else { return Ok(silo) };
     let endpoint = crate::telemetry::Endpoint::bind(address).await?;
+    #[cfg(feature = "tls")]
+    let endpoint = match settings.telemetry_tls()? {
+        Some(tls) => endpoint.tls(tls)?,
+        None => endpoint,
+    };
     Ok(silo.observer(endpoint))
 }
 

@@ -48,6 +48,9 @@ pub use silo::{
 };
 pub use stores::StoreSource;
 pub use timers::{StartTimer, Timer};
+#[cfg(feature = "tls")]
+#[doc(hidden)]
+pub use tls::WebTls;
 #[cfg(feature = "certs")]
 pub use tls::certs;
 #[cfg(feature = "tls")]

@@ -5,6 +5,8 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+#[cfg(feature = "tls")]
+use emmer_runtime::WebTls;
 use emmer_runtime::{Observer, Readiness, SiloWatch};
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
@@ -13,6 +15,7 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
@@ -50,8 +53,10 @@ pub enum EndpointError {
 /// * `/healthz`: 200 as long as the silo's process works;
 /// * `/readyz`: 200 while the silo is Active, runs turns and does not leave; else 503, and why.
 ///
-/// It has no protection: whoever reaches the address reads what is there.
+/// It asks nobody who he is: whoever reaches the address reads what is there. It may be encrypted.
 pub struct Endpoint {
+    #[cfg(feature = "tls")]
+    tls: Option<Arc<WebTls>>,
     listener: TcpListener,
     address: SocketAddr,
     recorder: PrometheusRecorder,
@@ -74,7 +79,25 @@ impl Endpoint {
         let address = listener.local_addr().map_err(failed)?;
         let builder = PrometheusBuilder::new().set_buckets(&BUCKETS);
         let builder = builder.map_err(|error| EndpointError::Recorder(error.to_string()))?;
-        Ok(Self { listener, address, recorder: builder.build_recorder() })
+        Ok(Self {
+            #[cfg(feature = "tls")]
+            tls: None,
+            listener,
+            address,
+            recorder: builder.build_recorder(),
+        })
+    }
+
+    /// Encrypts what is read, with the certificate of the silo: HTTPS. A scraper that checks the
+    /// server's name expects `silo.CLUSTER.emmer`. Certificates that are replaced count for the
+    /// next connection.
+    ///
+    /// # Errors
+    /// The files cannot be used, or are a secret's.
+    #[cfg(feature = "tls")]
+    pub fn tls(mut self, tls: emmer_runtime::Tls) -> Result<Self, emmer_runtime::TlsError> {
+        self.tls = Some(Arc::new(WebTls::new(tls)?));
+        Ok(self)
     }
 
     /// The address it listens on.
@@ -85,10 +108,18 @@ impl Endpoint {
 
 impl Observer for Endpoint {
     fn begin(self: Box<Self>, silo: SiloWatch) {
+        #[cfg(feature = "tls")]
+        let tls = self.tls.clone();
         let Self { listener, recorder, .. } = *self;
         let handle = recorder.handle();
         let metrics = Mutex::new((Publisher::default(), recorder));
-        let shown = Arc::new(Shown { silo: silo.clone(), metrics, handle });
+        let shown = Arc::new(Shown {
+            silo: silo.clone(),
+            metrics,
+            handle,
+            #[cfg(feature = "tls")]
+            tls,
+        });
         tokio::spawn(async move {
             tokio::select! {
                 biased;
@@ -104,6 +135,8 @@ struct Shown {
     silo: SiloWatch,
     metrics: Mutex<(Publisher, PrometheusRecorder)>,
     handle: PrometheusHandle,
+    #[cfg(feature = "tls")]
+    tls: Option<Arc<WebTls>>,
 }
 
 impl Shown {
@@ -174,7 +207,25 @@ async fn accept(listener: TcpListener, shown: Arc<Shown>) {
     }
 }
 
+/// Serves a connection, encrypted if the endpoint is.
 async fn serve(stream: TcpStream, shown: Arc<Shown>) {
+    #[cfg(feature = "tls")]
+    if let Some(tls) = shown.tls.clone() {
+        let handshake = tokio::time::timeout(HEADER_TIME_MAX, tls.accept(stream));
+        match handshake.await {
+            Ok(Ok(stream)) => serve_http(stream, shown).await,
+            Ok(Err(error)) => tracing::debug!(%error, "a connection for telemetry failed"),
+            Err(_) => tracing::debug!("a connection for telemetry was silent"),
+        }
+        return;
+    }
+    serve_http(stream, shown).await;
+}
+
+async fn serve_http<S>(stream: S, shown: Arc<Shown>)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     let silo = shown.silo.clone();
     let service = service_fn(move |request| {
         let response = shown.answer(&request);

@@ -101,7 +101,7 @@ pub fn run(plan: &Plan, launcher: &Launcher, say: &dyn Fn(&str)) -> Result<Measu
 }
 
 /// Where clients connect to.
-async fn gateway(store: &str) -> Result<SocketAddr> {
+pub(crate) async fn gateway(store: &str) -> Result<SocketAddr> {
     let table = SiloTable::new(open(store).await?, cluster_id()?);
     let silos = table.gateways().await?;
     let silo = silos.first().ok_or("no gateway")?;
@@ -145,7 +145,7 @@ async fn half(gateway: SocketAddr) -> Result<TcpStream> {
 }
 
 /// Opens `count` of something, some at a time.
-async fn many<F, S>(count: usize, one: F) -> Result<Vec<TcpStream>>
+pub(crate) async fn many<F, S>(count: usize, one: F) -> Result<Vec<TcpStream>>
 where
     F: Fn() -> S + Clone + Send + Sync + 'static,
     S: Future<Output = Result<TcpStream>> + Send,

@@ -15,6 +15,7 @@
 //! | [`grains`] | the grains that are called |
 //! | [`local`], [`activate`], [`memory`], [`remote`], [`cluster`], [`storm`], [`directory`], [`ring`], [`soak`] | the scenarios |
 //! | [`connections`] | connections that do nothing, or stop half way |
+//! | [`strangers`] | bytes that are no frames and no handshakes |
 //! | [`parts`] | what the criterion benches and the guard of instruction counts call |
 //! | [`counting`] | a store that counts its operations |
 //! | [`meter`], [`histogram`] | processor time, resident memory, latencies |
@@ -40,6 +41,7 @@ pub mod sample;
 pub mod silos;
 pub mod soak;
 pub mod storm;
+pub mod strangers;
 
 /// Any error of a benchmark.
 pub type Error = Box<dyn std::error::Error + Send + Sync>;

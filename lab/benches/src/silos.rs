@@ -42,7 +42,7 @@ pub async fn alone_on(store: Arc<dyn SystemStore>) -> crate::Result<Silo> {
     Ok(hosting(builder).start().await?)
 }
 
-/// Makes an authority and a certificate of a silo in `folder`.
+/// Makes an authority, and certificates of a silo and a client, in `folder`.
 ///
 /// # Errors
 /// What the making or the writing says.
@@ -50,8 +50,11 @@ pub fn make_certificates(folder: &Path) -> crate::Result<()> {
     let authority = Authority::new("bench")?;
     let silo = authority.issue(&Wanted::silo("bench"))?;
     std::fs::write(folder.join("authority.pem"), authority.certificate())?;
-    std::fs::write(folder.join("silo.pem"), silo.certificate)?;
-    std::fs::write(folder.join("silo.key"), silo.key)?;
+    let client = authority.issue(&Wanted::client("bench"))?;
+    for (name, issued) in [("silo", silo), ("client", client)] {
+        std::fs::write(folder.join(format!("{name}.pem")), issued.certificate)?;
+        std::fs::write(folder.join(format!("{name}.key")), issued.key)?;
+    }
     Ok(())
 }
 
@@ -59,6 +62,12 @@ pub fn make_certificates(folder: &Path) -> crate::Result<()> {
 pub fn tls(folder: &Path) -> Tls {
     let file = |name: &str| folder.join(name);
     Tls::new(file("authority.pem"), file("silo.pem"), file("silo.key"))
+}
+
+/// The same for a client.
+pub fn client_tls(folder: &Path) -> Tls {
+    let file = |name: &str| folder.join(name);
+    Tls::new(file("authority.pem"), file("client.pem"), file("client.key"))
 }
 
 /// With every grain of [`crate::grains`].

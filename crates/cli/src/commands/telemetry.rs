@@ -12,6 +12,9 @@ use emmer::config::Settings;
 pub(super) struct Telemetry {
     /// The address for scrapes and health.
     endpoint: Option<SocketAddr>,
+    /// Its encryption.
+    #[cfg(feature = "tls")]
+    tls: Option<emmer::Tls>,
     #[cfg(feature = "otlp")]
     otlp: Option<emmer::telemetry::OtlpSender>,
 }
@@ -40,6 +43,8 @@ impl Telemetry {
         let otlp = otlp(settings)?;
         Ok(Self {
             endpoint,
+            #[cfg(feature = "tls")]
+            tls: settings.telemetry_tls()?,
             #[cfg(feature = "otlp")]
             otlp,
         })
@@ -74,7 +79,29 @@ impl Telemetry {
             Some(otlp) => builder.observer(otlp.metrics(METRICS_PERIOD)),
             None => builder,
         };
-        scraped(builder, self.endpoint).await
+        self.scraped(builder).await
+    }
+
+    #[cfg(feature = "telemetry")]
+    async fn scraped(&self, builder: SiloBuilder) -> Result<(SiloBuilder, Option<SocketAddr>)> {
+        use crate::exit::Code;
+
+        let Some(address) = self.endpoint else { return Ok((builder, None)) };
+        let endpoint = emmer::telemetry::Endpoint::bind(address);
+        let endpoint = endpoint.await.map_err(|error| Failure::new(Code::Listen, error))?;
+        #[cfg(feature = "tls")]
+        let endpoint = match self.tls.clone() {
+            Some(tls) => endpoint.tls(tls).map_err(|why| Failure::usage(format!("TLS: {why}")))?,
+            None => endpoint,
+        };
+        let address = endpoint.address();
+        Ok((builder.observer(endpoint), Some(address)))
+    }
+
+    #[cfg(not(feature = "telemetry"))]
+    async fn scraped(&self, builder: SiloBuilder) -> Result<(SiloBuilder, Option<SocketAddr>)> {
+        let _ = self.endpoint;
+        std::future::ready(Ok((builder, None))).await
     }
 
     /// Sends what is left.
@@ -111,26 +138,4 @@ fn otlp(settings: &Settings) -> Result<Option<emmer::telemetry::OtlpSender>> {
     let service = settings.get("role").map_or("emmer", |role| role.text.as_str());
     let otlp = Otlp::to(&*endpoint.text).service(service).traces(share.unwrap_or(TRACES));
     otlp.start().map(Some).map_err(Failure::usage)
-}
-
-#[cfg(feature = "telemetry")]
-async fn scraped(
-    builder: SiloBuilder,
-    address: Option<SocketAddr>,
-) -> Result<(SiloBuilder, Option<SocketAddr>)> {
-    use crate::exit::Code;
-
-    let Some(address) = address else { return Ok((builder, None)) };
-    let endpoint = emmer::telemetry::Endpoint::bind(address);
-    let endpoint = endpoint.await.map_err(|error| Failure::new(Code::Listen, error))?;
-    let address = endpoint.address();
-    Ok((builder.observer(endpoint), Some(address)))
-}
-
-#[cfg(not(feature = "telemetry"))]
-async fn scraped(
-    builder: SiloBuilder,
-    _: Option<SocketAddr>,
-) -> Result<(SiloBuilder, Option<SocketAddr>)> {
-    std::future::ready(Ok((builder, None))).await
 }

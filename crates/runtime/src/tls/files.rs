@@ -59,6 +59,17 @@ impl Files {
         })
     }
 
+    /// The certificate of this process and its key, if it has one.
+    pub(super) fn certificate(&self, tls: &Tls) -> Result<Option<Own>, TlsError> {
+        match (self, &tls.means) {
+            (
+                Self::Certificates { own: Some((chain, key)), .. },
+                Means::Certificates { own: Some(files), .. },
+            ) => certified(files, chain, key).map(Some),
+            _ => Ok(None),
+        }
+    }
+
     /// Returns the peers that are believed, and the proof of this process, a `role` of the cluster.
     pub(super) fn contents(
         &self,
@@ -67,16 +78,8 @@ impl Files {
         role: Role,
     ) -> Result<(Vec<Anchor>, Option<Own>), TlsError> {
         match (self, &tls.means) {
-            (
-                Self::Certificates { authority, own },
-                Means::Certificates { authority: file, own: files },
-            ) => {
-                let anchors = authorities(file, authority)?;
-                let own = match (own, files) {
-                    (Some((chain, key)), Some(files)) => Some(certified(files, chain, key)?),
-                    _ => None,
-                };
-                Ok((anchors, own))
+            (Self::Certificates { authority, .. }, Means::Certificates { authority: file, .. }) => {
+                Ok((authorities(file, authority)?, self.certificate(tls)?))
             }
             (Self::ClientKey(text), _) => {
                 let malformed = |why| TlsError::Malformed {

@@ -22,6 +22,7 @@ mod secret;
 mod sessions;
 #[cfg(test)]
 pub(crate) mod tests;
+mod web;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -29,6 +30,7 @@ use std::time::Duration;
 
 pub(crate) use self::guard::{Guard, words};
 pub(crate) use self::names::{Role, Shown};
+pub use self::web::WebTls;
 
 /// The encryption of connections, and the proofs of their peers: for
 /// [`SiloBuilder::tls`](crate::SiloBuilder::tls) and
@@ -210,6 +212,9 @@ pub enum TlsError {
     /// A silo has to show a certificate.
     #[error("a silo needs a certificate and a key (`Tls::new`), or a secret, for TLS")]
     NoCertificate,
+    /// The HTTP endpoint of a silo has to show a certificate.
+    #[error("the telemetry port needs a certificate and a key for TLS: nobody else knows a secret")]
+    NoWebCertificate,
     /// The secret cannot be used. It is in none of these words.
     #[error("{place}: {why}")]
     Secret {

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use rustls::client::danger::ServerCertVerifier;
 use rustls::client::{AlwaysResolvesClientRawPublicKeys, Resumption, WebPkiServerVerifier};
 use rustls::crypto::{CryptoProvider, ring};
-use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{
     AlwaysResolvesServerRawPublicKeys, NoServerSessionStorage, WebPkiClientVerifier,
@@ -131,6 +131,19 @@ fn accepting(checks: &Checks, own: &Own, anonymous: bool) -> Result<ServerConfig
     config.alpn_protocols = vec![ALPN.to_vec()];
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
+    Ok(config)
+}
+
+/// A server of HTTP that shows this certificate to everybody.
+pub(super) fn serving(
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+) -> Result<ServerConfig, Error> {
+    let mut config = ServerConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&TLS13])?
+        .with_no_client_auth()
+        .with_single_cert(chain, key)?;
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(config)
 }
 

@@ -4,6 +4,9 @@
 #[cfg(feature = "otlp")]
 #[cfg(test)]
 mod collector;
+#[cfg(feature = "tls")]
+#[cfg(test)]
+mod encrypted;
 #[cfg(test)]
 mod endpoint;
 #[cfg(feature = "otlp")]

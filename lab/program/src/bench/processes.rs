@@ -121,6 +121,7 @@ impl<'a> Processes<'a> {
             cluster: self.stage.cluster.as_str(),
             name: &name,
             profile: &self.stage.profile,
+            certs: None,
             log: self.log,
         };
         let mut command = child::silo(&settings, &self.ground.silo(slot)).map_err(failed)?;

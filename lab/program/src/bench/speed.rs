@@ -10,6 +10,7 @@ use emmer_benches::job::{self, Launcher};
 use emmer_benches::report::Compared;
 use emmer_benches::{
     Settings, activate, cluster, connections, directory, local, memory, remote, ring, soak, storm,
+    strangers,
 };
 use emmer_report::{Cell, Report};
 
@@ -45,6 +46,8 @@ pub(super) enum Scenario {
     Soak(SoakFlags),
     /// 10,000 idle connections, 5,000 silent sockets, 60 half-sent frames: what they cost a silo
     Connections(ConnectionsFlags),
+    /// A million times bytes that are no frame and no handshake, without and with TLS
+    Strangers(StrangersFlags),
     /// One contender's run, started by the others
     #[command(hide = true)]
     Job {
@@ -104,6 +107,19 @@ pub(super) struct ConnectionsFlags {
     /// How long the idle ones are watched
     #[arg(long = "for", value_name = "TIME", default_value = "20s", value_parser = duration)]
     time: Duration,
+    #[command(flatten)]
+    out: Out,
+}
+
+/// How many strangers.
+#[derive(Args, Clone)]
+pub(super) struct StrangersFlags {
+    /// Strangers in all: a quarter each before and after the handshake, without and with TLS
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = RangedU64ValueParser::<usize>::new().range(40..=100_000_000))]
+    count: usize,
+    /// Decides what they say
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
     #[command(flatten)]
     out: Out,
 }
@@ -176,6 +192,7 @@ pub(super) fn run(scenario: &Scenario) -> Result<()> {
         Scenario::Ring(flags) => one(&RING, flags, &launcher),
         Scenario::Soak(flags) => soak(flags, &launcher),
         Scenario::Connections(flags) => connections(flags, &launcher),
+        Scenario::Strangers(flags) => strangers(flags, &launcher),
     }
 }
 
@@ -235,4 +252,11 @@ fn connections(flags: &ConnectionsFlags, launcher: &Launcher) -> Result<()> {
     let found =
         connections::run(&plan, launcher, &|line| eprintln!("{line}")).map_err(Failure::other)?;
     publish(&connections::report(&plan, &found), &flags.out.reports, flags.out.format)
+}
+
+fn strangers(flags: &StrangersFlags, launcher: &Launcher) -> Result<()> {
+    let plan = strangers::Plan { count: flags.count, seed: flags.seed };
+    let found =
+        strangers::run(&plan, launcher, &|line| eprintln!("{line}")).map_err(Failure::other)?;
+    publish(&strangers::report(&found), &flags.out.reports, flags.out.format)
 }
