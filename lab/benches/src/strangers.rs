@@ -288,7 +288,7 @@ async fn stranger(
     number: usize,
     rng: &mut SeededRng,
 ) -> Result<()> {
-    let (mut stream, wrong): (Box<dyn Stream>, _) = if number % 2 == 0 {
+    let (mut stream, wrong): (Box<dyn Stream>, _) = if number.is_multiple_of(2) {
         let stream = TcpStream::connect(port).await?;
         stream.set_zero_linger()?;
         let good = target.first_bytes(&hello(number as u64)?)?;

@@ -125,7 +125,8 @@ async fn the_identity_of_a_client_goes_along_with_all_that_follows() {
     struct Notes(Arc<Mutex<Vec<String>>>);
     impl Filter for Notes {
         async fn call(&self, call: FilterCall, next: Next<'_>) -> Outcome {
-            let who = call.identity().map_or("nobody".to_owned(), |who| who.name().to_owned());
+            let who =
+                call.identity().map_or_else(|| "nobody".to_owned(), |who| who.name().to_owned());
             self.0.lock().unwrap().push(format!("{} {who}", call.method()));
             next.run(call).await
         }

@@ -51,6 +51,31 @@ async fn a_list_of_gateways_does_without_the_store(world: World) {
     assert!(after.1 - before.1 <= 3, "{before:?} {after:?}");
 }
 
+/// One that is named is enough: it names the others, and those that come later.
+#[emmer::test(seeds = 3)]
+async fn a_client_that_knows_one_gateway_learns_of_all(world: World) {
+    let mut cluster = cluster(&world, 3).await;
+    let list = gateways(&world).await;
+    let one = |client: emmer::ClientBuilder| client.gateways([list[0].as_str()]);
+    let client = cluster.client_of(|client| one(client).discover()).await;
+    let other = cluster.client_of(one).await;
+    let mut watch = client.watch();
+    while watch.state().gateways.len() < 3 {
+        watch.changed().await;
+    }
+    // Those that it began with die.
+    cluster.add().await;
+    while watch.state().gateways.len() < 4 {
+        watch.changed().await;
+    }
+    for at in 0..3 {
+        cluster.kill(at);
+    }
+    // A call that was under way to one of them may be lost.
+    while client.grain::<dyn Bell>(1).ring().timeout(secs(60)).await.is_err() {}
+    assert!(!other.watch().state().is_connected());
+}
+
 #[emmer::test(seeds = 3)]
 async fn a_client_waits_for_its_cluster_and_its_store(world: World) {
     let mut cluster = cluster(&world, 1).await;

@@ -113,7 +113,7 @@ async fn pair(store: &Arc<dyn SystemStore>, tls: [Option<Tls>; 2]) -> [Silo; 2] 
 /// The deactivations of a silo that were not asked for.
 fn evicted(silo: &Silo) -> u64 {
     let statistics = silo.statistics();
-    statistics.activated - statistics.activations as u64
+    statistics.activated - statistics.activations
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

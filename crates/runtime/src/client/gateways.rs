@@ -197,6 +197,9 @@ impl ClientCore {
         });
         self.gateways.write().retain(|g| !g.connection.is_lost());
         self.look_for_the_dead().await;
+        if let Some(connection) = self.gateways.read().first().map(|g| g.connection.clone()) {
+            self.ask_for_others(&connection);
+        }
         self.dial_others(listed);
         self.note_change();
         Ok(())
@@ -252,6 +255,13 @@ impl ClientCore {
         }
     }
 
+    /// Asks a gateway which others there are, if that is wanted.
+    fn ask_for_others(&self, gateway: &Connection) {
+        if self.listing.asks() {
+            let _ = gateway.system(channel::GATEWAY, &GatewayMessage::GatewaysQuery);
+        }
+    }
+
     pub(super) fn take_in(
         self: &Arc<Self>,
         silo: SiloAddress,
@@ -266,6 +276,7 @@ impl ClientCore {
             Gateway { silo, endpoint, connection: connection.clone(), stopping, dead, redialled };
         gateways.insert(at, gateway);
         drop(gateways);
+        self.ask_for_others(&connection);
         world::spawn(drive(connection, self.clone(), input));
     }
 
@@ -540,7 +551,16 @@ impl Handler for ClientCore {
                     let _ = connection.system(channel::GATEWAY, &GatewayMessage::Metrics(figures));
                 }
             }
-            Ok(GatewayMessage::StatisticsQuery | GatewayMessage::Metrics(_)) => {}
+            Ok(GatewayMessage::Gateways(named)) => {
+                if self.listing.learn(&named) {
+                    self.wake.notify_one();
+                }
+            }
+            Ok(
+                GatewayMessage::StatisticsQuery
+                | GatewayMessage::Metrics(_)
+                | GatewayMessage::GatewaysQuery,
+            ) => {}
             Err(e) => warn_seldom!(error = %e, "an unreadable gateway message"),
         }
     }

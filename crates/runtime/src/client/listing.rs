@@ -6,6 +6,8 @@ use emmer_core::{SiloAddress, Timestamp};
 use emmer_store::StoreErrorKind;
 use emmer_store::silos::SiloTable;
 
+use parking_lot::Mutex;
+
 use super::ConnectError;
 use crate::options::OptionError;
 use crate::world;
@@ -19,6 +21,8 @@ pub(crate) enum Listing {
     Table(SiloTable),
     /// In a list: each is `ip:port` or `name:port`.
     List(Vec<String>),
+    /// In such a list, and with those that gateways have named.
+    Learnt(Vec<String>, Mutex<Vec<Listed>>),
 }
 
 /// A gateway that can be dialled.
@@ -60,11 +64,47 @@ impl Listing {
         Ok(Self::List(gateways))
     }
 
+    /// Gateways are asked for others, beside those of the list.
+    pub(super) fn asking(self) -> Self {
+        match self {
+            Self::List(gateways) => Self::Learnt(gateways, Mutex::default()),
+            other => other,
+        }
+    }
+
+    /// Returns true if gateways are asked for others.
+    pub(super) const fn asks(&self) -> bool {
+        matches!(self, Self::Learnt(..))
+    }
+
+    /// A gateway names all that there are. Returns true if some of them are news.
+    pub(super) fn learn(&self, named: &[(SiloAddress, u16)]) -> bool {
+        let Self::Learnt(_, learnt) = self else { return false };
+        let mut fresh: Vec<_> = named
+            .iter()
+            .filter(|(_, port)| *port != 0)
+            .take(LIST_MAX)
+            .map(|(silo, port)| Listed {
+                endpoint: SocketAddr::new(silo.ip(), *port),
+                silo: Some(*silo),
+                alive: None,
+            })
+            .collect();
+        fresh.sort_unstable_by_key(|listed| listed.silo);
+        let mut learnt = learnt.lock();
+        // One that knows none has lost its view.
+        if fresh.is_empty() || *learnt == fresh {
+            return false;
+        }
+        *learnt = fresh;
+        true
+    }
+
     /// The table, where they stand in one.
     pub(super) const fn table(&self) -> Option<&SiloTable> {
         match self {
             Self::Table(table) => Some(table),
-            Self::List(_) => None,
+            Self::List(_) | Self::Learnt(..) => None,
         }
     }
 
@@ -87,26 +127,40 @@ impl Listing {
                 });
                 Ok(listed.collect())
             }
-            Self::List(gateways) => {
-                let (mut listed, mut unknown) = (Vec::<Listed>::new(), None);
-                for gateway in gateways {
-                    match world::resolve(gateway).await {
-                        Ok(found) => listed.extend(found.into_iter().map(|endpoint| Listed {
-                            endpoint,
-                            silo: None,
-                            alive: None,
-                        })),
-                        Err(error) => unknown = Some(format!("{gateway}: {error}")),
-                    }
-                }
-                listed.sort_unstable_by_key(|listed| listed.endpoint);
-                listed.dedup();
-                match unknown.filter(|_| listed.is_empty()) {
-                    None => Ok(listed),
-                    Some(detail) => Err(ConnectError::Unresolved(detail)),
-                }
+            Self::List(gateways) => resolved(gateways).await,
+            Self::Learnt(gateways, learnt) => {
+                let learnt = learnt.lock().clone();
+                let listed = match resolved(gateways).await {
+                    Ok(listed) => listed,
+                    Err(_) if !learnt.is_empty() => Vec::new(),
+                    Err(error) => return Err(error),
+                };
+                let is_learnt = |one: &Listed| learnt.iter().any(|l| l.endpoint == one.endpoint);
+                let others = listed.into_iter().filter(|one| !is_learnt(one));
+                Ok(others.chain(learnt.iter().copied()).collect())
             }
         }
+    }
+}
+
+/// The addresses behind the names of a list.
+async fn resolved(gateways: &[String]) -> Result<Vec<Listed>, ConnectError> {
+    let (mut listed, mut unknown) = (Vec::<Listed>::new(), None);
+    for gateway in gateways {
+        match world::resolve(gateway).await {
+            Ok(found) => listed.extend(found.into_iter().map(|endpoint| Listed {
+                endpoint,
+                silo: None,
+                alive: None,
+            })),
+            Err(error) => unknown = Some(format!("{gateway}: {error}")),
+        }
+    }
+    listed.sort_unstable_by_key(|listed| listed.endpoint);
+    listed.dedup();
+    match unknown.filter(|_| listed.is_empty()) {
+        None => Ok(listed),
+        Some(detail) => Err(ConnectError::Unresolved(detail)),
     }
 }
 
@@ -125,5 +179,28 @@ mod tests {
             assert!(error.to_string().contains(&format!("{bad:?} is no gateway")), "{error}");
         }
         assert!(Listing::of(Vec::new()).is_err());
+    }
+
+    #[tokio::test]
+    async fn what_gateways_name_stands_beside_the_list_until_they_name_others() {
+        let listing = Listing::of(vec!["127.0.0.1:1".to_owned()]).unwrap();
+        assert!(!listing.learn(&[]) && !listing.asks());
+        let listing = listing.asking();
+        let silo = |port: u16| SiloAddress::new(([127, 0, 0, 1], port + 100).into(), 7);
+        let ports = |listed: Vec<Listed>| {
+            let mut ports: Vec<_> = listed.iter().map(|one| one.endpoint.port()).collect();
+            ports.sort_unstable();
+            ports
+        };
+        assert_eq!(ports(listing.read().await.unwrap()), [1]);
+        assert!(listing.learn(&[(silo(1), 1), (silo(2), 2), (silo(3), 0)]));
+        assert_eq!(ports(listing.read().await.unwrap()), [1, 2]);
+        assert!(!listing.learn(&[(silo(2), 2), (silo(1), 1)]), "no news");
+        assert!(!listing.learn(&[]), "one that knows none is not believed");
+        assert!(listing.learn(&[(silo(4), 4)]));
+        assert_eq!(ports(listing.read().await.unwrap()), [1, 4]);
+        let many: Vec<_> = (1..5_000).map(|port| (silo(port), port)).collect();
+        assert!(listing.learn(&many));
+        assert_eq!(listing.read().await.unwrap().len(), LIST_MAX);
     }
 }

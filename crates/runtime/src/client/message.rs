@@ -26,6 +26,12 @@ pub(crate) enum GatewayMessage {
     /// Client to gateway: the figures.
     #[serde(rename = "f")]
     Metrics(ClientFigures),
+    /// Client to gateway: which gateways are there?
+    #[serde(rename = "w")]
+    GatewaysQuery,
+    /// Gateway to client: these, each with the port for clients.
+    #[serde(rename = "g")]
+    Gateways(Vec<(SiloAddress, u16)>),
 }
 
 /// The figures of a client that a gateway records.

@@ -110,6 +110,7 @@ pub struct ClientBuilder {
     store: Option<StoreSource>,
     gateways: Option<Vec<String>>,
     filters: Filters,
+    discovers: bool,
     token: Option<TokenSource>,
     #[cfg(feature = "tls")]
     tls: Option<crate::tls::Tls>,
@@ -146,6 +147,15 @@ impl ClientBuilder {
     pub fn gateways<T: Into<String>>(mut self, gateways: impl IntoIterator<Item = T>) -> Self {
         self.gateways = Some(gateways.into_iter().map(Into::into).collect());
         self.store = None;
+        self
+    }
+
+    /// Asks connected gateways which others there are, beside those of the
+    /// [list](Self::gateways): one that is reached tells the way to all. For networks in which a
+    /// client reaches the addresses that silos tell each other.
+    #[must_use]
+    pub const fn discover(mut self) -> Self {
+        self.discovers = true;
         self
     }
 
@@ -229,6 +239,7 @@ impl ClientBuilder {
         let security = security?;
         let mut patience = Patience::new(self.options.gateway_wait);
         let listing = match (self.store, self.gateways) {
+            (_, Some(gateways)) if self.discovers => Listing::of(gateways)?.asking(),
             (_, Some(gateways)) => Listing::of(gateways)?,
             (store, None) => {
                 let source = StoreSource::or_environment(store).ok_or(ConnectError::NoStore)?;
@@ -361,6 +372,7 @@ impl Client {
             store: None,
             gateways: None,
             filters: Filters::default(),
+            discovers: false,
             token: None,
             #[cfg(feature = "tls")]
             tls: None,

@@ -279,7 +279,7 @@ async fn end_with_identity(connection: &Connection, end: SystemTime) {
     };
     let _ = tokio::time::timeout(ANSWERED_WITHIN, answered).await;
     connection.goodbye(GoodbyeCode::Idle, "the identity of this client has ended");
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
 
 /// The time from now until `end`, by the wall clock.

@@ -141,7 +141,7 @@ mod secured {
         ) -> Result<Self, TlsError> {
             let guard = tls.map(|tls| Guard::new(tls, cluster, role)).transpose()?;
             if let Some(guard) = &guard
-                && guard.is_outdated(SystemTime::now())
+                && guard.is_outdated(crate::tls::now())
             {
                 return Err(guard.outdated());
             }
@@ -215,7 +215,7 @@ mod secured {
         for round in 0_u64.. {
             tokio::time::sleep(LOOK_EVERY).await;
             if round % AGE_EVERY == 0 {
-                tell_age(guard, SystemTime::now());
+                tell_age(guard, crate::tls::now());
             }
             let looked = guard.look(tokio::time::Instant::now());
             match &looked {

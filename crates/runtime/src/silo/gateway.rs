@@ -19,6 +19,9 @@ const DRAIN_CHECK: Duration = Duration::from_millis(1);
 /// is frozen or gone.
 const KNOWN_WITHIN: Duration = Duration::from_secs(1);
 
+/// A client is told of so many gateways.
+const GATEWAYS_MAX: usize = 1_024;
+
 impl SiloCore {
     /// A message from a client.
     pub(super) fn gateway_message(&self, connection: &Connection, payload: &Bytes) {
@@ -29,10 +32,23 @@ impl SiloCore {
                     tracing::debug!(error = ?e, "statistics were not sent");
                 }
             }
+            Ok(GatewayMessage::GatewaysQuery) => {
+                let answer = GatewayMessage::Gateways(self.gateways());
+                if let Err(e) = connection.system(channel::GATEWAY, &answer) {
+                    tracing::debug!(error = ?e, "the gateways were not sent");
+                }
+            }
             Ok(GatewayMessage::Metrics(figures)) => self.client_told(connection, &figures),
             Ok(other) => tracing::debug!(?other, "a client sent what only gateways send"),
             Err(e) => warn_seldom!(error = %e, "an unreadable gateway message"),
         }
+    }
+
+    /// The gateways of the cluster, each with its port for clients.
+    fn gateways(&self) -> Vec<(SiloAddress, u16)> {
+        let view = self.cluster.view();
+        let gateways = view.active().filter(|silo| silo.proxy_port != 0);
+        gateways.map(|silo| (silo.address, silo.proxy_port)).take(GATEWAYS_MAX).collect()
     }
 
     pub(super) fn clients(&self) -> Vec<Arc<Connection>> {

@@ -76,7 +76,7 @@ impl Wanted {
 
     /// An owner of this DNS name, and nothing else.
     pub fn named(name: impl Into<String>) -> Self {
-        let now = SystemTime::now();
+        let now = super::now();
         let made = Self {
             names: vec![name.into()],
             addresses: Vec::new(),
@@ -104,7 +104,7 @@ impl Wanted {
     /// Good for so many days from now.
     #[must_use]
     pub fn days(self, days: u32) -> Self {
-        let until = SystemTime::now() + Duration::from_hours(24) * days;
+        let until = super::now() + Duration::from_hours(24) * days;
         self.until(until)
     }
 
@@ -135,7 +135,7 @@ impl Authority {
         params.distinguished_name.push(DnType::CommonName, name);
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-        let now = SystemTime::now();
+        let now = super::now();
         params.not_before = (now - EARLIER).into();
         params.not_after = (now + Duration::from_hours(24) * 10 * DAYS).into();
         let key = KeyPair::generate().map_err(failed)?;

@@ -59,8 +59,11 @@ impl Calls {
         header.chain = match admitted {
             _ if !header.chain.context().is_empty() => {
                 let context = header.chain.context().of_client();
-                let context = admitted.map_or(Ok(context.clone()), |a| a.identity.put(&context));
-                CallChain::EMPTY.with_context(context.map_err(no_room)?)
+                let context = match admitted {
+                    Some(admitted) => admitted.identity.put(&context),
+                    None => Ok(context),
+                };
+                CallChain::EMPTY.with_context(context.map_err(|why| no_room(&why))?)
             }
             Some(admitted) => admitted.plain.clone(),
             None => CallChain::EMPTY,
@@ -110,7 +113,7 @@ impl Calls {
     #[expect(clippy::unused_self, reason = "one of the steps")]
     fn act(&self, header: &mut RequestHeader, acting: Option<Identity>) -> Result<(), Failure> {
         if let Some(identity) = acting {
-            let context = identity.put(header.chain.context()).map_err(no_room)?;
+            let context = identity.put(header.chain.context()).map_err(|why| no_room(&why))?;
             header.chain = std::mem::take(&mut header.chain).with_context(context);
         }
         Ok(())
@@ -130,13 +133,14 @@ impl Calls {
         header: &mut RequestHeader,
     ) -> Result<(), Failure> {
         if matches!(peer, PeerKind::Client(_)) && !self.knows_method(header) {
-            let context = header.chain.context().with(OUTSIDE_KEY, "1").map_err(no_room)?;
+            let context =
+                header.chain.context().with(OUTSIDE_KEY, "1").map_err(|why| no_room(&why))?;
             header.chain = std::mem::take(&mut header.chain).with_context(context);
         }
         Ok(())
     }
 }
 
-fn no_room(why: ContextError) -> Failure {
+fn no_room(why: &ContextError) -> Failure {
     Failure::refused(format!("what the client sends along leaves no room: {why}"))
 }
