@@ -13,6 +13,7 @@ pub(super) struct Telemetry {
     /// The address for scrapes and health.
     endpoint: Option<SocketAddr>,
     /// Its encryption.
+    #[cfg(feature = "telemetry")]
     #[cfg(feature = "tls")]
     tls: Option<emmer::Tls>,
     #[cfg(feature = "otlp")]
@@ -43,6 +44,7 @@ impl Telemetry {
         let otlp = otlp(settings)?;
         Ok(Self {
             endpoint,
+            #[cfg(feature = "telemetry")]
             #[cfg(feature = "tls")]
             tls: settings.telemetry_tls()?,
             #[cfg(feature = "otlp")]

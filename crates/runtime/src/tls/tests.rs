@@ -13,7 +13,6 @@ use tokio::time::Instant;
 
 use super::certs::{self, Wanted};
 use super::{Guard, Role, Tls, TlsError, words};
-use crate::net::Security;
 use crate::world;
 
 /// An authority, and a folder for what it makes.
@@ -465,7 +464,9 @@ fn a_certificate_of_the_wrong_age_is_noticed_by_its_owner() {
         assert_eq!(outdated, [true, false, false, true]);
         let wanted = wanted.until(now - Duration::from_secs(5));
         let tls = authority.tls(&authority.make_so("over", &wanted));
-        let told = Security::new(Some(tls), &cluster(), role).unwrap_err().to_string();
+        let guard = Guard::new(tls, &cluster(), role).unwrap();
+        assert!(guard.is_outdated(now));
+        let told = guard.outdated().to_string();
         assert!(told.contains("over.pem: the certificate has expired"), "{told}");
     }
     let secret = Secret::new(&certs::secret().unwrap(), "shop");
