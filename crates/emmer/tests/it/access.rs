@@ -366,5 +366,43 @@ async fn an_identity_that_ends_is_shown_anew() {
     }
     assert_eq!(seen.first().map(String::as_str), Some("token 0 -"));
     assert!(shown.load(Ordering::Relaxed) >= 4);
+    silo.stop().await.unwrap();
+
+    // One that has ended before is not let in.
+    let silo = desks(&store).authenticate(|_| async {
+        Ok(Some(Identity::new("late").until(SystemTime::now() - Duration::from_secs(1))))
+    });
+    let silo = silo.start().await.unwrap();
+    let late = shows(&store, "late").connect().await.err().unwrap().to_string();
+    assert!(late.ends_with("the identity of this client has ended"), "{late}");
     drop(silo);
+}
+
+/// A reminder's method is called by reminders.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_cannot_say_that_a_reminder_is_due() {
+    #[grain_interface(key = String)]
+    trait Alarm {
+        async fn ring(&mut self);
+    }
+    #[derive(Grain, Default)]
+    struct AlarmGrain {}
+    #[grain]
+    impl Alarm for AlarmGrain {
+        async fn ring(&mut self) {}
+    }
+    #[grain]
+    impl AlarmGrain {
+        #[reminder("due")]
+        async fn due(&mut self, _: Tick) {}
+    }
+    let store = store();
+    let silo = desks(&store).host::<dyn Alarm, AlarmGrain>().start().await.unwrap();
+    let alarm = silo.client().grain::<dyn Alarm>("a");
+    alarm.ring().await.unwrap();
+    let answer =
+        Forger::dial(&silo).await.call(alarm.grain_id().clone(), "Reminder.tick", CallChain::EMPTY);
+    let answer = answer.await;
+    let told = String::from_utf8_lossy(&answer).into_owned();
+    assert!(told.contains("Reminder.tick cannot be called from outside the cluster"), "{told}");
 }

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bytes::BytesMut;
 use emmer_core::limits::Limits;
@@ -20,6 +20,7 @@ use super::security::{Barred, Security, in_words, is_tls};
 use super::traffic::Gone;
 use super::{Budget, Connection, FrameRooms, Ticking};
 use crate::access::{Admitted, Authenticate, Credentials, TokenError, TokenSource, admit};
+use crate::clock;
 use crate::log::warn_seldom;
 use crate::world::TcpStream;
 
@@ -329,7 +330,21 @@ async fn admit_client(
     // Ends before the handshake does, so that the client can be told.
     let asked =
         tokio::time::timeout(greeting.timeout / 5 * 4, admit(&greeting.authenticate, shown()));
-    asked.await.unwrap_or_else(|_| Err("the silo could not check in time who this is".to_owned()))
+    let late = |_| Err("the silo could not check in time who this is".to_owned());
+    let admitted = asked.await.unwrap_or_else(late)?;
+    match admitted.as_ref().and_then(|admitted| admitted.identity.end()) {
+        Some(end) if until(end).is_zero() => {
+            Err("the identity of this client has ended".to_owned())
+        }
+        _ => Ok(admitted),
+    }
+}
+
+/// The time from now until `end`, by the wall clock; zero if it is over.
+pub(super) fn until(end: SystemTime) -> Duration {
+    let since = end.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let now = u64::try_from(clock::wall().as_millis()).unwrap_or_default();
+    since.saturating_sub(Duration::from_millis(now))
 }
 
 /// Tells a dialer why it is not let in, and hangs up. Best effort.

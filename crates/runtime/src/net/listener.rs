@@ -13,9 +13,8 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use super::driver::{Handler, drive};
-use super::handshake::{Greeting, Verdict, accept};
+use super::handshake::{Greeting, Verdict, accept, until};
 use super::{Connection, Lost, Pool};
-use crate::clock;
 use crate::log::warn_seldom;
 use crate::world::{self, TcpListener, TcpStream};
 
@@ -270,7 +269,8 @@ impl<H: Handler> Listener<H> {
 /// Ends the connection of a client when its identity ends, once its calls are answered. Never
 /// ready: what drives the connection sees its end.
 async fn end_with_identity(connection: &Connection, end: SystemTime) {
-    tokio::time::sleep(until(end)).await;
+    // Longer than timers go.
+    tokio::time::sleep(until(end).min(Duration::from_hours(24 * 365))).await;
     connection.stop_serving();
     let answered = async {
         while !(connection.has_stopped_serving() && connection.knows_of_the_end()) {
@@ -280,14 +280,6 @@ async fn end_with_identity(connection: &Connection, end: SystemTime) {
     let _ = tokio::time::timeout(ANSWERED_WITHIN, answered).await;
     connection.goodbye(GoodbyeCode::Idle, "the identity of this client has ended");
     std::future::pending::<()>().await;
-}
-
-/// The time from now until `end`, by the wall clock.
-fn until(end: SystemTime) -> Duration {
-    let since = |time: SystemTime| time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    let now = u64::try_from(clock::wall().as_millis()).unwrap_or_default();
-    // Longer than timers go.
-    since(end).saturating_sub(Duration::from_millis(now)).min(Duration::from_hours(24 * 365))
 }
 
 struct Counted<'a>(&'a AtomicUsize);
