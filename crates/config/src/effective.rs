@@ -7,7 +7,7 @@ use emmer_runtime::SiloOptions;
 use emmer_store::url::StoreUrl;
 use serde::Serialize;
 
-use super::{Place, Result, Settings, keys};
+use super::{Place, Result, Settings, keys, tls};
 
 /// A setting as it holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,7 +45,11 @@ impl Settings {
         let effective = |key: String| match self.get(&key) {
             None => Effective { value: default_of(&key), key, place: None },
             Some(entry) => {
-                let value = if key == "store" { shown(&entry.text) } else { entry.text.clone() };
+                let value = match key.as_str() {
+                    "store" => shown(&entry.text),
+                    tls::SECRET => tls::shown_secret(&entry.text).to_owned(),
+                    _ => entry.text.clone(),
+                };
                 Effective { value: Some(value), place: Some(entry.place.clone()), key }
             }
         };

@@ -193,8 +193,11 @@ impl Settings {
     /// Every key that was set, and its place, in one line. The store is left out: it may hold a
     /// password.
     pub fn told(&self) -> String {
-        let set = self.0.iter().filter(|(key, _)| *key != "store");
-        let set = set.map(|(key, entry)| format!("{key} = {:?} ({})", entry.text, entry.place));
+        let set = self.0.iter().filter(|(key, _)| *key != "store").map(|(key, entry)| {
+            let is_secret = key == tls::SECRET;
+            let text = if is_secret { tls::shown_secret(&entry.text) } else { &entry.text };
+            format!("{key} = {text:?} ({})", entry.place)
+        });
         set.collect::<Vec<_>>().join(", ")
     }
 

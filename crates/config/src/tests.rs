@@ -250,6 +250,11 @@ fn tls_is_a_certificate_or_a_secret() {
     let wanted = Tls::new("a.pem", "s.pem", "s.key").rollout(TlsRollout::Prefer);
     let wanted = wanted.overlap(std::time::Duration::from_secs(300)).anonymous_clients();
     assert_eq!(tls(&[&files[..], &more].concat()), Ok(Some(wanted)));
+    // The secret itself in the place of its file's name is shown nowhere.
+    let secret = "tls.secret=Zm9vYmFyYmF6cXV4Zm9vYmFyYmF6cXV4Zm9vYmFy";
+    let mistaken = load(FILE, &[], &[secret]).unwrap();
+    let shown = format!("{} {:?}", mistaken.told(), mistaken.effective().unwrap());
+    assert!(!shown.contains("Zm9v") && shown.contains("***"), "{shown}");
     for (set, says) in [
         (&["tls.key=s.key"][..], "--set: tls.key: a silo with TLS needs"),
         (&["tls.rollout=accept"], "tls.rollout: a silo with TLS needs"),

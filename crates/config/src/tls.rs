@@ -1,5 +1,7 @@
 //! The settings of TLS: the table `[tls]`.
 
+use std::path::Path;
+
 #[cfg(feature = "tls")]
 use emmer_runtime::{Tls, TlsRollout};
 
@@ -19,13 +21,21 @@ pub(super) const KEYS: [&str; 8] = [
     "tls.telemetry",
 ];
 
+/// The key that names the place of a secret.
+pub(super) const SECRET: &str = "tls.secret";
+
+/// The place of a secret. A text that names no file may be the secret itself, put there by mistake.
+pub(super) fn shown_secret(text: &str) -> &str {
+    if text.starts_with("env:") || Path::new(text).exists() { text } else { "***" }
+}
+
 impl Settings {
     /// The first key about TLS that was set: for a program that was built without it.
     pub fn asks_for_tls(&self) -> Option<(&'static str, &Entry)> {
         KEYS.into_iter().find_map(|key| Some((key, self.get(key)?)))
     }
 
-    /// How connections are secured; none when nothing is said about TLS.
+    /// The security of connections; none if no key about TLS is set.
     ///
     /// # Errors
     /// [`ConfigError`], with all that is wrong. The files are read by the silo or client.

@@ -53,7 +53,7 @@ pub enum EndpointError {
 /// * `/healthz`: 200 as long as the silo's process works;
 /// * `/readyz`: 200 while the silo is Active, runs turns and does not leave; else 503, and why.
 ///
-/// It asks nobody who he is: whoever reaches the address reads what is there. It may be encrypted.
+/// It has no login: whoever reaches the address reads what is there. It may be encrypted.
 pub struct Endpoint {
     #[cfg(feature = "tls")]
     tls: Option<Arc<WebTls>>,

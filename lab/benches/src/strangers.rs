@@ -40,10 +40,9 @@ const HANGS_UP: Duration = Duration::from_secs(10);
 const CALLS_EVERY: Duration = Duration::from_millis(5);
 /// The most bytes of a stranger.
 const BYTES_MAX: u64 = 2_000;
-/// The handshakes whose cost is measured.
-const HANDSHAKES: usize = 2_000;
-/// The sockets that say nothing, and the honest handshakes beside them.
-const SILENT: usize = 5_000;
+/// The most handshakes whose cost is measured.
+const HANDSHAKES_MAX: usize = 2_000;
+/// The honest handshakes beside silent sockets.
 const HONEST: usize = 100;
 /// The silo is left alone so long before its memory is read.
 const SETTLE: Duration = Duration::from_secs(3);
@@ -53,6 +52,8 @@ const SETTLE: Duration = Duration::from_secs(3);
 pub struct Plan {
     /// Strangers in all: a quarter each before and after the handshake, without and with TLS.
     pub count: usize,
+    /// Sockets that say nothing, beside which honest handshakes are timed.
+    pub silent: usize,
     /// Decides what they say.
     pub seed: u64,
 }
@@ -107,9 +108,10 @@ async fn one(
 ) -> Result<Measured> {
     let port = gateway(store).await?;
     let target = Arc::new(target);
-    let handshake = cost(&mut server, port, &target).await?;
+    let handshake = cost(&mut server, port, &target, plan.count.min(HANDSHAKES_MAX)).await?;
     let quiet = honest(port, &target).await?[0];
-    let silent = many(SILENT, move || async move { Ok(TcpStream::connect(port).await?) }).await?;
+    let silent =
+        many(plan.silent, move || async move { Ok(TcpStream::connect(port).await?) }).await?;
     let delay = honest(port, &target).await?[1].saturating_sub(quiet);
     drop(silent);
     tokio::time::sleep(SETTLE).await;
@@ -222,13 +224,18 @@ async fn honest(port: SocketAddr, target: &Target) -> Result<[Duration; 2]> {
 }
 
 /// The silo's processor time for one handshake.
-async fn cost(server: &mut Server, port: SocketAddr, target: &Target) -> Result<Duration> {
+async fn cost(
+    server: &mut Server,
+    port: SocketAddr,
+    target: &Target,
+    count: usize,
+) -> Result<Duration> {
     let before = server.usage()?.cpu;
-    for number in 0..HANDSHAKES {
+    for number in 0..count {
         drop(welcomed(port, target, number as u64).await?);
     }
     let used = server.usage()?.cpu.saturating_sub(before);
-    Ok(used / u32::try_from(HANDSHAKES)?)
+    Ok(used / u32::try_from(count)?)
 }
 
 /// The honest client: how many calls it made, how many failed, and the longest.
@@ -360,7 +367,7 @@ pub fn report(found: &[Measured]) -> Report {
         "failed",
         "longest, ms",
         "CPU of a handshake, ms",
-        "delay by 5,000 silent, ms",
+        "delay by silent ones, ms",
     ];
     let mut report = Report::new("bench-strangers", title, &columns);
     let ms = |time: Duration| time.as_secs_f64() * 1_000.0;

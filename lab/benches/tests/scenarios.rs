@@ -6,7 +6,7 @@ use std::time::Duration;
 use emmer_benches::job::Launcher;
 use emmer_benches::report::Compared;
 use emmer_benches::{
-    Settings, activate, cluster, directory, local, memory, remote, ring, soak, storm,
+    Settings, activate, cluster, directory, local, memory, remote, ring, soak, storm, strangers,
 };
 
 fn tiny() -> Settings {
@@ -107,4 +107,15 @@ fn a_soak_makes_its_calls_and_reads_the_memory() {
     assert!(intervals.iter().map(|one| one.latency.count()).sum::<u64>() > 0);
     assert!(intervals.iter().all(|one| one.resident[0] > 0 && one.failed == 0));
     assert_eq!(soak::report(&plan, &intervals).rows.len(), intervals.len());
+}
+
+#[test]
+fn strangers_come_and_an_honest_client_notices_nothing() {
+    let plan = strangers::Plan { count: 400, silent: 20, seed: 7 };
+    let found = strangers::run(&plan, &Launcher::Threads, &silent).unwrap();
+    assert_eq!(found.len(), 2, "without TLS, and with it");
+    for one in found {
+        let (calls, failed, _) = one.calls;
+        assert!(one.strangers == 200 && calls > 0 && failed == 0, "{one:?}");
+    }
 }

@@ -1,4 +1,4 @@
-//! The ports of a cluster's silos, as one sees them who has no certificate.
+//! The ports of a cluster's silos, as they look to a peer without a certificate.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// So many silos are asked at once.
 const AT_ONCE: usize = 64;
 
-/// Asks the port of each Active silo. Each has its place; none for others, and for those that are
-/// not reached from here.
+/// Asks the port of each Active silo. Each row has its place in the result: none if its silo is not
+/// Active, or cannot be reached from here.
 pub(super) async fn look(silos: &[SiloEntry], cluster: &ClusterId) -> Vec<Option<PortSecurity>> {
     let mut found = Vec::with_capacity(silos.len());
     for some in silos.chunks(AT_ONCE) {

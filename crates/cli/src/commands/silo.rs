@@ -74,7 +74,7 @@ pub fn run(args: Args, log: Option<String>, host: fn(SiloBuilder) -> SiloBuilder
         );
     }
     let placement = settings.placement()?;
-    // Files are read when the silo starts; what contradicts itself is told before.
+    // Settings that contradict each other are told now; the files are read when the silo starts.
     let builder = emmer::config::secured(&settings, Silo::builder().options(options))
         .map_err(Failure::usage)?;
     let builder = builder.default_placement(placement);

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use emmer::certs::{Authority, Wanted};
 
-use crate::harness::{Silo, emmer, failure, members, run, store_in, wait_status};
+use crate::harness::{Silo, emmer, failure, members, run, store_in, wait_for, wait_status};
 
 const FREE: &str = "127.0.0.1:0";
 
@@ -145,6 +145,28 @@ fn a_cluster_by_certificates_or_by_a_secret_is_shown_to_be_encrypted() {
     assert!(end(silo).contains(told));
     let secret = fs::read_to_string(folder.file("ours").join("cluster.secret")).unwrap();
     assert!(!said.contains(secret.trim()), "{said}");
+}
+
+/// The authority of a silo that runs is replaced: a silo with a certificate of the new one joins.
+#[test]
+fn a_silo_that_runs_takes_replaced_files() {
+    let folder = Folder::new();
+    folder.certs("old", &[]);
+    folder.certs("new", &[]);
+    let authority = |name: &str| folder.file(name).join("authority.pem");
+    let both = ["old", "new"].map(|name| fs::read_to_string(authority(name)).unwrap()).concat();
+    let silo = start(&folder, &folder.shows("old", "silo"));
+    for name in ["old", "new"] {
+        fs::write(authority(name), &both).unwrap();
+    }
+    // Files are read every few seconds: one that comes too early is declared dead.
+    let other = wait_for("a silo of the new authority to join", || {
+        Silo::try_start(&folder.store(), FREE, &flags(&folder.shows("new", "silo"))).ok()
+    });
+    for silo in [silo, other] {
+        wait_status(&folder.store(), &silo.address, "Active");
+        end(silo);
+    }
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Who calls from outside the cluster, and what they may call.
+//! Clients with identities, and the rules about their calls.
 
 use std::future::pending;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,7 +21,7 @@ use tokio::net::TcpStream;
 
 use crate::common::{settle, store};
 
-/// Tells who calls it.
+/// Tells the identity of its caller.
 #[grain_interface(key = String)]
 trait Desk {
     /// `name role`, of the identity that has come along.

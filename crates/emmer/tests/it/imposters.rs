@@ -176,9 +176,11 @@ async fn without_tls_the_same_process_evicts_them() {
     }
 }
 
-/// The bytes of a client's handshake, said again by another process.
+/// The bytes of a client are recorded on the way: nobody can read them, and said again by another
+/// process they do nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_handshake_that_is_said_again_opens_nothing() {
+    const PRIVATE: &str = "the key of a grain that nobody shall read";
     let authority = Authority::new("ours");
     let store = store();
     let silo = silo(&store, Some(authority.tls("silo"))).await;
@@ -208,10 +210,11 @@ async fn a_handshake_that_is_said_again_opens_nothing() {
     });
     let honest = Client::builder().gateways([at.to_string()]).tls(authority.tls("client"));
     let honest = honest.connect().await.unwrap();
-    assert_eq!(honest.grain::<dyn Counter>("a").add(1).await.unwrap(), 1);
+    assert_eq!(honest.grain::<dyn Counter>(PRIVATE).add(1).await.unwrap(), 1);
     honest.close().await;
     let said = recorded.await.unwrap();
     assert!(said.len() > 500);
+    assert!(!said.windows(PRIVATE.len()).any(|part| part == PRIVATE.as_bytes()), "it can be read");
     for port in [gateway, silo.address().endpoint()] {
         let mut again = TcpStream::connect(port).await.unwrap();
         let _ = again.write_all(&said).await;
@@ -221,7 +224,8 @@ async fn a_handshake_that_is_said_again_opens_nothing() {
         assert!(heard.len() < 4_096, "{}", heard.len());
     }
     let control = client(&store, Some(authority.tls("client"))).await;
-    assert_eq!(control.grain::<dyn Counter>("a").add(1).await.unwrap(), 2, "the call ran once");
+    let counter = control.grain::<dyn Counter>(PRIVATE);
+    assert_eq!(counter.add(1).await.unwrap(), 2, "the call ran once");
 }
 
 /// A client's certificate and the files of a silo do not open each other's ports.

@@ -11,7 +11,7 @@ use emmer_wire::{CallChain, RequestContext, TOKEN_BYTES_MAX, Token};
 use super::Identity;
 use crate::hosting::contained;
 
-/// What a client shows when it connects.
+/// The credentials that a client shows when it connects.
 #[derive(Clone)]
 pub struct Credentials {
     token: Option<Token>,

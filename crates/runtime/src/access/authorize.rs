@@ -1,4 +1,4 @@
-//! The application says what a client may call.
+//! The rules of the application about calls of clients.
 
 use std::fmt;
 use std::str::FromStr;

@@ -9,9 +9,9 @@ use emmer_wire::{CLAIM_PREFIX, ContextError, IDENTITY_KEY, RequestContext};
 
 use crate::grain::TurnContext;
 
-/// Who a call from outside the cluster comes from: a name, and what is known about its owner.
+/// The identity of a client: a name, and claims about its owner.
 ///
-/// It goes along with the call and with all that follow from it, beside the [request
+/// It goes along with the client's calls and with all that follow from them, beside the [request
 /// context](crate::grain::ContextKey), and shares its room: name and claims together have some
 /// kilobytes at most. Clients cannot set it.
 ///

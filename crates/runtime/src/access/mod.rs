@@ -1,7 +1,7 @@
-//! Who calls from outside the cluster, and what they may call.
+//! Calls from outside the cluster: identities of clients, and rules about their calls.
 //!
 //! A client proves itself when it connects: by the names in its certificate, or by a token that the
-//! application's own [hook](crate::SiloBuilder::authenticate) understands. What comes of it is an
+//! application's own [hook](crate::SiloBuilder::authenticate) understands. The result is an
 //! [`Identity`], which goes along with the client's calls and with those that follow from them. The
 //! application's [`authorize`](crate::SiloBuilder::authorize) is asked for each call that a client
 //! makes, and for no other.

@@ -60,7 +60,7 @@ pub(crate) struct Calls {
     /// How long a call waits for its answer when nobody says.
     pub(crate) response_timeout: Duration,
     pub(crate) limits: Limits,
-    /// What clients may call.
+    /// The rules about calls of clients.
     pub(crate) rules: Rules,
     /// Decides which calls of clients are refused.
     pub(crate) shedding: Arc<Shedding>,

@@ -92,7 +92,7 @@ impl Listing {
             .collect();
         fresh.sort_unstable_by_key(|listed| listed.silo);
         let mut learnt = learnt.lock();
-        // One that knows none has lost its view.
+        // A gateway that knows of none has lost its view.
         if fresh.is_empty() || *learnt == fresh {
             return false;
         }

@@ -10,7 +10,7 @@ use super::gateways::greeting;
 use crate::net::{DialError, Security, dial};
 use crate::options::ClientOptions;
 
-/// The security of a silo's port, as one sees it who has no certificate.
+/// The security of a silo's port, as it looks to a peer without a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PortSecurity {
     /// It accepts encrypted connections only (TLS).

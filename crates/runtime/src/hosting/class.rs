@@ -46,7 +46,7 @@ pub(crate) trait AnyClass: Send + Sync {
     /// The name of the method of this number, if it has it.
     fn method_name(&self, number: u32) -> Option<&'static str>;
 
-    /// Whether nobody outside the cluster may call the method of this number.
+    /// Returns true if clients may not call the method of this number.
     fn is_internal(&self, number: u32) -> bool;
 
     /// What is counted for each of its methods.

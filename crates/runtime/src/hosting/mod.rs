@@ -79,7 +79,7 @@ pub struct MethodEntry<G: Grain> {
     pub name: &'static str,
     /// Whether it takes `&mut self`.
     pub exclusive: bool,
-    /// Whether nobody outside the cluster may call it.
+    /// Clients may not call it.
     pub internal: bool,
     /// Runs it in place, if it cannot suspend.
     pub instant: Instant<G>,

@@ -51,9 +51,9 @@ pub(crate) struct Greeting {
     /// The digest of the options that must be the same on every silo; 0 for who is none.
     pub(crate) options: u64,
     pub(crate) security: Security,
-    /// Says who a client is that connects.
+    /// Gives a client that connects its identity.
     pub(crate) authenticate: Authenticate,
-    /// What a client shows.
+    /// The source of the tokens that a client shows.
     pub(crate) token: Option<TokenSource>,
 }
 
@@ -87,7 +87,8 @@ pub(crate) enum DialError {
 }
 
 impl DialError {
-    /// Returns true if the two ends do not agree on who may talk to whom.
+    /// Returns true if the two ends do not agree on the security of their connection, or on the
+    /// cluster.
     fn is_of_security(&self) -> bool {
         let code = match self {
             Self::Insecure(..) => return true,
@@ -162,7 +163,7 @@ pub(super) async fn greet(
     let dialed = tokio::time::timeout(greeting.timeout, attempt)
         .await
         .unwrap_or(Err(DialError::TimedOut(endpoint, greeting.timeout)));
-    // A client says so itself when it connects, and goes on trying when it has been connected.
+    // A client without TLS that is refused gets it as the error of `connect`.
     if let Err(error) = &dialed
         && error.is_of_security()
         && (greeting.security.is_set_up() || !matches!(greeting.me, PeerKind::Client(_)))

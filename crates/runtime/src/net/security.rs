@@ -167,7 +167,7 @@ mod secured {
             self.guard.is_some()
         }
 
-        /// A silo says to others that it is at this address.
+        /// This process is a silo that tells others this address.
         pub(crate) fn check_address(&self, address: IpAddr) -> Result<(), TlsError> {
             self.guard.as_ref().map_or(Ok(()), |guard| guard.check_address(address))
         }

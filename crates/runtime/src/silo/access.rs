@@ -1,4 +1,4 @@
-//! What a silo is told about the clients that it lets in, and about their calls.
+//! The rules of the application about clients, as the builder takes them.
 
 use std::future::Future;
 
@@ -14,8 +14,8 @@ pub(super) struct SiloAccess {
 
 impl SiloBuilder {
     /// Asks `hook` about each client that connects: it looks at the token and the certificate's
-    /// names, and says who the client is, that it is nobody in particular (`None`), or, in words
-    /// that the client gets, why it is not let in. It shares the time of the handshake,
+    /// names, and answers with the client's identity, with `None` for a client that has none, or
+    /// with the words of a refusal, which the client gets. It shares the time of the handshake,
     /// `connect_timeout`. Without a hook the first name in a client's certificate is its identity,
     /// and tokens are not looked at.
     ///

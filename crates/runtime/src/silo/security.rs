@@ -36,7 +36,7 @@ pub(super) fn check_reach(options: &SiloOptions, security: &Security) -> Result<
     }
 }
 
-/// Returns true if nobody but the host's own processes reaches the address.
+/// Returns true if only processes of this host reach the address.
 fn is_of_host(address: SocketAddr) -> bool {
     address.ip().to_canonical().is_loopback()
 }

@@ -47,7 +47,16 @@ impl Files {
                 };
                 Self::Certificates { authority: read(authority)?, own }
             }
-            Means::Secret(Source::File(file)) => Self::Secret(read(file)?),
+            Means::Secret(Source::File(file)) => Self::Secret(read(file).map_err(|error| {
+                if file.exists() {
+                    return error;
+                }
+                // Its name may be the secret itself, put there by mistake.
+                TlsError::Secret {
+                    place: "the secret".to_owned(),
+                    why: "there is no such file: expected its path, or env:NAME".to_owned(),
+                }
+            })?),
             Means::Secret(Source::Variable(name)) => {
                 let text = std::env::var_os(name).ok_or_else(|| TlsError::Secret {
                     place: place(tls),

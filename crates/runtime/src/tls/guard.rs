@@ -38,7 +38,7 @@ struct Read {
     believed: Vec<Anchor>,
     /// Those that have left their file, and until when they are believed.
     earlier: Vec<(Anchor, Instant)>,
-    /// What this process shows.
+    /// The proof that this process shows.
     shows: Option<Shown>,
 }
 
@@ -57,7 +57,7 @@ impl Guard {
         Ok(Self { tls, cluster: cluster.clone(), names, role, now, read })
     }
 
-    /// A silo at this address says so to others.
+    /// This process is a silo that tells others this address.
     ///
     /// # Errors
     /// Its certificate names addresses, and not this one: no peer would believe it.

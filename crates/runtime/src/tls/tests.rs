@@ -414,6 +414,8 @@ fn a_poor_secret_is_refused_and_none_is_shown() {
     assert!(refused(&format!("{good}\nchangeme changeme")).contains(short));
     assert!(refused(&"a".repeat(64)).contains("expected a random secret"));
     assert!(refused(&format!("{good}\n").repeat(9)).contains("at most 8 secrets"));
+    let told = Guard::new(Tls::secret(&good), &cluster(), Role::Silo).unwrap_err().to_string();
+    assert!(told.contains("there is no such file") && !told.contains(&good), "{told}");
     let tls = Tls::secret_in_variable("EMMER_NO_SUCH_VARIABLE");
     let told = Guard::new(tls, &cluster(), Role::Silo).unwrap_err().to_string();
     assert_eq!(told, "environment variable EMMER_NO_SUCH_VARIABLE: it is not set");

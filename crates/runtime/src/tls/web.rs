@@ -19,7 +19,7 @@ use super::{Means, Tls, TlsError};
 /// The files are looked at again for a connection, if this time has passed.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
-/// What `emmer-telemetry` encrypts its endpoint with. Not for people; may change in any version.
+/// The encryption of `emmer-telemetry`'s endpoint. Not for people; may change in any version.
 #[doc(hidden)]
 pub struct WebTls {
     tls: Tls,
@@ -27,7 +27,7 @@ pub struct WebTls {
 }
 
 impl WebTls {
-    /// Reads the files. The server shows the silo's certificate, and wants none of those that read.
+    /// Reads the files. The server shows the silo's certificate, and wants none of its readers.
     ///
     /// # Errors
     /// They cannot be used, or are a secret's: nothing but silos and clients understands that.

@@ -117,6 +117,9 @@ pub(super) struct StrangersFlags {
     /// Strangers in all: a quarter each before and after the handshake, without and with TLS
     #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = RangedU64ValueParser::<usize>::new().range(40..=100_000_000))]
     count: usize,
+    /// Sockets that say nothing, beside which honest handshakes are timed
+    #[arg(long, value_name = "N", default_value_t = 5_000, value_parser = RangedU64ValueParser::<usize>::new().range(1..=9_000))]
+    silent: usize,
     /// Decides what they say
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -255,7 +258,7 @@ fn connections(flags: &ConnectionsFlags, launcher: &Launcher) -> Result<()> {
 }
 
 fn strangers(flags: &StrangersFlags, launcher: &Launcher) -> Result<()> {
-    let plan = strangers::Plan { count: flags.count, seed: flags.seed };
+    let plan = strangers::Plan { count: flags.count, silent: flags.silent, seed: flags.seed };
     let found =
         strangers::run(&plan, launcher, &|line| eprintln!("{line}")).map_err(Failure::other)?;
     publish(&strangers::report(&found), &flags.out.reports, flags.out.format)

@@ -18,7 +18,7 @@ struct File {
     file: String,
     /// For people.
     purpose: &'static str,
-    /// Whoever reads it can be what it is for.
+    /// True if its reader could take the place of its owner.
     is_secret: bool,
     #[serde(skip)]
     text: String,
@@ -170,7 +170,7 @@ fn read(path: &Path) -> Result<Option<String>> {
     }
 }
 
-/// Writes all of them, or, where one is there that is not to be replaced, none.
+/// Writes all of them; none if one is there that is not to be replaced.
 fn write(folder: &Path, files: &[File], renew: bool) -> Result<()> {
     let at = |path: &Path| {
         let path = path.display().to_string();

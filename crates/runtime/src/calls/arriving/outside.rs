@@ -1,4 +1,5 @@
-//! Calls from outside the cluster: what of them is believed, and whether they may be made.
+//! Calls from outside the cluster: the parts of them that are believed, and the rules that they
+//! have to pass.
 //!
 //! A gateway looks at the calls of its clients. If it does not know the called method, because no
 //! class of its own has it, it says so in the call, and the silo that hosts the grain looks.
@@ -32,7 +33,8 @@ impl Rules {
 }
 
 impl Calls {
-    /// Takes a client's call, or one that a gateway has not looked at, for what it is.
+    /// Looks at a client's call, or at one that its gateway could not look at: takes from it all
+    /// that a client may not say, and asks the rules.
     ///
     /// # Errors
     /// It may not be made. Nothing was executed.
