@@ -47,7 +47,7 @@ const HONEST: usize = 100;
 /// The silo is left alone so long before its memory is read.
 const SETTLE: Duration = Duration::from_secs(3);
 
-/// How it is run.
+/// The settings of a run.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// Strangers in all: a quarter each before and after the handshake, without and with TLS.
@@ -61,7 +61,7 @@ pub struct Plan {
 /// The results with one silo.
 #[derive(Clone, Debug)]
 pub struct Measured {
-    /// What kind of silo.
+    /// The kind of silo: `plain` or `TLS`.
     pub what: &'static str,
     /// Strangers that came.
     pub strangers: usize,
@@ -133,7 +133,7 @@ async fn one(
     Ok(Measured { what, strangers: first + rest, resident, calls, handshake, delay })
 }
 
-/// How a silo is spoken to: plainly, or with TLS by the files in a folder.
+/// The encryption of connections to a silo: none, or TLS by the files in a folder.
 struct Target(Option<(TlsConnector, Arc<ClientConfig>, PathBuf)>);
 
 trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
@@ -263,7 +263,7 @@ async fn call(
     Ok((calls, failed, longest))
 }
 
-/// So many strangers, every other one after a good handshake.
+/// Lets `count` strangers come, every other one after a good handshake.
 async fn come(count: usize, seed: u64, port: SocketAddr, target: &Arc<Target>) -> Result<()> {
     let left = Arc::new(AtomicUsize::new(count));
     let failed = Arc::new(std::sync::Mutex::new(None));

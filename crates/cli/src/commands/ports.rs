@@ -7,7 +7,7 @@ use emmer::{ClusterId, PortSecurity, SiloEntry, SiloStatus, port_security};
 /// A silo answers within this time, or is not reached.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// So many silos are asked at once.
+/// The most silos that are asked at once.
 const AT_ONCE: usize = 64;
 
 /// Asks the port of each Active silo. Each row has its place in the result: none if its silo is not

@@ -175,6 +175,11 @@ async fn a_client_that_the_application_refuses_is_told_so_and_others_get_in() {
     let broken = broken.token(|| async { Err(TokenError::new("the issuer is away")) });
     let told = broken.connect().await.err().unwrap().to_string();
     assert!(told.ends_with("there is no token to show: the issuer is away"), "{told}");
+    // A source that never answers shares the time of the connection.
+    let silent = Client::builder().store(store.clone()).wait_for_gateway(Duration::ZERO);
+    let silent = silent.configure(|options| options.connect_timeout = Duration::from_millis(300));
+    let told = silent.token(pending).connect().await.err().unwrap().to_string();
+    assert!(told.contains("300ms"), "{told}");
     let long = Client::builder().store(store.clone()).wait_for_gateway(Duration::ZERO);
     let long = long.token(|| async { Ok("x".repeat(8_193)) });
     assert!(long.connect().await.err().unwrap().to_string().contains("it has 8193"));
@@ -405,4 +410,48 @@ async fn a_client_cannot_say_that_a_reminder_is_due() {
     let answer = answer.await;
     let told = String::from_utf8_lossy(&answer).into_owned();
     assert!(told.contains("Reminder.tick cannot be called from outside the cluster"), "{told}");
+}
+
+/// Half a minute after its end a call of that identity is not waited for any longer.
+#[cfg(feature = "test")]
+#[emmer::test]
+async fn a_call_outlives_the_identity_of_its_client_by_half_a_minute(world: emmer::test::World) {
+    #[grain_interface(key = u64)]
+    trait Sleeper {
+        async fn sleep(&self, seconds: u64);
+    }
+    #[derive(Grain, Default)]
+    struct SleeperGrain {}
+    #[grain]
+    impl Sleeper for SleeperGrain {
+        async fn sleep(&self, seconds: u64) {
+            tokio::time::sleep(secs(seconds)).await;
+        }
+    }
+    // Virtual time begins here.
+    let begun = SystemTime::UNIX_EPOCH + secs(1_767_225_600);
+    let silo = move |silo: SiloBuilder| {
+        let silo = silo.authenticate(move |shown| async move {
+            let lasts = if shown.token() == Some("short") { secs(60) } else { secs(9_999) };
+            Ok(Some(Identity::new("ann").until(begun + lasts)))
+        });
+        silo.host::<dyn Sleeper, SleeperGrain>()
+    };
+    let cluster = world.cluster(1, silo).await;
+    let begins = tokio::time::Instant::now();
+    let client = async |token: &'static str| {
+        let shows = move || async move { Ok(token.to_owned()) };
+        cluster.client_of(|client| client.token(shows)).await
+    };
+    let (short, long) = (client("short").await, client("long").await);
+    let sleep = async |client: &Client, seconds| {
+        let called = client.grain::<dyn Sleeper>(1).sleep(seconds).timeout(secs(500)).await;
+        (called, begins.elapsed())
+    };
+    let (in_time, too_long, other) =
+        tokio::join!(sleep(&short, 80), sleep(&short, 300), sleep(&long, 300));
+    assert_eq!(in_time.0, Ok(()), "it was answered while the gateway waited");
+    assert!(matches!(too_long.0, Err(CallError::Unreachable { .. })), "{too_long:?}");
+    assert!((secs(80)..secs(95)).contains(&too_long.1), "{too_long:?}");
+    assert_eq!(other.0, Ok(()));
 }

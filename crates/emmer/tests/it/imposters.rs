@@ -16,25 +16,13 @@ use emmer_wire::{
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
-use serde::Serialize;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsConnector;
 
 use crate::common::{Counter, settle, store};
+use crate::strangers::Message;
 use crate::tls::{Authority, client, silo};
-
-/// As the directory of another silo says that a grain has another activation.
-#[derive(Serialize)]
-enum Message<'a> {
-    #[serde(rename = "x")]
-    Evict {
-        #[serde(rename = "g")]
-        grain: &'a GrainId,
-        #[serde(rename = "a")]
-        activation: u64,
-    },
-}
 
 trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}

@@ -10,9 +10,9 @@ use tokio::net::TcpStream;
 
 use crate::common::{self, Counter};
 
-/// What a directory says to the host of an activation that has lost its grain.
+/// The word of a directory to the host of an activation that has lost its grain.
 #[derive(Serialize)]
-enum Message<'a> {
+pub(crate) enum Message<'a> {
     #[serde(rename = "x")]
     Evict {
         #[serde(rename = "g")]

@@ -269,28 +269,24 @@ pub(crate) async fn accept(
             }
             Err(Unread::Broken(why) | Unread::Garbage(why)) => Err((RefuseCode::BadHello, why)),
         };
-        let mut admitted = None;
         let verdict = match &hello {
             Ok(hello) => match proof.allows(hello.peer) {
-                Ok(()) => match judge(hello) {
-                    Verdict::Accept => {
-                        let shown = || {
-                            let is_private = stream.is_private();
-                            Credentials::new(hello.token.clone(), proof.names(), from, is_private)
-                        };
-                        match admit_client(greeting, hello.peer, shown).await {
-                            Ok(client) => {
-                                admitted = client;
-                                Verdict::Accept
-                            }
-                            Err(why) => Verdict::Refuse(RefuseCode::Denied, why),
-                        }
-                    }
-                    refused => refused,
-                },
+                Ok(()) => judge(hello),
                 Err(why) => Verdict::Refuse(RefuseCode::Insecure, why),
             },
             Err((code, reason)) => Verdict::Refuse(*code, reason.clone()),
+        };
+        let (verdict, admitted) = match (&hello, verdict) {
+            (Ok(hello), Verdict::Accept) => {
+                let is_private = stream.is_private();
+                let shown =
+                    || Credentials::new(hello.token.clone(), proof.names(), from, is_private);
+                match admit_client(greeting, hello.peer, shown).await {
+                    Ok(client) => (Verdict::Accept, client),
+                    Err(why) => (Verdict::Refuse(RefuseCode::Denied, why), None),
+                }
+            }
+            (_, verdict) => (verdict, None),
         };
         match (hello, verdict) {
             (Ok(hello), Verdict::Accept) => {

@@ -243,6 +243,7 @@ pub fn client_key(secret: &str, cluster: &str) -> Result<String, CertsError> {
     }
     if let Some(first) = secrets.first() {
         let own = secret::own_key(first, &cluster, Role::Client);
+        let own = own.map_err(|e| failed(e.to_string()))?;
         file += &section("PRIVATE KEY", own.secret_der());
     }
     Ok(file)

@@ -111,6 +111,7 @@ impl Files {
                     .map(|keys| keys.map(Anchor::Keys).map_err(|e| unfit(e.to_string())))
                     .collect::<Result<_, _>>()?;
                 let own = secrets.first().map(|first| secret::own_key(first, cluster, role));
+                let own = own.transpose().map_err(|e| unfit(e.to_string()))?;
                 Ok((anchors, own.map(Own::Key)))
             }
             (Self::Certificates { .. }, _) => Ok((Vec::new(), None)),

@@ -65,17 +65,23 @@ impl Keys {
 }
 
 /// The private key of a role.
-pub(super) fn own_key(secret: &[u8], cluster: &ClusterId, role: Role) -> PrivateKeyDer<'static> {
+pub(super) fn own_key(
+    secret: &[u8],
+    cluster: &ClusterId,
+    role: Role,
+) -> Result<PrivateKeyDer<'static>, Error> {
     // The cluster's name is a part of it: two clusters that were given one secret by mistake do not
     // believe each other.
     let salt = hkdf::Salt::new(hkdf::HKDF_SHA256, b"emmer cluster secret");
     let role = role.to_string();
     let info: [&[u8]; 3] = [role.as_bytes(), b" of ", cluster.as_str().as_bytes()];
     let mut key = [0; SECRET_BYTES_MIN];
-    // Neither fails: 32 bytes are what one block of SHA-256 has.
-    let filled = salt.extract(secret).expand(&info, hkdf::HKDF_SHA256).map(|k| k.fill(&mut key));
-    debug_assert!(matches!(filled, Ok(Ok(()))), "32 bytes of one block");
-    PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from([&PKCS8[..], &key].concat()))
+    // Neither step fails: 32 bytes are one block of SHA-256. Else the key would be known to all.
+    salt.extract(secret)
+        .expand(&info, hkdf::HKDF_SHA256)
+        .and_then(|expanded| expanded.fill(&mut key))
+        .map_err(|_| Error::General("no key can be made of the secret".to_owned()))?;
+    Ok(PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from([&PKCS8[..], &key].concat())))
 }
 
 /// The public key that belongs to a private one.
@@ -90,7 +96,7 @@ pub(super) fn public_key(private: &PrivateKeyDer<'_>) -> Result<PublicKey, Error
 
 /// The public keys of a secret.
 pub(super) fn keys(secret: &[u8], cluster: &ClusterId) -> Result<Keys, Error> {
-    let of = |role| public_key(&own_key(secret, cluster, role));
+    let of = |role| public_key(&own_key(secret, cluster, role)?);
     Ok(Keys { silos: of(Role::Silo)?, clients: Some(of(Role::Client)?) })
 }
 

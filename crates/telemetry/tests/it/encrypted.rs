@@ -33,7 +33,7 @@ fn tls(folder: &Path) -> Tls {
     Tls::new(authority, certificate, key)
 }
 
-/// What a scraper reads that believes this authority and expects the silo's name.
+/// Returns the answer to a scraper that believes this authority and expects the silo's name.
 async fn scrape(address: SocketAddr, authority: &str) -> std::io::Result<String> {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(authority.as_bytes()).unwrap()).unwrap();

@@ -111,7 +111,7 @@ pub(super) struct ConnectionsFlags {
     out: Out,
 }
 
-/// How many strangers.
+/// The number of strangers, and the rest of their run.
 #[derive(Args, Clone)]
 pub(super) struct StrangersFlags {
     /// Strangers in all: a quarter each before and after the handshake, without and with TLS

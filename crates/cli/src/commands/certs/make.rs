@@ -47,8 +47,8 @@ pub(in super::super) fn both(folder: &Path, cluster: &str) -> Result<()> {
     let authority = authority(folder, &mut files)?;
     let silo = authority.issue(&Wanted::silo(cluster)).map_err(made)?;
     let client = authority.issue(&Wanted::client(cluster)).map_err(made)?;
-    files.extend(of(silo, "silo", "a silo"));
-    files.extend(of(client, "client", "a client"));
+    files.extend(of(silo, "silo", SILO));
+    files.extend(of(client, "client", CLIENT));
     write(folder, &files, false)
 }
 
@@ -68,7 +68,7 @@ fn certificates(args: &Args) -> Result<Vec<File>> {
         check_name("--silo", &name)?;
         let wanted = Wanted::silo(cluster).days(days);
         let wanted = args.address.iter().fold(wanted, |wanted, address| wanted.address(*address));
-        files.extend(of(authority.issue(&wanted).map_err(made)?, &name, "a silo"));
+        files.extend(of(authority.issue(&wanted).map_err(made)?, &name, SILO));
     } else if !args.address.is_empty() {
         return Err(Failure::usage("--address is of a silo: give --silo NAME as well"));
     }
@@ -76,7 +76,7 @@ fn certificates(args: &Args) -> Result<Vec<File>> {
         check_name("--client", &name)?;
         let wanted = Wanted::client(cluster).days(days);
         let wanted = if args.client.is_some() { wanted.name(&name) } else { wanted };
-        files.extend(of(authority.issue(&wanted).map_err(made)?, &name, "a client"));
+        files.extend(of(authority.issue(&wanted).map_err(made)?, &name, CLIENT));
     }
     Ok(files)
 }
@@ -115,7 +115,7 @@ fn authority(folder: &Path, files: &mut Vec<File>) -> Result<Authority> {
         (None, None) => {
             let authority = Authority::new("Emmer development").map_err(made)?;
             let issued = Issued { certificate: authority.certificate(), key: authority.key() };
-            files.extend(of(issued, "authority", "the authority").map(|mut file| {
+            files.extend(of(issued, "authority", AUTHORITY).map(|mut file| {
                 file.is_replaced = false;
                 file
             }));
@@ -130,18 +130,23 @@ fn authority(folder: &Path, files: &mut Vec<File>) -> Result<Authority> {
     }
 }
 
-fn of(issued: Issued, name: &str, owner: &'static str) -> [File; 2] {
+/// The use of a certificate and of its key, for people.
+type Purposes = [&'static str; 2];
+
+const AUTHORITY: Purposes =
+    ["the certificate that all of them believe", "the key that signs: keep it elsewhere"];
+const SILO: Purposes = ["the certificate of a silo", "the key of a silo"];
+const CLIENT: Purposes = ["the certificate of a client", "the key of a client"];
+
+/// The files of a certificate. The key comes first: a silo that reads between the two finds that
+/// they do not fit, and reads again.
+fn of(issued: Issued, name: &str, [certificate, key]: Purposes) -> [File; 2] {
     let file = |end: &str, purpose, is_secret, text| File {
         file: format!("{name}.{end}"),
         purpose,
         is_secret,
         text,
         is_replaced: true,
-    };
-    let (certificate, key) = match owner {
-        "a silo" => ("the certificate of a silo", "the key of a silo"),
-        "a client" => ("the certificate of a client", "the key of a client"),
-        _ => ("the certificate that all of them believe", "the key that signs: keep it elsewhere"),
     };
     [file("key", key, true, issued.key), file("pem", certificate, false, issued.certificate)]
 }

@@ -75,7 +75,7 @@ impl Calls {
         }
         let identity = admitted.map(|admitted| &admitted.identity);
         let acting = self.look(&header.target, header.method, identity, header.chain.context())?;
-        self.act(header, acting)
+        act(header, acting)
     }
 
     #[cold]
@@ -87,7 +87,7 @@ impl Calls {
         let (identity, context) = (Identity::read(context), context.without(OUTSIDE_KEY));
         let acting = self.look(&header.target, header.method, identity.as_ref(), &context)?;
         header.chain = std::mem::take(&mut header.chain).with_context(context);
-        self.act(header, acting)
+        act(header, acting)
     }
 
     /// Returns the identity that is to go along instead, if there is one.
@@ -112,15 +112,6 @@ impl Calls {
         authorize.ask(&OutsideCall::new(identity, class.name(), target.key(), name, context))
     }
 
-    #[expect(clippy::unused_self, reason = "one of the steps")]
-    fn act(&self, header: &mut RequestHeader, acting: Option<Identity>) -> Result<(), Failure> {
-        if let Some(identity) = acting {
-            let context = identity.put(header.chain.context()).map_err(|why| no_room(&why))?;
-            header.chain = std::mem::take(&mut header.chain).with_context(context);
-        }
-        Ok(())
-    }
-
     fn knows_method(&self, header: &RequestHeader) -> bool {
         self.host.serves(&header.target, header.method)
     }
@@ -141,6 +132,15 @@ impl Calls {
         }
         Ok(())
     }
+}
+
+/// The identity goes along with the call in the place of the client's.
+fn act(header: &mut RequestHeader, acting: Option<Identity>) -> Result<(), Failure> {
+    if let Some(identity) = acting {
+        let context = identity.put(header.chain.context()).map_err(|why| no_room(&why))?;
+        header.chain = std::mem::take(&mut header.chain).with_context(context);
+    }
+    Ok(())
 }
 
 fn no_room(why: &ContextError) -> Failure {
