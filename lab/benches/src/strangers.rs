@@ -147,7 +147,7 @@ impl Target {
         let chain: std::result::Result<Vec<_>, _> =
             CertificateDer::pem_file_iter(folder.join("client.pem"))?.collect();
         let key = PrivateKeyDer::from_pem_file(folder.join("client.key"))?;
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let mut config = ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&rustls::version::TLS13])?
             .with_root_certificates(roots)

@@ -2,17 +2,17 @@
 
 use std::fmt;
 
+use aws_lc_rs::hmac;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use emmer_core::Timestamp;
 use emmer_store_keyvalue::Fault;
 use emmer_store_keyvalue::azure::{Token, http_date};
-use ring::hmac;
 
 /// Who we are. `Debug` shows no secrets.
 pub(crate) enum Credentials {
     /// Signs every request (SharedKeyLite).
-    Key { account: String, key: hmac::Key },
+    Key { account: String, key: Box<hmac::Key> },
     /// The parameters of a shared access signature, as they follow a `?`.
     Sas(String),
     /// A bearer token.
@@ -46,7 +46,7 @@ impl Credentials {
         let bytes = BASE64.decode(key).map_err(|_| "the account key is not base64")?;
         Ok(Self::Key {
             account: account.to_owned(),
-            key: hmac::Key::new(hmac::HMAC_SHA256, &bytes),
+            key: Box::new(hmac::Key::new(hmac::HMAC_SHA256, &bytes)),
         })
     }
 

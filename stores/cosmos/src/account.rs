@@ -2,6 +2,7 @@
 
 use std::time::SystemTime;
 
+use aws_lc_rs::hmac;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use emmer_core::Timestamp;
@@ -10,7 +11,6 @@ use emmer_store_keyvalue::azure::http_date;
 use emmer_store_keyvalue::http::{Http, Request};
 use emmer_store_keyvalue::{Failure, Fault};
 use reqwest::Method;
-use ring::hmac;
 use serde_json::Value as Json;
 use tokio::time::Instant;
 

@@ -11,11 +11,11 @@ use emmer_store::Fault;
 /// The largest file of certificates, in bytes.
 const CERTIFICATES_BYTES_MAX: u64 = 4 << 20;
 
-/// Makes `ring` the cryptography of this process, unless one was chosen before. Several are
-/// compiled in where several stores are, and then rustls takes none by itself.
+/// Makes `aws-lc-rs` the cryptography of this process, unless one was chosen before. If the
+/// application compiles another one in, rustls takes none by itself.
 pub fn install_provider() {
     // An error says that there is one: as good.
-    let _ = rustls::crypto::ring::default_provider().install_default();
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
 }
 
 /// The certificates of the authorities in a PEM file an operator named.

@@ -167,7 +167,7 @@ impl Connection {
 async fn connect(place: &Place) -> Result<Conn, Error> {
     if place.tls != TlsMode::Disable {
         // Somebody else's choice is as good.
-        let _ = rustls::crypto::ring::default_provider().install_default();
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         match Conn::new(place.options(true)).await {
             Err(Error::Driver(DriverError::NoClientSslFlagFromServer))
                 if place.tls == TlsMode::Prefer => {}

@@ -33,7 +33,7 @@ impl Session {
     pub(crate) fn open(place: &Place) -> Result<Self, Trouble> {
         if place.is_tls {
             // The driver takes the process's; another part of the program may have chosen one.
-            let _ = rustls::crypto::ring::default_provider().install_default();
+            let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         }
         let config = place.config.clone().set_stmtcachesize(STATEMENTS_KEPT);
         let mut opened = Self { inner: oracledb::connect(config)? };

@@ -19,9 +19,8 @@ use crate::place::Place;
 
 /// What the driver needs for TLS: the certificates to trust.
 pub(crate) fn options(place: &Place) -> Result<TlsOptions, Fault> {
-    // The driver takes the process's provider, and two are compiled in where other stores are.
-    // Somebody who set one already keeps it.
-    let _ = rustls::crypto::ring::default_provider().install_default();
+    // The driver takes the process's provider; another part of the program may have chosen one.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let invalid = |detail: String| Fault::new(StoreErrorKind::Invalid, detail);
     // The driver takes it for granted that a certificate can be for such a name.
     if let Some((host, _)) = place.hosts().find(|(host, _)| ServerName::try_from(*host).is_err()) {

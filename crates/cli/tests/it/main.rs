@@ -15,6 +15,9 @@ mod doctor;
 mod harness;
 #[cfg(test)]
 mod hostile;
+#[cfg(feature = "tls")]
+#[cfg(test)]
+mod imposters;
 #[cfg(test)]
 mod logs;
 #[cfg(test)]

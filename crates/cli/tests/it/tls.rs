@@ -11,22 +11,22 @@ use crate::harness::{Silo, emmer, failure, members, run, store_in, wait_for, wai
 const FREE: &str = "127.0.0.1:0";
 
 /// A folder with a store, and what `emmer certs` makes.
-struct Folder(tempfile::TempDir);
+pub(crate) struct Folder(tempfile::TempDir);
 
 impl Folder {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(tempfile::tempdir().unwrap())
     }
 
-    fn file(&self, name: &str) -> PathBuf {
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
     }
 
-    fn store(&self) -> String {
+    pub(crate) fn store(&self) -> String {
         store_in(self.0.path())
     }
 
-    fn certs(&self, folder: &str, more: &[&str]) {
+    pub(crate) fn certs(&self, folder: &str, more: &[&str]) {
         let folder = self.file(folder);
         let mut args = vec!["certs", folder.to_str().unwrap(), "--cluster-id", "test"];
         args.extend(more);
@@ -34,8 +34,18 @@ impl Folder {
         assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
     }
 
+    /// Makes `ours/FILE.pem` and its key.
+    pub(crate) fn issue(&self, file: &str, wanted: &Wanted) {
+        let ours = self.file("ours");
+        let made = |name| fs::read_to_string(ours.join(name)).unwrap();
+        let authority = Authority::of(&made("authority.pem"), &made("authority.key")).unwrap();
+        let issued = authority.issue(wanted).unwrap();
+        fs::write(ours.join(format!("{file}.pem")), issued.certificate).unwrap();
+        fs::write(ours.join(format!("{file}.key")), issued.key).unwrap();
+    }
+
     /// The flags of a silo that shows `FILE.pem` of a folder.
-    fn shows(&self, folder: &str, file: &str) -> Vec<String> {
+    pub(crate) fn shows(&self, folder: &str, file: &str) -> Vec<String> {
         let set = |key: &str, name: &str| {
             ["--set".to_owned(), format!("tls.{key}={}/{name}", self.file(folder).display())]
         };
@@ -57,7 +67,7 @@ fn flags(more: &[String]) -> Vec<&str> {
     all
 }
 
-fn start(folder: &Folder, more: &[String]) -> Silo {
+pub(crate) fn start(folder: &Folder, more: &[String]) -> Silo {
     Silo::start(&folder.store(), FREE, &flags(more))
 }
 
@@ -70,7 +80,7 @@ fn stranger(folder: &Folder, more: &[String]) -> (Option<i32>, String) {
 }
 
 /// Ends a silo, and returns what it said.
-fn end(mut silo: Silo) -> String {
+pub(crate) fn end(mut silo: Silo) -> String {
     silo.process.signal("TERM");
     let (status, said) = silo.process.end();
     assert!(status.success(), "{status}: {said}");
@@ -174,16 +184,8 @@ fn files_that_no_peer_would_accept_are_refused_at_the_start() {
     let folder = Folder::new();
     folder.certs("ours", &["--silo", "elsewhere", "--address", "10.0.0.7"]);
     folder.certs("ours", &["--client", "billing"]);
-    let authority = |name| fs::read_to_string(folder.file("ours").join(name)).unwrap();
-    let authority =
-        Authority::of(&authority("authority.pem"), &authority("authority.key")).unwrap();
-    let issue = |file: &str, wanted: &Wanted| {
-        let issued = authority.issue(wanted).unwrap();
-        fs::write(folder.file("ours").join(format!("{file}.pem")), issued.certificate).unwrap();
-        fs::write(folder.file("ours").join(format!("{file}.key")), issued.key).unwrap();
-    };
-    issue("bank", &Wanted::silo("bank"));
-    issue("old", &Wanted::silo("test").until(SystemTime::now() - Duration::from_secs(1)));
+    folder.issue("bank", &Wanted::silo("bank"));
+    folder.issue("old", &Wanted::silo("test").until(SystemTime::now() - Duration::from_secs(1)));
     for (file, told) in [
         ("elsewhere", "elsewhere.pem: it is for a silo at 10.0.0.7, and this one is at 127.0.0.1"),
         ("billing", "billing.pem: it is a client's certificate, and this is a silo"),

@@ -33,7 +33,7 @@ async fn connect(port: SocketAddr, shows: Option<(&Authority, &str)>) -> Box<dyn
     let Some((authority, file)) = shows else { return Box::new(stream) };
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_file(authority.file("authority.pem")).unwrap()).unwrap();
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let chain = CertificateDer::pem_file_iter(authority.file(&format!("{file}.pem"))).unwrap();
     let key = PrivateKeyDer::from_pem_file(authority.file(file)).unwrap();
     let mut config = ClientConfig::builder_with_provider(provider)

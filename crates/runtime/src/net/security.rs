@@ -20,6 +20,9 @@ pub(crate) enum Proof {
     Plain,
     /// The connection is encrypted, and its peer has shown nothing.
     Anonymous,
+    /// The connection is encrypted, and its peer has shown nothing that counts here: the words for
+    /// it.
+    Unfit(String),
     /// A silo or client of this cluster.
     #[cfg(feature = "tls")]
     Shown(Shown),
@@ -29,7 +32,7 @@ impl Proof {
     /// The names in the peer's certificate beside that of its role.
     pub(super) fn names(&self) -> Vec<String> {
         match self {
-            Self::Plain | Self::Anonymous => Vec::new(),
+            Self::Plain | Self::Anonymous | Self::Unfit(_) => Vec::new(),
             #[cfg(feature = "tls")]
             Self::Shown(shown) => shown.names.clone(),
         }
@@ -40,6 +43,9 @@ impl Proof {
     /// # Errors
     /// It may not, for people.
     pub(super) fn allows(&self, peer: PeerKind) -> Result<(), String> {
+        if let Self::Unfit(why) = self {
+            return Err(why.clone());
+        }
         let (PeerKind::Silo(silo) | PeerKind::Probe(silo) | PeerKind::Watch(silo)) = peer else {
             return Ok(());
         };
@@ -113,7 +119,7 @@ impl Security {
 
 #[cfg(feature = "tls")]
 mod secured {
-    use std::time::{Duration, SystemTime};
+    use std::time::Duration;
 
     use emmer_core::ClusterId;
 
@@ -123,8 +129,6 @@ mod secured {
 
     /// The pause before bytes of which too few have come are looked at again; doubles each time.
     const PEEK_PAUSE_MIN: Duration = Duration::from_millis(1);
-
-    const DAY: Duration = Duration::from_hours(24);
 
     /// The age of the own certificate is looked at once an hour: in one of so many rounds.
     const AGE_EVERY: u64 = 720;
@@ -156,7 +160,7 @@ mod secured {
                     tokio::select! {
                         biased;
                         () = end.cancelled() => {}
-                        () = look_again(&guard) => {}
+                        () = look_again(guard) => {}
                     }
                 });
             }
@@ -206,18 +210,31 @@ mod secured {
             }
             let accepted = guard.accepted(stream, port == Port::Silo).await;
             let (stream, shown) = accepted.map_err(Barred::Failed)?;
-            Ok((TcpStream::Secured(stream), shown.map_or(Proof::Anonymous, Proof::Shown)))
+            let proof = match shown {
+                Ok(Some(shown)) => Proof::Shown(shown),
+                Ok(None) => Proof::Anonymous,
+                Err(why) => Proof::Unfit(why),
+            };
+            Ok((TcpStream::Secured(stream), proof))
         }
     }
 
-    async fn look_again(guard: &Guard) {
+    async fn look_again(guard: Arc<Guard>) {
         let mut was_wrong = false;
         for round in 0_u64.. {
             tokio::time::sleep(LOOK_EVERY).await;
-            if round % AGE_EVERY == 0 {
-                tell_age(guard, crate::tls::now());
-            }
-            let looked = guard.look(tokio::time::Instant::now());
+            let now = tokio::time::Instant::now();
+            let guard = guard.clone();
+            // No thread of the runtime waits for a disk.
+            let looking = tokio::task::spawn_blocking(move || {
+                if round % AGE_EVERY == 0
+                    && let Some(warning) = guard.age_warning(crate::tls::now())
+                {
+                    tracing::warn!("{warning}");
+                }
+                guard.look(now)
+            });
+            let Ok(looked) = looking.await else { continue };
             match &looked {
                 Ok(false) => {}
                 Ok(true) => tracing::info!("certificates were read again"),
@@ -227,17 +244,6 @@ mod secured {
                 Err(_) => {}
             }
             was_wrong = looked.is_err();
-        }
-    }
-
-    /// Warns of an own certificate that ends soon, or has ended. Short-lived ones are replaced in
-    /// their last hours.
-    fn tell_age(guard: &Guard, now: SystemTime) {
-        let is_short_lived = guard.is_outdated(now - 2 * DAY);
-        if guard.is_outdated(now) {
-            tracing::warn!("the certificate of this process has expired: peers refuse it");
-        } else if !is_short_lived && guard.is_outdated(now + DAY) {
-            tracing::warn!("the certificate of this process expires within a day");
         }
     }
 

@@ -23,6 +23,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
 
+use aws_lc_rs::rand::SecureRandom as _;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use emmer_core::ClusterId;
@@ -30,7 +31,6 @@ use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
     Issuer, KeyPair, KeyUsagePurpose, PublicKeyData as _, SanType, SerialNumber,
 };
-use ring::rand::SecureRandom as _;
 
 use super::{Role, secret};
 
@@ -222,7 +222,7 @@ fn fingerprint(key: &KeyPair) -> Vec<u8> {
 /// There is no randomness.
 pub fn secret() -> Result<String, CertsError> {
     let mut bytes = [0; 32];
-    let filled = ring::rand::SystemRandom::new().fill(&mut bytes);
+    let filled = aws_lc_rs::rand::SystemRandom::new().fill(&mut bytes);
     filled.map_err(|_| CertsError::new("a secret", "there is no randomness"))?;
     Ok(BASE64.encode(bytes))
 }

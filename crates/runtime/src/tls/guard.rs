@@ -5,7 +5,7 @@ use std::fmt;
 use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use emmer_core::ClusterId;
 use parking_lot::{Mutex, RwLock};
@@ -20,6 +20,8 @@ use super::names::{Names, Role, Shown};
 use super::sessions::{Sessions, is_outdated};
 use super::{Means, Tls, TlsError, TlsRollout};
 use crate::world::Secured;
+
+const DAY: Duration = Duration::from_hours(24);
 
 /// Encrypts the connections of one silo or client.
 pub(crate) struct Guard {
@@ -87,24 +89,45 @@ impl Guard {
         is_outdated(&all.collect::<Vec<_>>(), &chain, &self.names, self.role, at)
     }
 
+    /// Returns a warning, for the log, if the own certificate ends within a day of `now` or has
+    /// ended. Short-lived ones are replaced in their last hours: of those it says nothing before.
+    pub(crate) fn age_warning(&self, now: SystemTime) -> Option<&'static str> {
+        if self.is_outdated(now) {
+            return Some("the certificate of this process has expired: peers refuse it");
+        }
+        let is_short_lived = self.is_outdated(now - 2 * DAY);
+        let ends = !is_short_lived && self.is_outdated(now + DAY);
+        ends.then_some("the certificate of this process expires within a day")
+    }
+
     /// Reads the files again; true if anything counts now that did not before, or does no more.
     ///
     /// # Errors
-    /// They cannot be used. What counted before goes on to count.
+    /// They cannot be used. What counted before goes on to count, an old authority for its time.
     pub(crate) fn look(&self, now: Instant) -> Result<bool, TlsError> {
+        // Before the lock: a disk may be slow, and handshakes go on meanwhile.
+        let files = Files::read(&self.tls);
         let mut read = self.read.lock();
-        let files = Files::read(&self.tls)?;
-        let is_over = |(_, until): &&(_, Instant)| *until <= now;
-        if files == read.files && !read.earlier.iter().any(|old| is_over(&old)) {
+        let ended = read.earlier.iter().any(|(_, until)| *until <= now);
+        if !ended && files.as_ref().is_ok_and(|files| *files == read.files) {
             return Ok(false);
         }
+        let taken = files.and_then(|files| self.take(&mut read, files, now));
+        if taken.is_err() && ended {
+            let before = read.files.clone();
+            self.take(&mut read, before, now)?;
+        }
+        taken.map(|()| true)
+    }
+
+    /// What is in `files` counts from now on, with what has left them not long ago.
+    fn take(&self, read: &mut Read, files: Files, now: Instant) -> Result<(), TlsError> {
         let (believed, own) = files.contents(&self.tls, &self.cluster, self.role)?;
         let gone = read.believed.iter().map(|old| (old, now + self.tls.overlap));
-        let earlier =
-            read.earlier.iter().filter(|old| !is_over(old)).map(|(old, until)| (old, *until));
+        let earlier = read.earlier.iter().map(|(old, until)| (old, *until));
         // Nothing is forgotten before the new sessions are there.
         let earlier: Vec<_> = gone
-            .chain(earlier)
+            .chain(earlier.filter(|(_, until)| *until > now))
             .filter(|(old, _)| !believed.contains(old))
             .map(|(old, until)| (old.clone(), until))
             .collect();
@@ -113,7 +136,7 @@ impl Guard {
         let (sessions, shows) = sessions(&self.tls, &self.names, self.role, &all, own.as_ref())?;
         *read = Read { files, believed, earlier, shows };
         *self.now.write() = Arc::new(sessions);
-        Ok(true)
+        Ok(())
     }
 
     /// Returns true if the connections that this process makes are encrypted.
@@ -151,7 +174,8 @@ impl Guard {
     }
 
     /// Encrypts a connection that was accepted, at the silos' port or at the clients'. Returns what
-    /// the peer has shown; none if that is nothing.
+    /// the peer has shown; none if that is nothing, and words if it is nothing of this cluster: it
+    /// can be told them over the connection.
     ///
     /// # Errors
     /// In words, without the peer's address.
@@ -159,7 +183,7 @@ impl Guard {
         &self,
         stream: TcpStream,
         at_silos_port: bool,
-    ) -> Result<(Arc<Secured>, Option<Shown>), String> {
+    ) -> Result<(Arc<Secured>, Result<Option<Shown>, String>), String> {
         let ports = self.now.read().accepting.clone();
         let (silos, clients) = ports.ok_or("a client accepts no connections")?;
         let accepting = TlsAcceptor::from(if at_silos_port { silos } else { clients });
@@ -173,13 +197,13 @@ impl Guard {
                     Anchor::Keys(keys) => keys.role(key),
                     Anchor::Authority(_) => None,
                 });
-                let role = role.into_iter().next().ok_or(OTHER_SECRET)?;
-                Some(Shown::key(role))
+                let role = role.into_iter().next();
+                role.map(|role| Some(Shown::key(role))).ok_or_else(|| OTHER_SECRET.to_owned())
             }
             (Some([certificate, ..]), false) => {
-                Some(self.names.shown(certificate).map_err(|e| in_words(&e))?)
+                self.names.shown(certificate).map(Some).map_err(|e| in_words(&e))
             }
-            _ => None,
+            _ => Ok(None),
         };
         Ok((Secured::new(stream, session), shown))
     }
@@ -239,14 +263,24 @@ const OTHER_SECRET: &str = "the peer has another secret, or is of another cluste
 
 /// The failure of an encrypted connection, for people.
 pub(crate) fn words(error: &io::Error) -> String {
-    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
-    inner.map_or_else(|| error.to_string(), in_words)
+    match error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
+        Some(error) => in_words(error),
+        None if error.kind() == io::ErrorKind::UnexpectedEof => {
+            "the peer closed the connection during the TLS handshake".to_owned()
+        }
+        None => error.to_string(),
+    }
 }
 
 fn in_words(error: &Error) -> String {
     match error {
         Error::InvalidCertificate(why) => not_accepted(why),
         Error::NoCertificatesPresented => "the peer shows no certificate".to_owned(),
+        Error::DecryptError => {
+            "the peer's part of the TLS handshake belongs to another connection, or was changed on \
+             the way"
+                .to_owned()
+        }
         Error::InvalidMessage(_) => "the peer does not speak TLS".to_owned(),
         Error::PeerIncompatible(
             PeerIncompatible::IncorrectCertificateTypeExtension

@@ -1,8 +1,8 @@
 //! TLS between silos, and between clients and silos (feature `tls`): what is shown, and what is
 //! checked.
 //!
-//! Always TLS 1.3, with `ring`'s algorithms, and always in full: no session is taken up again, so a
-//! certificate that was replaced is not believed for longer than the connection it made.
+//! Always TLS 1.3, and always in full: no session is taken up again, so a certificate that was
+//! replaced is not believed for longer than the connection it made.
 //!
 //! A silo proves itself to silos and clients by a certificate with the name of its cluster
 //! ([`names`]); silos check each other's. A client checks the silo's, and shows one of its own

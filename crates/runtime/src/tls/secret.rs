@@ -14,10 +14,10 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use aws_lc_rs::hkdf;
 use emmer_core::ClusterId;
-use ring::hkdf;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::ring as provider;
+use rustls::crypto::aws_lc_rs as provider;
 use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls13_signature_with_raw_key};
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{

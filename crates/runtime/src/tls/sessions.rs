@@ -5,7 +5,8 @@ use std::time::SystemTime;
 
 use rustls::client::danger::ServerCertVerifier;
 use rustls::client::{AlwaysResolvesClientRawPublicKeys, Resumption, WebPkiServerVerifier};
-use rustls::crypto::{CryptoProvider, ring};
+use rustls::crypto::CryptoProvider;
+use rustls::crypto::aws_lc_rs::{self, kx_group};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{
@@ -93,8 +94,12 @@ impl Checks {
     }
 }
 
+/// The algorithms. The first key exchange holds against quantum computers as well: what is recorded
+/// today cannot be read by one later. A peer that does not know it takes the second.
 fn provider() -> Arc<CryptoProvider> {
-    Arc::new(ring::default_provider())
+    let kx_groups =
+        vec![kx_group::X25519MLKEM768, kx_group::X25519, kx_group::SECP256R1, kx_group::SECP384R1];
+    Arc::new(CryptoProvider { kx_groups, ..aws_lc_rs::default_provider() })
 }
 
 fn dialing(checks: &Checks, own: Option<&Own>) -> Result<ClientConfig, Error> {

@@ -12,7 +12,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Instant;
 
 use super::certs::{self, Wanted};
-use super::{Guard, Role, Tls, TlsError, words};
+use super::{Guard, Role, Tls, TlsError, secret, words};
 use crate::world;
 
 /// An authority, and a folder for what it makes.
@@ -100,7 +100,7 @@ async fn meet(
         let mut stream = world::TcpStream::Secured(stream);
         stream.write_all(b"hello").await.map_err(|e| words(&e))?;
         stream.flush().await.map_err(|e| words(&e))?;
-        Ok(shown.map(|shown| shown.role))
+        Ok(shown?.map(|shown| shown.role))
     };
     tokio::join!(dial, accept)
 }
@@ -254,11 +254,13 @@ async fn replaced_files_count_for_the_next_connection_and_an_old_authority_for_a
     assert_eq!(silo.look(start), Ok(false));
     assert!(meet(&new, &silo, true).await.1.is_ok());
     assert!(meet(&old, &silo, true).await.1.is_ok(), "the old authority is believed for a while");
-    // Its time ends while a file is broken: it is not forgotten that it has ended.
+    // Its time ends while a file is broken: it is believed no longer all the same.
     fs::write(before.file(), "-----BEGIN CERTIFICATE-----\nMIIB").unwrap();
     assert!(silo.look(start + overlap * 2).is_err());
+    assert!(meet(&old, &silo, true).await.1.is_err());
+    assert!(meet(&new, &silo, true).await.1.is_ok());
     fs::copy(after.file(), before.file()).unwrap();
-    assert_eq!(silo.look(start + overlap * 2), Ok(true));
+    assert_eq!(silo.look(start + overlap * 2), Ok(false));
     assert!(meet(&old, &silo, true).await.1.is_err());
     assert!(meet(&new, &silo, true).await.1.is_ok());
 }
@@ -372,6 +374,19 @@ async fn a_secret_lets_in_those_of_one_cluster_that_have_it() {
     }
 }
 
+/// Silos of this version and of a later one have the same keys.
+#[test]
+fn the_keys_of_a_secret_stay_what_they_are() {
+    let keys = secret::keys(b"0123456789abcdef0123456789ABCDEF", &cluster()).unwrap();
+    let hex = |key: &[u8]| -> String { key.iter().map(|byte| format!("{byte:02x}")).collect() };
+    // Made by HKDF and Ed25519 of another hand, from RFC 5869 and RFC 8032.
+    let begin = "302a300506032b6570032100";
+    let silos = "5ef5dcb8e5ae4c28e2637bbe48554a5cc989d9f0ce5cf6d019a118052e7af77b";
+    let clients = "f830a06f707f9b44f8e66bb564750422707d9fb23df64adcedef4e5be61c484e";
+    assert_eq!(hex(&keys.silos), format!("{begin}{silos}"));
+    assert_eq!(hex(&keys.clients.unwrap()), format!("{begin}{clients}"));
+}
+
 #[tokio::test]
 async fn a_secret_is_replaced_while_silos_run() {
     let (old, new) = (certs::secret().unwrap(), certs::secret().unwrap());
@@ -447,7 +462,7 @@ async fn a_certificate_with_addresses_is_for_a_silo_at_them() {
     let client = guard(authority.tls(&authority.make_so("client", &named)), Role::Client);
     let (dialing, accepting) = sockets().await;
     let (_, accepted) = tokio::join!(client.dialed(dialing, HOST), here.accepted(accepting, false));
-    let shown = accepted.unwrap().1.unwrap();
+    let shown = accepted.unwrap().1.unwrap().unwrap();
     assert_eq!(
         (shown.role, shown.names.join(" ")),
         (Role::Client, "billing spiffe://shop/billing".to_owned())
@@ -464,13 +479,22 @@ fn a_certificate_of_the_wrong_age_is_noticed_by_its_owner() {
         let outdated =
             [now - day, now, now + day / 2, now + day * 2].map(|at| guard.is_outdated(at));
         assert_eq!(outdated, [true, false, false, true]);
+        assert_eq!(guard.age_warning(now + day / 2), None, "it was made for a day");
+        let over = "the certificate of this process has expired: peers refuse it";
+        assert_eq!(guard.age_warning(now + day * 2), Some(over));
         let wanted = wanted.until(now - Duration::from_secs(5));
         let tls = authority.tls(&authority.make_so("over", &wanted));
         let guard = Guard::new(tls, &cluster(), role).unwrap();
         assert!(guard.is_outdated(now));
+        assert_eq!(guard.age_warning(now), Some(over));
         let told = guard.outdated().to_string();
         assert!(told.contains("over.pem: the certificate has expired"), "{told}");
     }
+    let long = Wanted::silo("shop").until(now + day * 90);
+    let long = guard(authority.tls(&authority.make_so("long", &long)), Role::Silo);
+    assert_eq!(long.age_warning(now + day * 88), None);
+    let soon = "the certificate of this process expires within a day";
+    assert_eq!(long.age_warning(now + day * 89 + day / 2), Some(soon));
     let secret = Secret::new(&certs::secret().unwrap(), "shop");
     assert!(!secret.silo("shop").is_outdated(now + day * 9_999));
 }

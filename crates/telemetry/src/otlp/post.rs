@@ -36,7 +36,7 @@ impl fmt::Debug for Post {
 impl Post {
     pub(super) fn new(headers: Vec<(String, String)>, time: Duration) -> Result<Self, OtlpError> {
         // An error says that the process has chosen its cryptography: as good.
-        let _ = rustls::crypto::ring::default_provider().install_default();
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let mut sent = HeaderMap::new();
         for (name, value) in headers {
             let wrong = || OtlpError::Header(name.clone());

@@ -2,10 +2,10 @@
 
 #![allow(dead_code, reason = "each test program uses its part")]
 
+use aws_lc_rs::hmac;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use emmer_test_servers::azurite::{ACCOUNT, KEY};
-use ring::hmac;
 
 /// A shared access signature for tables of the emulator's account with these permissions, as it
 /// follows a `?`.

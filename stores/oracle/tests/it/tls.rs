@@ -45,7 +45,7 @@ fn server(folder: &Path) -> Arc<ServerConfig> {
             .map(Result::unwrap)
             .collect();
     let key = PrivateKeyDer::from_pem_file(folder.join("server.key")).unwrap();
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let builder = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .unwrap();
