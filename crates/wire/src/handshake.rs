@@ -17,6 +17,7 @@ use crate::error::HeaderError;
 use crate::frame::{FrameKind, append_plain};
 use crate::ident::{put_optional_silo, put_silo, read_optional_silo, read_silo};
 use crate::read::{Reader, cut};
+use crate::seal::Seal;
 use crate::staged::Staged;
 
 /// The oldest protocol version this side speaks.
@@ -144,6 +145,8 @@ pub struct Hello {
     pub options: u64,
     /// The token that a client shows, if it shows one.
     pub token: Option<Token>,
+    /// The seal of the silo that dials over TLS.
+    pub seal: Option<Seal>,
 }
 
 impl Hello {
@@ -164,6 +167,7 @@ impl Hello {
             limits,
             options: 0,
             token: None,
+            seal: None,
         }
     }
 
@@ -211,10 +215,18 @@ impl Hello {
             0 => return Err(HeaderError::Value { field: "the codec", value: 0 }),
             codec => codec,
         };
-        let limits = ConnectionLimits::read(&mut input)?;
-        let options = read_options(&mut input)?;
-        let token = read_token(&mut input)?;
-        Ok(Self { version_min, version_max, cluster, peer, expects, codec, limits, options, token })
+        Ok(Self {
+            version_min,
+            version_max,
+            cluster,
+            peer,
+            expects,
+            codec,
+            limits: ConnectionLimits::read(&mut input)?,
+            options: read_options(&mut input)?,
+            token: read_token(&mut input)?,
+            seal: Seal::read(&mut input)?,
+        })
     }
 }
 
@@ -250,10 +262,14 @@ pub fn encode_hello(out: &mut BytesMut, hello: &Hello) -> usize {
         out.put_u8(hello.codec);
         hello.limits.put(out);
         out.put_u64_le(hello.options);
-        if let Some(token) = &hello.token {
+        if hello.token.is_some() || hello.seal.is_some() {
+            let token = hello.token.as_ref().map_or("", Token::text);
             // At most 8,192 bytes.
-            out.put_u16_le(token.text().len() as u16);
-            out.put_slice(token.text().as_bytes());
+            out.put_u16_le(token.len() as u16);
+            out.put_slice(token.as_bytes());
+        }
+        if let Some(seal) = &hello.seal {
+            seal.put(out);
         }
     })
 }
@@ -289,6 +305,8 @@ pub struct Welcome {
     pub limits: ConnectionLimits,
     /// As in [`Hello`].
     pub options: u64,
+    /// The seal of the acceptor, for a silo that has dialled over TLS.
+    pub seal: Option<Seal>,
 }
 
 impl Welcome {
@@ -302,8 +320,13 @@ impl Welcome {
         if negotiate(version, version).is_none() {
             return Err(HeaderError::Version { min: version, max: version });
         }
-        let (silo, limits) = (read_silo(&mut input)?, ConnectionLimits::read(&mut input)?);
-        Ok(Self { version, silo, limits, options: read_options(&mut input)? })
+        Ok(Self {
+            version,
+            silo: read_silo(&mut input)?,
+            limits: ConnectionLimits::read(&mut input)?,
+            options: read_options(&mut input)?,
+            seal: Seal::read(&mut input)?,
+        })
     }
 }
 
@@ -314,6 +337,9 @@ pub fn encode_welcome(out: &mut BytesMut, welcome: &Welcome) -> usize {
         put_silo(out, &welcome.silo);
         welcome.limits.put(out);
         out.put_u64_le(welcome.options);
+        if let Some(seal) = &welcome.seal {
+            seal.put(out);
+        }
     })
 }
 

@@ -30,6 +30,7 @@ mod ident;
 mod read;
 pub mod request;
 pub mod response;
+pub mod seal;
 mod staged;
 mod trace;
 
@@ -60,6 +61,7 @@ pub use response::{
     Failure, FailureCode, ResponseHeader, ResponseStatus, decode_failure, decode_response,
     encode_failure, encode_response, put_failure, read_response,
 };
+pub use seal::{SEAL_EXPORTER, Seal};
 pub use trace::TraceContext;
 
 /// The longest free text in a frame (a refusal's reason, a failure's detail, a goodbye's text), in

@@ -155,6 +155,10 @@ fn one_that_cannot_prove_what_it_says_is_told_so_and_so_is_the_operator() {
         }
         logged.push(words);
     }
+    // The very files of the silo: its process is another one.
+    let no_seal = "it does not prove that it is 127.0.0.1:9:9: no seal";
+    assert_eq!(dial(&folder, &port, Some("ours/silo"), &says_silo).0, refused(no_seal));
+    logged.push(no_seal);
     let nothing = Told::Alert(AlertDescription::CertificateRequired);
     assert_eq!(dial(&folder, &port, None, &says_silo).0, nothing);
     logged.push("the peer shows no certificate");

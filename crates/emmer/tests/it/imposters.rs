@@ -4,14 +4,15 @@ use std::fs;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
 use bytes::BytesMut;
 use emmer::certs::Wanted;
 use emmer::prelude::*;
 use emmer::store::SystemStore;
 use emmer::{GrainId, Limits, SiloAddress, Tls};
 use emmer_wire::{
-    ConnectionLimits, FrameKind, HANDSHAKE_BYTES_MAX, Hello, PeerKind, Refuse, RefuseCode, channel,
-    decode_frame, encode_hello, encode_system,
+    ConnectionLimits, FrameKind, HANDSHAKE_BYTES_MAX, Hello, PeerKind, Refuse, RefuseCode,
+    SEAL_EXPORTER, Seal, channel, decode_frame, encode_hello, encode_system,
 };
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -27,10 +28,13 @@ use crate::tls::{Authority, client, silo};
 trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
 
+/// A connection, and what TLS exports for it.
+type Connected = (Box<dyn Stream>, Option<[u8; 32]>);
+
 /// Connects to a port, with the files `FILE.pem` and `FILE` of an authority if there are some.
-async fn connect(port: SocketAddr, shows: Option<(&Authority, &str)>) -> Box<dyn Stream> {
+async fn connect(port: SocketAddr, shows: Option<(&Authority, &str)>) -> Connected {
     let stream = TcpStream::connect(port).await.unwrap();
-    let Some((authority, file)) = shows else { return Box::new(stream) };
+    let Some((authority, file)) = shows else { return (Box::new(stream), None) };
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_file(authority.file("authority.pem")).unwrap()).unwrap();
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
@@ -44,19 +48,36 @@ async fn connect(port: SocketAddr, shows: Option<(&Authority, &str)>) -> Box<dyn
         .unwrap();
     config.alpn_protocols = vec![b"emmer/1".to_vec()];
     let name = ServerName::try_from("silo.dev.emmer").unwrap();
-    Box::new(TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap())
+    let stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap();
+    let exported = stream.get_ref().1.export_keying_material([0; 32], SEAL_EXPORTER, None);
+    (Box::new(stream), Some(exported.unwrap()))
+}
+
+/// A seal that is good for the connection, with a key that nobody knows.
+fn seal(silo: SiloAddress, exported: &[u8; 32]) -> Seal {
+    let pair = Ed25519KeyPair::generate().unwrap();
+    let signature = pair.sign(&Seal::text(silo, true, exported));
+    Seal {
+        key: pair.public_key().as_ref().try_into().unwrap(),
+        signature: signature.as_ref().try_into().unwrap(),
+    }
 }
 
 /// Says that it is `who`, and that the grains of this silo have other activations. Returns how it
 /// was refused, if it was told.
 async fn evict_all(
-    mut stream: Box<dyn Stream>,
+    (mut stream, exported): Connected,
     who: PeerKind,
     grains: &[GrainId],
 ) -> Option<Refuse> {
     let limits = ConnectionLimits::new(&Limits::default(), 1 << 20);
     let mut out = BytesMut::new();
-    encode_hello(&mut out, &Hello::new(ClusterId::new("dev").unwrap(), who, None, limits));
+    let hello = Hello::new(ClusterId::new("dev").unwrap(), who, None, limits);
+    let seal = match who {
+        PeerKind::Silo(silo) => exported.map(|exported| seal(silo, &exported)),
+        _ => None,
+    };
+    encode_hello(&mut out, &Hello { seal, ..hello });
     for grain in grains {
         for activation in 0..200 {
             let evict = Message::Evict { grain, activation };
@@ -130,6 +151,8 @@ async fn a_process_that_says_it_is_another_silo_evicts_no_grain() {
                 "its certificate is for a silo at 127.0.0.9, and it says that it is {other}"
             )),
         ),
+        // All that the other silo has, but its process.
+        (Some("b"), says, Some(format!("another process is {other}"))),
         (Some("client"), PeerKind::Client(7), None),
     ];
     for (file, says, told) in attacks {

@@ -133,7 +133,12 @@ pub(super) async fn greet(
             greeting.connection_limits(),
         );
         let token = show_token(&stream, endpoint, greeting).await?;
-        let hello = Hello { options: greeting.options, token, ..hello };
+        // A probe is believed nothing.
+        let seal = match greeting.me {
+            PeerKind::Silo(me) | PeerKind::Watch(me) => greeting.security.seal(&stream, me, true),
+            PeerKind::Client(_) | PeerKind::Probe(_) => None,
+        };
+        let hello = Hello { options: greeting.options, token, seal, ..hello };
         let mut out = BytesMut::new();
         encode_hello(&mut out, &hello);
         let broken = |e: std::io::Error| DialError::Broken(endpoint, e.to_string());
@@ -150,6 +155,12 @@ pub(super) async fn greet(
             FrameKind::Welcome => {
                 let welcome = Welcome::decode(&payload)
                     .map_err(|e| DialError::Protocol(endpoint, e.to_string()))?;
+                let there = SiloAddress::new(endpoint, welcome.silo.epoch()) == welcome.silo;
+                let seal = welcome.seal.as_ref();
+                greeting
+                    .security
+                    .judge_acceptor(&stream, welcome.silo, there, seal)
+                    .map_err(|why| DialError::Insecure(endpoint, why))?;
                 Ok((stream, welcome, input))
             }
             FrameKind::Refuse => {
@@ -276,6 +287,13 @@ pub(crate) async fn accept(
             },
             Err((code, reason)) => Verdict::Refuse(*code, reason.clone()),
         };
+        let verdict = match (&hello, verdict) {
+            (Ok(hello), Verdict::Accept) => match vouch(greeting, me, &stream, hello).await {
+                Ok(()) => Verdict::Accept,
+                Err(why) => Verdict::Refuse(RefuseCode::Insecure, why),
+            },
+            (_, verdict) => verdict,
+        };
         let (verdict, admitted) = match (&hello, verdict) {
             (Ok(hello), Verdict::Accept) => {
                 let is_private = stream.is_private();
@@ -292,10 +310,12 @@ pub(crate) async fn accept(
             (Ok(hello), Verdict::Accept) => {
                 let limits = greeting.connection_limits();
                 let version = hello.negotiated().unwrap_or(emmer_wire::PROTOCOL_VERSION);
-                encode_welcome(
-                    &mut out,
-                    &Welcome { version, silo: me, limits, options: greeting.options },
-                );
+                let seal = match hello.peer {
+                    PeerKind::Client(_) => None,
+                    _ => greeting.security.seal(&stream, me, false),
+                };
+                let options = greeting.options;
+                encode_welcome(&mut out, &Welcome { version, silo: me, limits, options, seal });
                 stream.write_all(&out).await.map_err(|e| e.to_string())?;
                 stream.flush().await.map_err(|e| e.to_string())?;
                 let mut connection =
@@ -316,6 +336,35 @@ pub(crate) async fn accept(
     tokio::time::timeout(greeting.timeout, attempt)
         .await
         .unwrap_or_else(|_| Err(format!("no Hello within {:?}", greeting.timeout)))
+}
+
+/// Checks that one that has dialled over TLS, and says that it is a silo, is the process at that
+/// silo's address. If its key is not known yet, that address is dialled and asked for it.
+///
+/// # Errors
+/// It is not, or could not be asked: for people.
+async fn vouch(
+    greeting: &Greeting,
+    me: SiloAddress,
+    stream: &TcpStream,
+    hello: &Hello,
+) -> Result<(), String> {
+    let (PeerKind::Silo(silo) | PeerKind::Watch(silo)) = hello.peer else { return Ok(()) };
+    let is_known = || greeting.security.judge_dialer(stream, me, silo, hello.seal.as_ref());
+    if is_known()? {
+        return Ok(());
+    }
+    let asking = Greeting {
+        me: PeerKind::Probe(me),
+        options: 0,
+        // Ends before the handshake does, so that the dialer can be told.
+        timeout: greeting.timeout / 5 * 4,
+        ..greeting.clone()
+    };
+    // The answer makes its key known.
+    let asked = Box::pin(greet(silo.endpoint(), Some(silo), &asking)).await;
+    asked.map_err(|e| format!("{silo} could not be asked if this connection is its own: {e}"))?;
+    if is_known()? { Ok(()) } else { Err(format!("{silo} does not answer at its address")) }
 }
 
 async fn admit_client(

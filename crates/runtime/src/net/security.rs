@@ -4,7 +4,8 @@ use std::net::IpAddr;
 #[cfg(feature = "tls")]
 use std::sync::Arc;
 
-use emmer_wire::PeerKind;
+use emmer_core::SiloAddress;
+use emmer_wire::{PeerKind, Seal};
 use tokio_util::sync::CancellationToken;
 
 use super::listener::Port;
@@ -108,6 +109,30 @@ impl Security {
 
     pub(crate) fn keep_current(self, _: CancellationToken) {}
 
+    pub(super) const fn seal(&self, _: &TcpStream, _: SiloAddress, _: bool) -> Option<Seal> {
+        None
+    }
+
+    pub(super) const fn judge_dialer(
+        &self,
+        _: &TcpStream,
+        _: SiloAddress,
+        _: SiloAddress,
+        _: Option<&Seal>,
+    ) -> Result<bool, String> {
+        Ok(true)
+    }
+
+    pub(super) const fn judge_acceptor(
+        &self,
+        _: &TcpStream,
+        _: SiloAddress,
+        _: bool,
+        _: Option<&Seal>,
+    ) -> Result<(), String> {
+        Ok(())
+    }
+
     pub(super) async fn accepted(
         &self,
         stream: TcpStream,
@@ -123,8 +148,11 @@ mod secured {
 
     use emmer_core::ClusterId;
 
-    use super::{Arc, Barred, CancellationToken, IpAddr, Port, Proof, Security, TcpStream, is_tls};
-    use crate::tls::{Guard, Role, Tls, TlsError};
+    use super::{
+        Arc, Barred, CancellationToken, IpAddr, Port, Proof, Seal, Security, SiloAddress,
+        TcpStream, is_tls,
+    };
+    use crate::tls::{Exported, Guard, Role, Sealed, Tls, TlsError};
     use crate::world;
 
     /// The pause before bytes of which too few have come are looked at again; doubles each time.
@@ -219,6 +247,69 @@ mod secured {
         }
     }
 
+    impl Security {
+        /// The seal of this process on an encrypted connection, if it is silo `me`.
+        pub(in super::super) fn seal(
+            &self,
+            stream: &TcpStream,
+            me: SiloAddress,
+            dials: bool,
+        ) -> Option<Seal> {
+            self.guard.as_ref()?.seal(me, dials, &exported(stream).ok()??)
+        }
+
+        /// Judges the seal of one that has dialled silo `me` and says that it is `silo`: true if it
+        /// is, false if the process at that silo's address has to be asked first.
+        ///
+        /// # Errors
+        /// It is not, for people.
+        pub(in super::super) fn judge_dialer(
+            &self,
+            stream: &TcpStream,
+            me: SiloAddress,
+            silo: SiloAddress,
+            seal: Option<&Seal>,
+        ) -> Result<bool, String> {
+            match (&self.guard, exported(stream)?) {
+                (Some(guard), Some(exported)) => {
+                    let sealed = guard.judge_dialer(me, silo, seal, &exported)?;
+                    Ok(sealed == Sealed::Known)
+                }
+                _ => Ok(true),
+            }
+        }
+
+        /// Judges the seal of one that answers as `silo`, and remembers it if it is the process
+        /// `at_its_address`.
+        ///
+        /// # Errors
+        /// It is not that silo, for people.
+        pub(in super::super) fn judge_acceptor(
+            &self,
+            stream: &TcpStream,
+            silo: SiloAddress,
+            at_its_address: bool,
+            seal: Option<&Seal>,
+        ) -> Result<(), String> {
+            match (&self.guard, exported(stream)?) {
+                (Some(guard), Some(exported)) => {
+                    guard.judge_acceptor(silo, at_its_address, seal, &exported)
+                }
+                _ => Ok(()),
+            }
+        }
+    }
+
+    /// None for a plain connection.
+    fn exported(stream: &TcpStream) -> Result<Option<Exported>, String> {
+        match stream {
+            TcpStream::Secured(stream) => {
+                stream.exported().map(Some).map_err(|error| error.to_string())
+            }
+            _ => Ok(None),
+        }
+    }
+
     async fn look_again(guard: Arc<Guard>) {
         let mut was_wrong = false;
         for round in 0_u64.. {
@@ -267,14 +358,14 @@ mod secured {
 #[cfg(test)]
 mod tests {
     use emmer_core::{ClusterId, SiloAddress};
-    use emmer_wire::RefuseCode;
+    use emmer_wire::{Hello, RefuseCode};
     use tokio::net::TcpListener;
 
     use super::*;
     use crate::net::handshake::{DialError, Greeting, Verdict, accept, dial};
     use crate::net::tests::{greeting, silo};
     use crate::tls::tests::Authority;
-    use crate::tls::{Role, Tls};
+    use crate::tls::{Role, Tls, TlsRollout};
 
     /// A peer that says it is `me` comes to `port`: the results on both sides.
     async fn meet(
@@ -286,17 +377,42 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let there = SiloAddress::new(listener.local_addr().unwrap(), 2);
         let dialing = Greeting { me, security: dialing, ..greeting(silo("127.0.0.1:9:1")) };
-        let accepting = Greeting { security: accepting, ..greeting(there) };
-        let accepted = async {
-            let (stream, _) = listener.accept().await.unwrap();
-            let judge = |_: &_| Verdict::Accept;
-            accept((stream.into(), there.endpoint()), port, there, &accepting, judge)
-                .await
-                .map(|(c, _)| c.peer)
-        };
+        let accepted = accept_one(&listener, there, port, accepting);
         let dialed =
             async { dial(there.endpoint(), None, &dialing).await.map(|(_, silo, _)| silo) };
         tokio::join!(dialed, accepted)
+    }
+
+    /// Accepts one connection as silo `me`.
+    async fn accept_one(
+        listener: &TcpListener,
+        me: SiloAddress,
+        port: Port,
+        security: Security,
+    ) -> Result<PeerKind, String> {
+        let greeting = Greeting { security, ..greeting(me) };
+        let (stream, _) = listener.accept().await.unwrap();
+        let judge = |hello: &Hello| match hello.expects {
+            Some(wanted) if wanted != me => {
+                Verdict::Refuse(RefuseCode::WrongSilo, format!("this is {me}, not {wanted}"))
+            }
+            _ => Verdict::Accept,
+        };
+        let accepted = accept((stream.into(), me.endpoint()), port, me, &greeting, judge);
+        accepted.await.map(|(connection, _)| connection.peer)
+    }
+
+    /// A silo that answers at its address, until the test ends.
+    async fn silo_with(security: &Security) -> SiloAddress {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let me = SiloAddress::new(listener.local_addr().unwrap(), 7);
+        let security = security.clone();
+        tokio::spawn(async move {
+            loop {
+                let _ = accept_one(&listener, me, Port::Silo, security.clone()).await;
+            }
+        });
+        me
     }
 
     fn secured(authority: &Authority, role: Role) -> Security {
@@ -311,25 +427,26 @@ mod tests {
     #[tokio::test]
     async fn only_a_silo_says_that_it_is_one() {
         let authority = Authority::new();
-        let b = PeerKind::Silo(silo("10.0.0.2:11111:7"));
         let client = || PeerKind::Client(5);
         let here = || secured(&authority, Role::Silo);
-        let (dialed, accepted) = meet(b, here(), Port::Silo, here()).await;
+        let silo_b = here();
+        let address = silo_with(&silo_b).await;
+        let b = PeerKind::Silo(address);
+        let (dialed, accepted) = meet(b, silo_b, Port::Silo, here()).await;
         assert!(dialed.is_ok());
         assert_eq!(accepted, Ok(b));
         let (_, accepted) =
             meet(client(), secured(&authority, Role::Client), Port::Gateway, here()).await;
         assert_eq!(accepted, Ok(client()));
         // One with a client's certificate says that it is a silo, a look-out or a probe.
-        let watch = PeerKind::Watch(silo("10.0.0.2:11111:7"));
-        let probe = PeerKind::Probe(silo("10.0.0.2:11111:7"));
+        let (watch, probe) = (PeerKind::Watch(address), PeerKind::Probe(address));
         for (me, port) in [(b, Port::Silo), (watch, Port::Silo), (probe, Port::Gateway)] {
             let (dialed, accepted) =
                 meet(me, secured(&authority, Role::Client), port, here()).await;
             let Err(DialError::Refused(_, refuse)) = dialed else { panic!("{dialed:?}") };
             assert_eq!(refuse.code, RefuseCode::Insecure);
-            let why = "no certificate or key of a silo was shown for 10.0.0.2:11111:7";
-            assert_eq!(accepted, Err(why.to_owned()));
+            let why = format!("no certificate or key of a silo was shown for {address}");
+            assert_eq!(accepted, Err(why));
         }
     }
 
@@ -349,5 +466,76 @@ mod tests {
         assert!(told.ends_with("the peer does not speak TLS"), "{told}");
         let why = "this port accepts plain connections only, and the dialer speaks TLS";
         assert_eq!(accepted, Err(why.to_owned()));
+    }
+
+    /// All have the same certificate, or the same secret: the process at the address of a silo is
+    /// that silo.
+    #[tokio::test]
+    async fn one_of_two_that_show_the_same_is_the_silo_at_its_address() {
+        let authority = Authority::new();
+        let made = authority.make("silo", "silo.test.emmer");
+        let file = authority.file().with_file_name("secret");
+        std::fs::write(&file, crate::tls::certs::secret().unwrap()).unwrap();
+        for tls in [authority.tls(&made), Tls::secret(file)] {
+            check_imposters(&tls).await;
+        }
+    }
+
+    async fn check_imposters(tls: &Tls) {
+        let here = || guarded(tls.clone(), Role::Silo);
+        let (b, imposter) = (here(), here());
+        let address = silo_with(&b).await;
+        let says = |kind: fn(SiloAddress) -> PeerKind| kind(address);
+        for kind in [PeerKind::Silo, PeerKind::Watch] {
+            let me = says(kind);
+            // One that has not heard of `b`, and asks; then the same, which knows it.
+            for order in [[&imposter, &b], [&b, &imposter]] {
+                let a = here();
+                for dialing in order {
+                    let (dialed, accepted) = meet(me, dialing.clone(), Port::Silo, a.clone()).await;
+                    if std::ptr::eq(dialing, &b) {
+                        assert_eq!(accepted, Ok(me));
+                        assert!(dialed.is_ok());
+                        continue;
+                    }
+                    let Err(DialError::Refused(_, refuse)) = dialed else { panic!("{dialed:?}") };
+                    assert_eq!(refuse.code, RefuseCode::Insecure);
+                    let why = format!("another process is {address}");
+                    assert_eq!((refuse.reason, accepted), (why.clone(), Err(why)));
+                }
+            }
+        }
+        // Nobody is there, and another incarnation is.
+        let gone = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+        let later = SiloAddress::new(address.endpoint(), 8);
+        for silo in [SiloAddress::new(gone, 7), later] {
+            let (_, accepted) =
+                meet(PeerKind::Silo(silo), imposter.clone(), Port::Silo, here()).await;
+            let told = accepted.unwrap_err();
+            let asked = format!("{silo} could not be asked if this connection is its own: ");
+            assert!(told.starts_with(&asked), "{told}");
+        }
+        // Where plain connections are accepted nobody is asked for more than those show.
+        let prefer = guarded(tls.clone().rollout(TlsRollout::Prefer), Role::Silo);
+        let (_, accepted) = meet(says(PeerKind::Silo), imposter, Port::Silo, prefer).await;
+        assert!(accepted.is_ok());
+    }
+
+    /// A process takes the address of a silo that is gone, and says that it is that silo.
+    #[tokio::test]
+    async fn one_that_answers_in_the_place_of_a_silo_is_not_believed() {
+        let authority = Authority::new();
+        let here = || secured(&authority, Role::Silo);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let there = SiloAddress::new(listener.local_addr().unwrap(), 7);
+        let a = Greeting { security: here(), ..greeting(silo("127.0.0.1:9:1")) };
+        let a = Greeting { me: PeerKind::Probe(silo("127.0.0.1:9:1")), ..a };
+        let answers = |security| accept_one(&listener, there, Port::Silo, security);
+        let dials = || dial(there.endpoint(), Some(there), &a);
+        let (dialed, _) = tokio::join!(dials(), answers(here()));
+        assert!(dialed.is_ok());
+        let (dialed, _) = tokio::join!(dials(), answers(here()));
+        let told = dialed.err().unwrap().to_string();
+        assert!(told.ends_with(&format!("another process is {there}")), "{told}");
     }
 }

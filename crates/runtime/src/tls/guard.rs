@@ -7,7 +7,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use emmer_core::ClusterId;
+use emmer_core::{ClusterId, SiloAddress};
+use emmer_wire::Seal;
 use parking_lot::{Mutex, RwLock};
 use rustls::pki_types::CertificateDer;
 use rustls::{AlertDescription, CertificateError, Error, PeerIncompatible};
@@ -17,6 +18,7 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use super::files::{Anchor, Files, Own, place};
 use super::names::{Names, Role, Shown};
+use super::seals::{Exported, Sealed, Seals};
 use super::sessions::{Sessions, is_outdated};
 use super::{Means, Tls, TlsError, TlsRollout};
 use crate::world::Secured;
@@ -32,6 +34,8 @@ pub(crate) struct Guard {
     role: Role,
     now: RwLock<Arc<Sessions>>,
     read: Mutex<Read>,
+    /// None for a client.
+    seals: Option<Seals>,
 }
 
 /// The results of the last reading.
@@ -56,7 +60,13 @@ impl Guard {
         let (sessions, shows) = sessions(&tls, &names, role, &believed, own.as_ref())?;
         let read = Mutex::new(Read { files, believed, earlier: Vec::new(), shows });
         let now = RwLock::new(Arc::new(sessions));
-        Ok(Self { tls, cluster: cluster.clone(), names, role, now, read })
+        let drawn = match role {
+            Role::Silo => Seals::new().map(Some),
+            Role::Client => Ok(None),
+        };
+        let no_key = |_| TlsError::Unfit { file: place(&tls), why: "no key can be drawn".into() };
+        let seals = drawn.map_err(no_key)?;
+        Ok(Self { tls, cluster: cluster.clone(), names, role, now, read, seals })
     }
 
     /// This process is a silo that tells others this address.
@@ -206,6 +216,49 @@ impl Guard {
             _ => Ok(None),
         };
         Ok((Secured::new(stream, session), shown))
+    }
+
+    /// The seal of this process on a connection, if it is silo `me`.
+    pub(crate) fn seal(&self, me: SiloAddress, dials: bool, exported: &Exported) -> Option<Seal> {
+        self.seals.as_ref()?.seal(me, dials, exported)
+    }
+
+    /// Judges the seal of a process that has dialled this silo `me` and says that it is `silo`.
+    ///
+    /// # Errors
+    /// It is not, for people.
+    pub(crate) fn judge_dialer(
+        &self,
+        me: SiloAddress,
+        silo: SiloAddress,
+        seal: Option<&Seal>,
+        exported: &Exported,
+    ) -> Result<Sealed, String> {
+        match &self.seals {
+            // Anybody may be anybody without TLS.
+            Some(seals) if !self.accepts_plain() => seals.judge(me, silo, seal, exported),
+            _ => Ok(Sealed::Known),
+        }
+    }
+
+    /// Judges the seal of a process that answers as `silo`, and learns its key if it is the one
+    /// `at_its_address`.
+    ///
+    /// # Errors
+    /// It is not that silo, for people.
+    pub(crate) fn judge_acceptor(
+        &self,
+        silo: SiloAddress,
+        at_its_address: bool,
+        seal: Option<&Seal>,
+        exported: &Exported,
+    ) -> Result<(), String> {
+        match &self.seals {
+            Some(seals) if !self.accepts_plain() => {
+                seals.learn(silo, at_its_address, seal, exported)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Returns true if peers show keys, and no certificates.

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 
+use emmer_wire::SEAL_EXPORTER;
 use parking_lot::Mutex;
 use rustls::Connection as Session;
 use socket2::SockRef;
@@ -32,6 +33,11 @@ impl Secured {
     pub(crate) fn new(socket: TcpStream, session: impl Into<Session>) -> Arc<Self> {
         let session = Mutex::new(session.into());
         Arc::new(Self { socket, session, is_reset: AtomicBool::new(false) })
+    }
+
+    /// The bytes that both ends know of this connection, and nobody else: for their seals.
+    pub(crate) fn exported(&self) -> Result<[u8; 32], rustls::Error> {
+        self.session.lock().export_keying_material([0; 32], SEAL_EXPORTER, None)
     }
 
     pub(super) const fn socket(&self) -> &TcpStream {

@@ -156,6 +156,7 @@ fn handshakes() -> Vec<(&'static str, Message)> {
         limits: ConnectionLimits { calls_in_flight_max: 1, frame_bytes_max: 2, credit_bytes: 3 },
         options: 0,
         token: None,
+        seal: None,
     };
     let token = Token::new("t0ken");
     let token = Hello { version_max: 1, token, ..client.clone() };
@@ -164,7 +165,10 @@ fn handshakes() -> Vec<(&'static str, Message)> {
         silo: silo("[2001:db8::7]:30000:7"),
         limits: LIMITS,
         options: 0x1817_1615_1413_1211,
+        seal: None,
     };
+    let seal = Some(Seal { key: [0x5e; 32], signature: [0x51; 64] });
+    let sealed = Hello { peer: PeerKind::Silo(here), token: None, seal, ..token.clone() };
     let refuse = Refuse {
         code: RefuseCode::WrongSilo,
         silo: Some(there),
@@ -175,9 +179,11 @@ fn handshakes() -> Vec<(&'static str, Message)> {
         ("hello-silo", hello(PeerKind::Silo(here))),
         ("hello-client", Message::Hello(client)),
         ("hello-token", Message::Hello(token)),
+        ("hello-sealed", Message::Hello(sealed)),
         ("hello-probe", hello(PeerKind::Probe(here))),
         ("hello-watch", hello(PeerKind::Watch(here))),
         ("welcome", Message::Welcome(welcome)),
+        ("welcome-sealed", Message::Welcome(Welcome { seal, ..welcome })),
         ("refuse", Message::Refuse(refuse)),
         ("refuse-bare", Message::Refuse(bare)),
     ]

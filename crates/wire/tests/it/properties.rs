@@ -94,6 +94,16 @@ fn any_limits() -> impl Strategy<Value = ConnectionLimits> {
     })
 }
 
+fn any_seal() -> impl Strategy<Value = Option<Seal>> {
+    let seal = any::<([u8; 32], [u8; 32], [u8; 32])>().prop_map(|(key, left, right)| {
+        let mut signature = [0; 64];
+        signature[..32].copy_from_slice(&left);
+        signature[32..].copy_from_slice(&right);
+        Seal { key, signature }
+    });
+    proptest::option::of(seal)
+}
+
 fn any_handshake() -> impl Strategy<Value = Message> {
     let peer = prop_oneof![
         any_silo().prop_map(PeerKind::Silo),
@@ -108,15 +118,18 @@ fn any_handshake() -> impl Strategy<Value = Message> {
         any_limits(),
         any::<u64>(),
         proptest::option::of(".{1,200}"),
+        any_seal(),
     )
-        .prop_map(|(cluster, peer, expects, limits, options, token)| {
+        .prop_map(|(cluster, peer, expects, limits, options, token, seal)| {
             let hello = Hello::new(ClusterId::new(&cluster).unwrap(), peer, expects, limits);
             let token = token.and_then(Token::new);
-            Message::Hello(Hello { options, token, ..hello })
+            Message::Hello(Hello { options, token, seal, ..hello })
         });
-    let welcome = (any_silo(), any_limits(), any::<u64>()).prop_map(|(silo, limits, options)| {
-        Message::Welcome(Welcome { version: PROTOCOL_VERSION, silo, limits, options })
-    });
+    let welcome = (any_silo(), any_limits(), any::<u64>(), any_seal()).prop_map(
+        |(silo, limits, options, seal)| {
+            Message::Welcome(Welcome { version: PROTOCOL_VERSION, silo, limits, options, seal })
+        },
+    );
     let refuse = (any::<u8>(), proptest::option::of(any_silo()), ".{0,200}").prop_map(
         |(code, silo, reason)| Message::Refuse(Refuse { code: code.into(), silo, reason }),
     );
