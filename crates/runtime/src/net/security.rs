@@ -152,7 +152,7 @@ mod secured {
         Arc, Barred, CancellationToken, IpAddr, Port, Proof, Seal, Security, SiloAddress,
         TcpStream, is_tls,
     };
-    use crate::tls::{Exported, Guard, Role, Sealed, Tls, TlsError};
+    use crate::tls::{Exported, Guard, Role, Seals, Tls, TlsError};
     use crate::world;
 
     /// The pause before bytes of which too few have come are looked at again; doubles each time.
@@ -255,7 +255,7 @@ mod secured {
             me: SiloAddress,
             dials: bool,
         ) -> Option<Seal> {
-            self.guard.as_ref()?.seal(me, dials, &exported(stream).ok()??)
+            self.guard.as_ref()?.seals()?.seal(me, dials, &exported(stream).ok()??)
         }
 
         /// Judges the seal of one that has dialled silo `me` and says that it is `silo`: true if it
@@ -270,11 +270,8 @@ mod secured {
             silo: SiloAddress,
             seal: Option<&Seal>,
         ) -> Result<bool, String> {
-            match (&self.guard, exported(stream)?) {
-                (Some(guard), Some(exported)) => {
-                    let sealed = guard.judge_dialer(me, silo, seal, &exported)?;
-                    Ok(sealed == Sealed::Known)
-                }
+            match (self.seals_of_peers(), exported(stream)?) {
+                (Some(seals), Some(exported)) => seals.judge(me, silo, seal, &exported),
                 _ => Ok(true),
             }
         }
@@ -291,12 +288,14 @@ mod secured {
             at_its_address: bool,
             seal: Option<&Seal>,
         ) -> Result<(), String> {
-            match (&self.guard, exported(stream)?) {
-                (Some(guard), Some(exported)) => {
-                    guard.judge_acceptor(silo, at_its_address, seal, &exported)
-                }
+            match (self.seals_of_peers(), exported(stream)?) {
+                (Some(seals), Some(exported)) => seals.learn(silo, at_its_address, seal, &exported),
                 _ => Ok(()),
             }
+        }
+
+        fn seals_of_peers(&self) -> Option<&Seals> {
+            self.guard.as_ref()?.seals_of_peers()
         }
     }
 
@@ -357,6 +356,8 @@ mod secured {
 #[cfg(feature = "tls")]
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use emmer_core::{ClusterId, SiloAddress};
     use emmer_wire::{Hello, RefuseCode};
     use tokio::net::TcpListener;
@@ -390,7 +391,8 @@ mod tests {
         port: Port,
         security: Security,
     ) -> Result<PeerKind, String> {
-        let greeting = Greeting { security, ..greeting(me) };
+        // Shorter than the dialer's: what the acceptor cannot do in time it tells the dialer.
+        let greeting = Greeting { security, timeout: Duration::from_secs(2), ..greeting(me) };
         let (stream, _) = listener.accept().await.unwrap();
         let judge = |hello: &Hello| match hello.expects {
             Some(wanted) if wanted != me => {
@@ -505,13 +507,17 @@ mod tests {
                 }
             }
         }
-        // Nobody is there, and another incarnation is.
+        // Nobody is there, or another incarnation, or one that takes connections and says nothing.
+        let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mute = SiloAddress::new(silent.local_addr().unwrap(), 7);
         let gone = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
         let later = SiloAddress::new(address.endpoint(), 8);
-        for silo in [SiloAddress::new(gone, 7), later] {
-            let (_, accepted) =
+        for silo in [SiloAddress::new(gone, 7), later, mute] {
+            let (dialed, accepted) =
                 meet(PeerKind::Silo(silo), imposter.clone(), Port::Silo, here()).await;
             let told = accepted.unwrap_err();
+            let Err(DialError::Refused(_, refuse)) = dialed else { panic!("{dialed:?}") };
+            assert_eq!(refuse.reason, told);
             let asked = format!("{silo} could not be asked if this connection is its own: ");
             assert!(told.starts_with(&asked), "{told}");
         }

@@ -7,8 +7,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use emmer_core::{ClusterId, SiloAddress};
-use emmer_wire::Seal;
+use emmer_core::ClusterId;
 use parking_lot::{Mutex, RwLock};
 use rustls::pki_types::CertificateDer;
 use rustls::{AlertDescription, CertificateError, Error, PeerIncompatible};
@@ -18,7 +17,7 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use super::files::{Anchor, Files, Own, place};
 use super::names::{Names, Role, Shown};
-use super::seals::{Exported, Sealed, Seals};
+use super::seals::Seals;
 use super::sessions::{Sessions, is_outdated};
 use super::{Means, Tls, TlsError, TlsRollout};
 use crate::world::Secured;
@@ -130,7 +129,8 @@ impl Guard {
         taken.map(|()| true)
     }
 
-    /// What is in `files` counts from now on, with what has left them not long ago.
+    /// Takes `files`: their contents count from now on. Anchors that were in the files before, and
+    /// are not now, count for the overlap longer.
     fn take(&self, read: &mut Read, files: Files, now: Instant) -> Result<(), TlsError> {
         let (believed, own) = files.contents(&self.tls, &self.cluster, self.role)?;
         let gone = read.believed.iter().map(|old| (old, now + self.tls.overlap));
@@ -218,47 +218,15 @@ impl Guard {
         Ok((Secured::new(stream, session), shown))
     }
 
-    /// The seal of this process on a connection, if it is silo `me`.
-    pub(crate) fn seal(&self, me: SiloAddress, dials: bool, exported: &Exported) -> Option<Seal> {
-        self.seals.as_ref()?.seal(me, dials, exported)
+    /// The seals of this silo; none for a client.
+    pub(crate) const fn seals(&self) -> Option<&Seals> {
+        self.seals.as_ref()
     }
 
-    /// Judges the seal of a process that has dialled this silo `me` and says that it is `silo`.
-    ///
-    /// # Errors
-    /// It is not, for people.
-    pub(crate) fn judge_dialer(
-        &self,
-        me: SiloAddress,
-        silo: SiloAddress,
-        seal: Option<&Seal>,
-        exported: &Exported,
-    ) -> Result<Sealed, String> {
-        match &self.seals {
-            // Anybody may be anybody without TLS.
-            Some(seals) if !self.accepts_plain() => seals.judge(me, silo, seal, exported),
-            _ => Ok(Sealed::Known),
-        }
-    }
-
-    /// Judges the seal of a process that answers as `silo`, and learns its key if it is the one
-    /// `at_its_address`.
-    ///
-    /// # Errors
-    /// It is not that silo, for people.
-    pub(crate) fn judge_acceptor(
-        &self,
-        silo: SiloAddress,
-        at_its_address: bool,
-        seal: Option<&Seal>,
-        exported: &Exported,
-    ) -> Result<(), String> {
-        match &self.seals {
-            Some(seals) if !self.accepts_plain() => {
-                seals.learn(silo, at_its_address, seal, exported)
-            }
-            _ => Ok(()),
-        }
+    /// The seals, if peers have to show theirs: not where plain connections are accepted, on which
+    /// anybody may be anybody.
+    pub(crate) fn seals_of_peers(&self) -> Option<&Seals> {
+        self.seals().filter(|_| !self.accepts_plain())
     }
 
     /// Returns true if peers show keys, and no certificates.

@@ -7,7 +7,7 @@
 //! A silo proves itself to silos and clients by a certificate with the name of its cluster
 //! ([`names`]); silos check each other's. A client checks the silo's, and shows one of its own
 //! unless the silo lets clients in without. Or silos and clients have keys that are made of the
-//! cluster's secret ([`secret`]), and check those. Which silo a peer is says its seal ([`seals`]).
+//! cluster's secret ([`secret`]), and check those. A seal says which silo a peer is ([`seals`]).
 
 #[cfg(any(feature = "certs", test))]
 #[cfg_attr(
@@ -31,7 +31,7 @@ use std::time::Duration;
 
 pub(crate) use self::guard::{Guard, words};
 pub(crate) use self::names::{Role, Shown};
-pub(crate) use self::seals::{Exported, Sealed};
+pub(crate) use self::seals::{Exported, Seals};
 pub use self::web::WebTls;
 
 /// The encryption of connections, and the proofs of their peers: for

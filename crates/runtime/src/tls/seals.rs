@@ -1,4 +1,4 @@
-//! Seals: which of the cluster's silos a peer is.
+//! Seals, which say which of the silos a peer is.
 //!
 //! Certificates and secrets say that their owner is a silo, and several silos may have the same.
 //! Each silo's process therefore draws a key when it starts, and signs each of its connections. The
@@ -23,17 +23,8 @@ pub(crate) type Exported = [u8; 32];
 
 type Key = [u8; 32];
 
-/// What a peer's seal is worth.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sealed {
-    /// The process at the silo's address has shown the same key.
-    Known,
-    /// Nobody has looked yet which key that process has.
-    Unknown,
-}
-
 /// The key of this process, and those of other silos.
-pub(super) struct Seals {
+pub(crate) struct Seals {
     own: Ed25519KeyPair,
     key: Key,
     known: Mutex<Known>,
@@ -55,29 +46,30 @@ impl Seals {
     }
 
     /// The seal of this process, which is silo `me`.
-    pub(super) fn seal(&self, me: SiloAddress, dials: bool, exported: &Exported) -> Option<Seal> {
+    pub(crate) fn seal(&self, me: SiloAddress, dials: bool, exported: &Exported) -> Option<Seal> {
         let signature = self.own.sign(&Seal::text(me, dials, exported));
         let signature = signature.as_ref().try_into().ok()?;
         Some(Seal { key: self.key, signature })
     }
 
-    /// Judges the seal of a process that has dialled `me` and says that it is `silo`.
+    /// Judges the seal of a process that has dialled `me` and says that it is `silo`: true if the
+    /// process at that silo's address has shown the same key, false if nobody has asked it yet.
     ///
     /// # Errors
     /// It is not, for people.
-    pub(super) fn judge(
+    pub(crate) fn judge(
         &self,
         me: SiloAddress,
         silo: SiloAddress,
         seal: Option<&Seal>,
         exported: &Exported,
-    ) -> Result<Sealed, String> {
+    ) -> Result<bool, String> {
         let key = verified(silo, true, seal, exported)?;
         let known =
             if silo == me { Some(self.key) } else { self.known.lock().keys.get(&silo).copied() };
         match known {
-            None => Ok(Sealed::Unknown),
-            Some(known) if known == key => Ok(Sealed::Known),
+            None => Ok(false),
+            Some(known) if known == key => Ok(true),
             Some(_) => Err(another(silo)),
         }
     }
@@ -87,7 +79,7 @@ impl Seals {
     ///
     /// # Errors
     /// It is not that silo, for people.
-    pub(super) fn learn(
+    pub(crate) fn learn(
         &self,
         silo: SiloAddress,
         at_its_address: bool,
@@ -153,7 +145,7 @@ mod tests {
         let (here, there) = ([1; 32], [2; 32]);
         let seal = b.seal(silo(2), true, &here);
         let judge = |who, seal: &Option<Seal>, on| a.judge(silo(1), who, seal.as_ref(), on);
-        assert_eq!(judge(silo(2), &seal, &here), Ok(Sealed::Unknown));
+        assert_eq!(judge(silo(2), &seal, &here), Ok(false));
         let wrong = "it does not prove that it is 10.0.0.1:2:2: a wrong seal";
         assert_eq!(judge(silo(2), &seal, &there), Err(wrong.to_owned()));
         assert_eq!(judge(silo(2), &b.seal(silo(2), false, &here), &here), Err(wrong.to_owned()));
@@ -174,14 +166,14 @@ mod tests {
         let judge = |n, seal: Option<Seal>| a.judge(silo(1), silo(n), seal.as_ref(), &on);
         // An answer from elsewhere teaches nothing.
         a.learn(silo(2), false, answers(&c, 2).as_ref(), &on).unwrap();
-        assert_eq!(judge(2, says(&b, 2)), Ok(Sealed::Unknown));
+        assert_eq!(judge(2, says(&b, 2)), Ok(false));
         a.learn(silo(2), true, answers(&b, 2).as_ref(), &on).unwrap();
-        assert_eq!(judge(2, says(&b, 2)), Ok(Sealed::Known));
+        assert_eq!(judge(2, says(&b, 2)), Ok(true));
         let another = || Err("another process is 10.0.0.1:2:2".to_owned());
         assert_eq!(judge(2, says(&c, 2)), another());
         assert_eq!(a.learn(silo(2), true, answers(&c, 2).as_ref(), &on), another().map(drop));
         // Nobody else is this silo itself.
-        assert_eq!(judge(1, says(&a, 1)), Ok(Sealed::Known));
+        assert_eq!(judge(1, says(&a, 1)), Ok(true));
         assert_eq!(judge(1, says(&c, 1)), Err("another process is 10.0.0.1:1:1".to_owned()));
     }
 
