@@ -1,6 +1,6 @@
 //! The system store of a world: in memory, as slow and as unreliable as a test wants it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -13,6 +13,7 @@ use emmer_store::{
 };
 use emmer_virtual::Host;
 use parking_lot::Mutex;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// How long a request takes that nothing disturbs, there and back.
 const QUICK: Duration = Duration::from_millis(1);
@@ -47,6 +48,10 @@ struct Faults {
     cut_off: BTreeSet<IpAddr>,
     /// The next write to a partition or row whose name contains this text fails.
     next_writes: Vec<(String, Failure)>,
+    /// Number of requests that one host may have under way.
+    connections: Option<usize>,
+    /// Connections of each host that are free.
+    pools: BTreeMap<IpAddr, Arc<Semaphore>>,
     reads: u64,
     writes: u64,
 }
@@ -78,11 +83,20 @@ impl TestStore {
         self.faults.lock().slow = by;
     }
 
-    /// Ends every fault.
+    /// Gives each silo and client this many connections from now on: further requests wait for a
+    /// free one, first come, first served, and fail when they have waited for too long.
+    pub fn limit_connections(&self, connections: usize) {
+        let mut faults = self.faults.lock();
+        faults.connections = Some(connections);
+        faults.pools.clear();
+    }
+
+    /// Ends every fault. Connections stay limited.
     pub fn recover(&self) {
         let mut faults = self.faults.lock();
-        let (reads, writes) = (faults.reads, faults.writes);
-        *faults = Faults { reads, writes, ..Faults::default() };
+        let Faults { reads, writes, connections, .. } = *faults;
+        let pools = std::mem::take(&mut faults.pools);
+        *faults = Faults { reads, writes, connections, pools, ..Faults::default() };
     }
 
     /// Lets the next write fail whose partition or row names `what`, for instance the key of a
@@ -133,6 +147,25 @@ impl TestStore {
         }
     }
 
+    /// Waits for a connection of the host that asks, where connections are limited.
+    async fn connect(&self, operation: &str) -> Result<Option<OwnedSemaphorePermit>> {
+        let pool = {
+            let mut faults = self.faults.lock();
+            let Faults { connections, pools, .. } = &mut *faults;
+            connections.zip(Host::current()).map(|(connections, host)| {
+                pools
+                    .entry(host.ip())
+                    .or_insert_with(|| Arc::new(Semaphore::new(connections)))
+                    .clone()
+            })
+        };
+        let Some(pool) = pool else { return Ok(None) };
+        let free = tokio::time::timeout(REQUEST_TIMEOUT, pool.acquire_owned()).await;
+        free.ok().and_then(std::result::Result::ok).map(Some).ok_or_else(|| {
+            self.error(StoreErrorKind::Unavailable, operation, "all connections are busy")
+        })
+    }
+
     /// Waits as long as the request takes. How it fails, if the whole store does.
     async fn pass(&self, operation: &str) -> Result<Option<Failure>> {
         let (away, lost, time) = {
@@ -150,6 +183,7 @@ impl TestStore {
 
     async fn read<T>(&self, operation: &str, read: impl Future<Output = Result<T>>) -> Result<T> {
         self.faults.lock().reads += 1;
+        let _connection = self.connect(operation).await?;
         match self.pass(operation).await? {
             None => read.await,
             Some(how) => Err(self.failed(how, operation)),
@@ -174,6 +208,7 @@ impl TestStore {
         conflict: Option<T>,
         unknown: impl FnOnce(StoreError) -> Result<T>,
     ) -> Result<T> {
+        let _connection = self.connect(operation).await?;
         let how = self.pass(operation).await?.or(next);
         match (how, conflict) {
             (None, _) => write.await,

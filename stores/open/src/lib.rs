@@ -89,6 +89,13 @@ pub fn open(url: &str) -> BoxFuture<'static, Result<Arc<dyn SystemStore>, StoreE
     Box::pin(async move { opened(&url).await })
 }
 
+/// Returns true if a store of this URL sends its requests over connections, so that opening it twice
+/// gives two separate ways to the server. A store in this process or in a file has one queue.
+pub fn has_connections(url: &str) -> bool {
+    let scheme = url.split_once("://").map_or(url, |(scheme, _)| scheme);
+    !["memory", "sqlite"].iter().any(|local| scheme.eq_ignore_ascii_case(local))
+}
+
 /// Opens a system store to read it. No file is made: one that is missing is `NotFound`, whatever
 /// the `mode` of its URL.
 ///
@@ -229,6 +236,18 @@ mod tests {
             ("memory://x", "memory://x"),
         ] {
             assert_eq!(without_making(url), opened);
+        }
+    }
+
+    #[test]
+    fn a_store_in_this_process_or_in_a_file_has_no_connections() {
+        for (url, has) in [
+            ("memory://x", false),
+            ("SQLite://a.db", false),
+            ("postgres://host/db", true),
+            ("redis://host", true),
+        ] {
+            assert_eq!(has_connections(url), has, "{url}");
         }
     }
 

@@ -49,6 +49,8 @@ mod named_failures;
 mod order;
 #[cfg(feature = "test")]
 mod order_in_virtual_time;
+#[cfg(feature = "test")]
+mod outages;
 mod paths;
 #[cfg(feature = "test")]
 mod placement;

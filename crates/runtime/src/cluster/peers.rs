@@ -85,10 +85,18 @@ impl Peers {
         });
     }
 
-    /// Calls or questions wait on a connection, and nothing comes over it. If its silo answers a
-    /// dial, another connection takes its place, on both sides, and it ends.
+    /// Something was sent over a connection, and nothing comes back. If its silo answers a dial,
+    /// another connection takes its place, on both sides, and it ends. A client cannot be dialled:
+    /// its connection ends at once, and the client makes another.
     pub(crate) fn fell_silent(&self, connection: Arc<Connection>, greeting: Greeting) {
-        let Some(silo) = connection.silo() else { return };
+        let Some(silo) = connection.silo() else {
+            if connection.is_silent() {
+                tracing::debug!(peer = ?connection.peer, "a client says nothing: its connection \
+                    is closed");
+                connection.reset(Lost::Silent);
+            }
+            return;
+        };
         let pool = self.pool.clone();
         crate::world::spawn(async move {
             let answers = if connection.is_retired() {

@@ -97,6 +97,7 @@ impl Connection {
         if correlation != 0 {
             let appended = write(&mut shared.out);
             self.fit_reply(&mut shared.out, correlation, appended);
+            self.has_answered.store(true, Ordering::Relaxed);
             shared.messages_sent += 1;
         }
         self.note_processed(&mut shared, processed);

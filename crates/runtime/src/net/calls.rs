@@ -135,6 +135,8 @@ impl Connection {
         let frame = self.encode(&head, body)?;
         let mut shared = self.shared.lock();
         self.admit(&shared)?;
+        shared.silence.expect();
+        self.look_at_ticks(&mut shared);
         shared.queue_request(&frame.0);
         self.flush(shared, false);
         Ok(())

@@ -56,7 +56,7 @@ pub(super) struct Shared {
     /// Another connection has taken its place.
     pub(super) retired: bool,
     /// Notes when the peer last said something while calls wait.
-    silence: Silence,
+    pub(super) silence: Silence,
     /// Whether it is in the list of those that are looked at when the clock ticks.
     is_ticking: bool,
     /// How far this side is from serving no more calls of the peer.
@@ -151,6 +151,10 @@ pub(crate) struct Connection {
     pub(super) shared: Mutex<Shared>,
     /// Set by the driver when bytes come, taken back at every tick of the clock.
     pub(super) active: AtomicBool,
+    /// Set when an answer is sent, taken back when the peer is asked for a word for its sake.
+    pub(super) has_answered: AtomicBool,
+    /// `bytes_received` at the last look at answers.
+    received_at_look: AtomicU64,
     /// Mirrors `parting`, for what arrives.
     pub(super) is_parting: AtomicBool,
     /// Mirrors `retired`, for what arrives.
@@ -254,6 +258,8 @@ impl Connection {
                 told: 0,
             }),
             active: AtomicBool::new(false),
+            has_answered: AtomicBool::new(false),
+            received_at_look: AtomicU64::new(0),
             is_parting: AtomicBool::new(false),
             is_retired: AtomicBool::new(false),
             made: Instant::now(),
@@ -440,15 +446,13 @@ impl Connection {
             wake.extend(shared.driver.clone());
         }
         let doubted = shared.silence.is_doubted();
-        let waits = shared.pending.live() > 0 || shared.silence.waits();
-        let look = if waits { shared.silence.look(now, came) } else { Look::Calm };
+        let calls = shared.pending.live() > 0;
+        let look = shared.silence.look(now, came, calls);
+        let waits = calls || shared.silence.waits();
         if look == Look::Ask {
             shared.ask();
         }
         shared.is_ticking = (waits || self.roomy.load(Ordering::Relaxed)) && shared.lost.is_none();
-        if !waits {
-            shared.silence = Silence::default();
-        }
         let ticked = match look {
             Look::Silent => Ticked::Silent,
             Look::Ask if !doubted => Ticked::Asked,
@@ -462,6 +466,17 @@ impl Connection {
         }
         wake.into_iter().for_each(Waker::wake);
         ticked
+    }
+
+    /// A look every half second, whatever is sent: asks the peer for a word if it has said nothing
+    /// since the last look, and an answer was sent to it before. A connection that only answers has
+    /// no calls whose silence would be noticed.
+    pub(crate) fn look_at_answers(&self) {
+        let received = self.bytes_received.load(Ordering::Relaxed);
+        let before = self.received_at_look.swap(received, Ordering::Relaxed);
+        if received == before && self.has_answered.swap(false, Ordering::Relaxed) {
+            self.doubt();
+        }
     }
 
     /// Asks the peer for a word: a connection that goes the same way says nothing.

@@ -432,6 +432,7 @@ impl<H: Handler> Driver<H> {
         if self.replies.is_empty() {
             return;
         }
+        self.connection.has_answered.store(true, Ordering::Relaxed);
         let frames = frames_in(&self.replies);
         let mut shared = self.connection.shared.lock();
         shared.messages_sent += frames;

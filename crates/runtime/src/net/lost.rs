@@ -18,7 +18,7 @@ pub(crate) enum Lost {
     Drained,
     /// Another connection to the same peer has taken its place.
     Replaced,
-    /// Calls waited, no byte came, and the peer answers a new connection.
+    /// Something was sent and no byte came back; a silo answers a new connection.
     Silent,
     /// The peer said goodbye.
     Goodbye(GoodbyeCode),
@@ -36,7 +36,7 @@ impl std::fmt::Display for Lost {
             Self::PeerDead => f.write_str("the silo was declared dead"),
             Self::Drained => f.write_str("the peer serves no more calls"),
             Self::Replaced => f.write_str("another connection has taken its place"),
-            Self::Silent => f.write_str("the connection fell silent; a new one works"),
+            Self::Silent => f.write_str("the connection fell silent"),
             Self::Goodbye(code) => write!(f, "the peer closed the connection: {code:?}"),
             Self::Protocol(why) => write!(f, "the peer broke the protocol: {why}"),
             Self::Closed => f.write_str("the connection was closed on this side"),

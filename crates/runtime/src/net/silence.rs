@@ -1,10 +1,12 @@
 //! Connections on which calls or questions wait and nothing comes.
 //!
 //! A firewall or a translator of addresses may forget a connection: what is sent over it then goes
-//! nowhere, and no end of it is told, while a new connection works. So where calls wait for answers
-//! and no byte comes for a second, the peer is asked for a word. One that says nothing for three
-//! seconds more is silent. Whoever has the connection then dials the peer anew, and if it answers
-//! there lets the silent connection go.
+//! nowhere, and no end of it is told, while a new connection works. So where something was sent that
+//! the peer has to hear, and no byte comes for a second, the peer is asked for a word. A peer that
+//! says nothing for three seconds more is silent. The silence is measured from the moment at which
+//! something was sent, whether or not its caller still waits. Silos and clients then dial the peer
+//! again, and let the silent connection go if the peer answers there. A gateway cannot dial its
+//! client: it lets the connection go at once.
 //!
 //! A peer that reads nothing is another matter: what waits for it fills memory.
 
@@ -35,7 +37,7 @@ pub(super) struct Silence {
     told: Option<CoarseInstant>,
     /// The peer is to be asked at once, whatever waits.
     doubted: bool,
-    /// Something was sent that has an answer, and is no call.
+    /// Something was sent that the peer has to hear, and that no call waits for.
     expects: bool,
 }
 
@@ -51,10 +53,14 @@ pub(super) enum Look {
 }
 
 impl Silence {
-    /// A look while calls wait; `came`: bytes have come since the last one.
-    pub(super) fn look(&mut self, now: CoarseInstant, came: bool) -> Look {
+    /// Returns what to do now. `came`: bytes have come since the last look; `calls`: calls wait for
+    /// answers. A silence that has begun ends only with a byte.
+    pub(super) fn look(&mut self, now: CoarseInstant, came: bool, calls: bool) -> Look {
         if came {
-            *self = Self { since: Some(now), ..Self::default() };
+            *self = Self { since: calls.then_some(now), ..Self::default() };
+            return Look::Calm;
+        }
+        if !calls && !self.waits() {
             return Look::Calm;
         }
         let since = *self.since.get_or_insert(now);
@@ -84,14 +90,14 @@ impl Silence {
         self.doubted
     }
 
-    /// Something was sent that has an answer, and is no call.
+    /// Something was sent that the peer has to hear, and that no call waits for.
     pub(super) const fn expect(&mut self) {
         self.expects = true;
     }
 
-    /// Returns true if a word of the peer is waited for although no call waits.
+    /// Returns true if a word of the peer is waited for, also when no call waits any longer.
     pub(super) const fn waits(&self) -> bool {
-        self.doubted || self.expects
+        self.doubted || self.expects || self.since.is_some()
     }
 
     /// Returns true if the connection was silent at the last look.
@@ -136,7 +142,7 @@ mod tests {
         let mut silence = Silence::default();
         let mut looks = Vec::new();
         for ms in (10_000..16_200).step_by(5) {
-            let look = silence.look(CoarseInstant::from_millis(ms), false);
+            let look = silence.look(CoarseInstant::from_millis(ms), false, true);
             assert_eq!(silence.is_silent(), ms >= 14_000, "{ms}");
             if look != Look::Calm {
                 looks.push((ms, look));
@@ -150,19 +156,40 @@ mod tests {
         ];
         assert_eq!(looks, expected);
         // It speaks again.
-        assert_eq!(silence.look(CoarseInstant::from_millis(16_200), true), Look::Calm);
+        assert_eq!(silence.look(CoarseInstant::from_millis(16_200), true, true), Look::Calm);
         assert!(!silence.is_silent());
-        assert_eq!(silence.look(CoarseInstant::from_millis(17_199), false), Look::Calm);
-        assert_eq!(silence.look(CoarseInstant::from_millis(17_200), false), Look::Ask);
+        assert_eq!(silence.look(CoarseInstant::from_millis(17_199), false, true), Look::Calm);
+        assert_eq!(silence.look(CoarseInstant::from_millis(17_200), false, true), Look::Ask);
+    }
+
+    /// Calls whose deadlines pass before the peer is asked.
+    #[test]
+    fn a_silence_goes_on_when_its_calls_have_timed_out() {
+        let mut silence = Silence::default();
+        let mut looks = Vec::new();
+        for ms in (10_000..15_000).step_by(5) {
+            let calls = ms < 10_100;
+            match silence.look(CoarseInstant::from_millis(ms), false, calls) {
+                Look::Calm => {}
+                look => looks.push((ms, look)),
+            }
+            assert!(silence.waits());
+        }
+        assert_eq!(looks, [(11_000, Look::Ask), (14_000, Look::Silent)]);
+        // Nothing is looked at after a byte, unless calls wait.
+        assert_eq!(silence.look(CoarseInstant::from_millis(15_000), true, false), Look::Calm);
+        assert!(!silence.waits() && !silence.is_silent());
+        assert_eq!(silence.look(CoarseInstant::from_millis(60_000), false, false), Look::Calm);
+        assert!(!silence.waits());
     }
 
     /// This process stood still: what the peer said meanwhile lies unread.
     #[test]
     fn a_pause_of_this_process_makes_nobody_silent_who_was_not_asked() {
         let mut silence = Silence::default();
-        assert_eq!(silence.look(CoarseInstant::from_millis(0), false), Look::Calm);
-        assert_eq!(silence.look(CoarseInstant::from_millis(60_000), false), Look::Ask);
-        assert_eq!(silence.look(CoarseInstant::from_millis(60_005), false), Look::Calm);
-        assert_eq!(silence.look(CoarseInstant::from_millis(60_010), true), Look::Calm);
+        assert_eq!(silence.look(CoarseInstant::from_millis(0), false, true), Look::Calm);
+        assert_eq!(silence.look(CoarseInstant::from_millis(60_000), false, true), Look::Ask);
+        assert_eq!(silence.look(CoarseInstant::from_millis(60_005), false, true), Look::Calm);
+        assert_eq!(silence.look(CoarseInstant::from_millis(60_010), true, true), Look::Calm);
     }
 }

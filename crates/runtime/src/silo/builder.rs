@@ -35,8 +35,8 @@ use crate::log::warn_seldom;
 use crate::metrics::store::{Measured, StoreMetrics};
 use crate::net::{Callers, Listener, Port, descriptors};
 use crate::options::{Setting, SiloOptions, Wrong};
-use crate::stores::StoreSource;
-use crate::world::{self, TcpListener};
+use crate::stores::{Apart, StoreSource};
+use crate::world::{self, Spawner, TcpListener};
 
 type TerminateHook = Box<dyn FnOnce(TerminateReason) + Send>;
 
@@ -321,12 +321,18 @@ impl SiloBuilder {
         check_reach(&options, &security)?;
         let classes = make_classes(hosted, options.collection_age, &filters)?;
         directors.check(&classes)?;
-        let opened = StoreSource::or_environment(store).ok_or(StartError::NoStore)?;
-        let opened = opened.open().await?;
+        let source = StoreSource::or_environment(store).ok_or(StartError::NoStore)?;
+        let (opened, reserve) = tokio::try_join!(source.clone().open(), source.open_reserve())?;
         let described = opened.describe();
         let (clock, store_metrics) = (Clock::new(), Arc::new(StoreMetrics::default()));
-        let store: Arc<dyn SystemStore> =
-            Arc::new(Measured::new(opened, store_metrics.clone(), clock.clone()));
+        let spawner = Spawner::current();
+        let in_use = |store: Arc<dyn SystemStore>| -> Arc<dyn SystemStore> {
+            let measured = Measured::new(store, store_metrics.clone(), clock.clone());
+            Arc::new(Apart::new(Arc::new(measured), spawner.clone()))
+        };
+        // What opens the fence waits for nothing that grains use.
+        let reserve = reserve.unwrap_or_else(|| opened.clone());
+        let (store, of_membership) = (in_use(opened), in_use(reserve));
         check_patience(&*store, options.membership.table_timeout)?;
         let descriptors = descriptors::raise();
         if options.gateway.is_some() {
@@ -343,7 +349,7 @@ impl SiloBuilder {
             None => None,
         };
         let gateway = gateway_socket.as_ref().and_then(|s| s.local_addr().ok());
-        let table = SiloTable::new(store.clone(), options.cluster_id.clone())
+        let table = SiloTable::new(of_membership, options.cluster_id.clone())
             .with_rows_max(options.limits.membership_rows_max);
         let (service, cluster) = (options.service().clone(), options.cluster_id.clone());
         let bytes_max = options.limits.state_bytes_max;
@@ -353,8 +359,7 @@ impl SiloBuilder {
         let mut named = BTreeMap::new();
         for (name, source) in state_stores {
             let opened = source.open().await?;
-            let store = Measured::new(opened, store_metrics.clone(), clock.clone());
-            let states = table_of(Arc::new(store));
+            let states = table_of(in_use(opened));
             states.ensure().await?;
             named.insert(name, states);
         }

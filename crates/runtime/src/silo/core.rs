@@ -25,6 +25,10 @@ use crate::net::{Lost, Pool, Quiet};
 use crate::options::SiloOptions;
 use crate::world::Watched;
 
+/// Period of looks at peers that were answered. A peer that says nothing is asked for a word after
+/// one period at least and two at most, and is silent three seconds later.
+const ANSWERS_LOOK: Duration = Duration::from_millis(500);
+
 /// Load shedding is looked at this often.
 const LOAD_LOOK: Duration = Duration::from_secs(1);
 
@@ -218,6 +222,15 @@ impl SiloCore {
             () = self.record() => {}
             () = self.tell_work() => {}
             () = self.look_at_load() => {}
+            () = self.look_at_answers() => {}
+        }
+    }
+
+    /// Asks peers for a word that were answered and say nothing more, until the silo ends.
+    async fn look_at_answers(&self) {
+        loop {
+            self.host.wheel.sleep(ANSWERS_LOOK).await;
+            self.pool.open().iter().for_each(|connection| connection.look_at_answers());
         }
     }
 

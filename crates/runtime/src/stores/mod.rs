@@ -1,8 +1,12 @@
 //! Where silos and clients get their system store from.
 
+mod apart;
+
 use std::sync::Arc;
 
 use emmer_store::{StoreError, SystemStore};
+
+pub(crate) use self::apart::Apart;
 
 /// A system store: by URL, or opened already.
 #[derive(Clone)]
@@ -46,6 +50,17 @@ impl StoreSource {
         match self {
             Self::Url(url) => emmer_stores::open_to_read(&url).await,
             Self::Opened(store) => Ok(store),
+        }
+    }
+
+    /// Opens it a second time, for what keeps a silo alive: connections that no grain uses. None
+    /// where the store has no connections to share, or is open already and cannot be opened again.
+    pub(crate) async fn open_reserve(&self) -> Result<Option<Arc<dyn SystemStore>>, StoreError> {
+        match self {
+            Self::Url(url) if emmer_stores::has_connections(url) => {
+                emmer_stores::open(url).await.map(Some)
+            }
+            Self::Url(_) | Self::Opened(_) => Ok(None),
         }
     }
 

@@ -1,0 +1,188 @@
+//! Requests to a store that no turn can hold up.
+//!
+//! A turn is polled only while the fence is open. A request that is part of such a turn would stand
+//! still with it, together with what it holds of the store: a connection, its place in a queue, a
+//! lock. The membership's own request, which opens the fence, would then wait for the turn, and the
+//! turn for the fence. So each request runs in a task of its own, to its end or until its caller
+//! drops it.
+
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::time::Duration;
+
+use emmer_core::Timestamp;
+use emmer_store::{
+    BoxFuture, CommitOutcome, Examination, Mutation, Result, Row, StoreError, StoreErrorKind,
+    StoreLimits, StoredRow, SystemStore, TableDecl, Value,
+};
+
+use crate::world::Spawner;
+
+/// A store whose requests run in tasks of the silo.
+pub(crate) struct Apart {
+    store: Arc<dyn SystemStore>,
+    spawner: Spawner,
+}
+
+impl Apart {
+    pub(crate) fn new(store: Arc<dyn SystemStore>, spawner: Spawner) -> Self {
+        Self { store, spawner }
+    }
+
+    /// Runs a request in a task, which ends when the returned future is dropped. Returns none if
+    /// the request ended without an answer: it panicked, or the runtime of the silo has ended.
+    fn run<'a, T: Send + 'static>(
+        &'a self,
+        request: impl FnOnce(Arc<dyn SystemStore>) -> BoxFuture<'static, Result<T>>,
+    ) -> BoxFuture<'a, Option<Result<T>>> {
+        Box::pin(self.spawner.run(request(self.store.clone())))
+    }
+
+    /// As [`run`](Self::run), for a request without an unknown outcome.
+    fn ask<'a, T: Send + 'static>(
+        &'a self,
+        operation: &'static str,
+        request: impl FnOnce(Arc<dyn SystemStore>) -> BoxFuture<'static, Result<T>>,
+    ) -> BoxFuture<'a, Result<T>> {
+        let asked = self.run(request);
+        Box::pin(async move { asked.await.unwrap_or_else(|| Err(self.unanswered(operation))) })
+    }
+
+    fn unanswered(&self, operation: &str) -> StoreError {
+        let detail = "the request ended without an answer";
+        StoreError::new(StoreErrorKind::Unavailable, self.describe(), operation, detail)
+    }
+}
+
+impl SystemStore for Apart {
+    fn describe(&self) -> String {
+        self.store.describe()
+    }
+
+    fn request_timeout(&self) -> Option<Duration> {
+        self.store.request_timeout()
+    }
+
+    fn limits(&self) -> StoreLimits {
+        self.store.limits()
+    }
+
+    fn ensure_tables<'a>(&'a self, tables: &'a [&'static TableDecl]) -> BoxFuture<'a, Result<()>> {
+        let tables = tables.to_vec();
+        self.ask("ensure tables", |store| {
+            Box::pin(async move { store.ensure_tables(&tables).await })
+        })
+    }
+
+    fn read_partition<'a>(
+        &'a self,
+        table: &'static TableDecl,
+        partition: &'a str,
+    ) -> BoxFuture<'a, Result<Vec<StoredRow>>> {
+        let partition = partition.to_owned();
+        self.ask("read", |store| {
+            Box::pin(async move { store.read_partition(table, &partition).await })
+        })
+    }
+
+    fn read_row<'a>(
+        &'a self,
+        table: &'static TableDecl,
+        partition: &'a str,
+        row_key: &'a str,
+    ) -> BoxFuture<'a, Result<Option<StoredRow>>> {
+        let (partition, row_key) = (partition.to_owned(), row_key.to_owned());
+        self.ask("read", |store| {
+            Box::pin(async move { store.read_row(table, &partition, &row_key).await })
+        })
+    }
+
+    fn read_some<'a>(
+        &'a self,
+        table: &'static TableDecl,
+        partition: &'a str,
+        from: &'a str,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Vec<StoredRow>>> {
+        let (partition, from) = (partition.to_owned(), from.to_owned());
+        self.ask("read", move |store| {
+            Box::pin(async move { store.read_some(table, &partition, &from, limit).await })
+        })
+    }
+
+    fn keeps_order(&self) -> bool {
+        self.store.keeps_order()
+    }
+
+    fn scan<'a>(
+        &'a self,
+        table: &'static TableDecl,
+        column: &'static str,
+        range: RangeInclusive<i64>,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Vec<StoredRow>>> {
+        self.ask("scan", move |store| {
+            Box::pin(async move { store.scan(table, column, range, limit).await })
+        })
+    }
+
+    fn commit<'a>(
+        &'a self,
+        table: &'static TableDecl,
+        partition: &'a str,
+        mutations: Vec<Mutation>,
+    ) -> BoxFuture<'a, Result<CommitOutcome>> {
+        let partition = partition.to_owned();
+        let asked = self
+            .run(|store| Box::pin(async move { store.commit(table, &partition, mutations).await }));
+        Box::pin(async move {
+            let unknown = || Ok(CommitOutcome::Unknown(self.unanswered("commit")));
+            asked.await.unwrap_or_else(unknown)
+        })
+    }
+
+    fn touch<'a>(
+        &'a self,
+        table: &'static TableDecl,
+        partition: &'a str,
+        row_key: &'a str,
+        column: &'static str,
+        value: Value,
+    ) -> BoxFuture<'a, Result<()>> {
+        let (partition, row_key) = (partition.to_owned(), row_key.to_owned());
+        self.ask("touch", move |store| {
+            Box::pin(async move { store.touch(table, &partition, &row_key, column, value).await })
+        })
+    }
+
+    fn append<'a>(
+        &'a self,
+        table: &'static TableDecl,
+        partition: &'a str,
+        rows: Vec<Row>,
+    ) -> BoxFuture<'a, Result<()>> {
+        let partition = partition.to_owned();
+        self.ask("append", |store| {
+            Box::pin(async move { store.append(table, &partition, rows).await })
+        })
+    }
+
+    fn delete_older_than<'a>(
+        &'a self,
+        table: &'static TableDecl,
+        partition: &'a str,
+        column: &'static str,
+        cutoff: Timestamp,
+    ) -> BoxFuture<'a, Result<u64>> {
+        let partition = partition.to_owned();
+        self.ask("delete", move |store| {
+            Box::pin(
+                async move { store.delete_older_than(table, &partition, column, cutoff).await },
+            )
+        })
+    }
+
+    fn examine(&self) -> BoxFuture<'_, Result<Examination>> {
+        self.ask("examine", |store| Box::pin(async move { store.examine().await }))
+    }
+}
