@@ -7,6 +7,9 @@ use tiberius::error::Error;
 /// A deadlock, a wait for a lock that took too long, a key that came into being in between, a
 /// snapshot that others changed or whose table they changed.
 const AGAIN: [u32; 6] = [1205, 1222, 2627, 2601, 3960, 3961];
+/// The database only reads or cannot be opened here: a secondary, which was the primary when the
+/// connection was made.
+const SECONDARY: [u32; 6] = [976, 978, 982, 983, 3906, 3908];
 /// From this severity on the server ends the session.
 const FATAL: u8 = 20;
 /// Azure moves the database elsewhere, or gives up on the request: what was asked may have been
@@ -26,6 +29,8 @@ pub(crate) fn failure(error: &Error) -> Failure {
 fn server(code: u32, class: u8, fault: Fault) -> Failure {
     if class >= FATAL || MOVED.contains(&code) {
         Failure::Broken(fault)
+    } else if SECONDARY.contains(&code) {
+        Failure::elsewhere(fault.detail)
     } else if AGAIN.contains(&code) {
         Failure::Again(fault)
     } else {
@@ -99,6 +104,9 @@ mod tests {
         }
         for refused in [208, 229, 8152, 9002] {
             assert!(matches!(became(refused, 16), Failure::Nothing(_)), "{refused}");
+        }
+        for secondary in [978, 3906] {
+            assert!(matches!(became(secondary, 16), Failure::Elsewhere(_)), "{secondary}");
         }
         assert!(matches!(became(596, 21), Failure::Broken(_)));
         assert!(matches!(became(40_197, 17), Failure::Broken(_)));

@@ -9,6 +9,8 @@ pub(crate) const DUPLICATE: u16 = 1062;
 /// A deadlock, a wait for a lock that took too long, a row changed since the snapshot (MariaDB), a
 /// statement that must be prepared anew, a table made anew.
 const AGAIN: [u16; 6] = [1213, 1205, 1020, 1615, 1243, 1412];
+/// The server only reads: a replica, which was the primary when the connection was made.
+const READ_ONLY: [u16; 3] = [1290, 1792, 1836];
 /// The session is ended: by a shutdown, or by an administrator.
 const ENDED: [u16; 4] = [1053, 1927, 3169, 4031];
 
@@ -17,6 +19,9 @@ pub(crate) fn failure(error: &Error) -> Failure {
     let fault = fault(error);
     match error {
         Error::Server(server) if ENDED.contains(&server.code) => Failure::Broken(fault),
+        Error::Server(server) if READ_ONLY.contains(&server.code) => {
+            Failure::elsewhere(fault.detail)
+        }
         // The row was missing when the statement looked and there when it wrote.
         Error::Server(server) if AGAIN.contains(&server.code) || server.code == DUPLICATE => {
             Failure::Again(fault)
@@ -118,6 +123,11 @@ mod tests {
         }
         for code in [1213, 1205, 1062] {
             assert!(matches!(failure(&server(code)), Failure::Again(_)), "{code}");
+        }
+        for code in [1290, 1792, 1836] {
+            let failure = failure(&server(code));
+            assert!(matches!(&failure, Failure::Elsewhere(_)), "{code}");
+            assert_eq!(failure.fault().kind, Unavailable, "{code}");
         }
         for code in [1053, 1927] {
             assert!(matches!(failure(&server(code)), Failure::Broken(_)), "{code}");

@@ -20,6 +20,10 @@ const ROLLED_BACK: u32 = 2_091;
 const AGAIN: [u32; 11] =
     [DUPLICATE, 54, 60, 1_555, 2_049, 4_020, 4_068, 8_103, 8_177, 22_924, 30_006];
 
+/// The database is mounted or open to read only: a standby, which was the primary when the session
+/// was made.
+const STANDBY: [u32; 4] = [1_219, 10_456, 16_000, 16_456];
+
 /// The session is over, or the server does not say so but nothing can be done with it any more.
 const GONE: [u32; 27] = [
     24, 28, 31, 600, 603, 1_012, 1_033, 1_034, 1_041, 1_089, 1_090, 1_092, 2_396, 2_399, 3_113,
@@ -48,6 +52,8 @@ impl Trouble {
             Failure::Broken(self.fault)
         } else if self.code.is_some_and(|code| AGAIN.contains(&code)) {
             Failure::Again(self.fault)
+        } else if self.code.is_some_and(|code| STANDBY.contains(&code)) {
+            Failure::elsewhere(self.fault.detail)
         } else {
             Failure::Nothing(self.fault)
         }

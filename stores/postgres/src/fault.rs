@@ -30,7 +30,14 @@ pub(crate) fn failure(error: &tokio_postgres::Error) -> Failure {
         // Somebody deallocated our prepared statements.
         SqlState::INVALID_SQL_STATEMENT_NAME,
     ];
-    if again.contains(db.code()) { Failure::Again(fault) } else { Failure::Nothing(fault) }
+    // A standby, which was the primary when the connection was made.
+    if *db.code() == SqlState::READ_ONLY_SQL_TRANSACTION {
+        Failure::elsewhere(fault.detail)
+    } else if again.contains(db.code()) {
+        Failure::Again(fault)
+    } else {
+        Failure::Nothing(fault)
+    }
 }
 
 /// The driver tells its kinds of errors apart by their words only.

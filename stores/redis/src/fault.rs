@@ -53,9 +53,16 @@ pub(crate) fn is_away(fault: &Fault) -> bool {
     fault.kind == StoreErrorKind::Unavailable
 }
 
-/// Whether the connection is of no more use after this error.
+/// Returns true if the connection is of no use after this error.
 pub(crate) fn ends_connection(error: &RedisError) -> bool {
-    error.code().is_none()
+    error.code().is_none_or(is_elsewhere)
+}
+
+/// Returns true if the server says that it cannot serve now: a replica, or a server that is still
+/// loading. Another one may have taken its address meanwhile, so that only a new connection leads
+/// there.
+fn is_elsewhere(code: &str) -> bool {
+    matches!(code, "READONLY" | "LOADING" | "MASTERDOWN" | "CLUSTERDOWN")
 }
 
 /// Whether the server does not know the script, and so did not run it.
@@ -82,10 +89,9 @@ fn words(error: &RedisError) -> String {
 fn kind(code: &str) -> StoreErrorKind {
     use StoreErrorKind::{Corrupt, Refused, Unavailable};
     match code {
-        "WRONGPASS" | "NOAUTH" | "NOPERM" | "DENIED" | "READONLY" | "MOVED" | "ASK"
-        | "CROSSSLOT" => Refused,
-        "LOADING" | "BUSY" | "MASTERDOWN" | "TRYAGAIN" | "CLUSTERDOWN" | "OOM" | "MISCONF"
-        | "NOREPLICAS" | "UNKILLABLE" | "NOTREADY" => Unavailable,
+        "WRONGPASS" | "NOAUTH" | "NOPERM" | "DENIED" | "MOVED" | "ASK" | "CROSSSLOT" => Refused,
+        "READONLY" | "LOADING" | "BUSY" | "MASTERDOWN" | "TRYAGAIN" | "CLUSTERDOWN" | "OOM"
+        | "MISCONF" | "NOREPLICAS" | "UNKILLABLE" | "NOTREADY" => Unavailable,
         // A key of another type, a script that found what it cannot understand.
         _ => Corrupt,
     }
@@ -102,7 +108,7 @@ mod tests {
             ("WRONGPASS", Refused),
             ("NOPERM", Refused),
             ("MOVED", Refused),
-            ("READONLY", Refused),
+            ("READONLY", Unavailable),
             ("LOADING", Unavailable),
             ("OOM", Unavailable),
             ("MISCONF", Unavailable),

@@ -10,15 +10,26 @@ pub enum Failure {
     /// The same, and the same request may succeed now: it was the victim of others, or its plan was
     /// out of date.
     Again(Fault),
+    /// The server cannot serve this now, and another one may have taken its address: it only reads,
+    /// it starts, it stops. Nothing was changed. Every connection is made again.
+    Elsewhere(Fault),
     /// The connection or the session ended: the request was done or not.
     Broken(Fault),
 }
 
 impl Failure {
+    /// A failure of a server that cannot serve this now, in its words.
+    pub fn elsewhere(detail: impl Into<String>) -> Self {
+        Self::Elsewhere(Fault::unavailable(detail))
+    }
+
     /// What went wrong.
     pub fn fault(self) -> Fault {
         match self {
-            Self::Nothing(fault) | Self::Again(fault) | Self::Broken(fault) => fault,
+            Self::Nothing(fault)
+            | Self::Again(fault)
+            | Self::Elsewhere(fault)
+            | Self::Broken(fault) => fault,
         }
     }
 }

@@ -184,6 +184,13 @@ impl<D: Driver> Pool<D> {
         Ok(opened)
     }
 
+    /// Closes every connection that nobody uses: they lead to a server that another has replaced.
+    pub(crate) fn forget_idle(&self) {
+        // Dropped after the lock: closing may take a while.
+        let idle = std::mem::take(&mut self.core.lock().idle);
+        drop(idle);
+    }
+
     fn pop(&self) -> Option<D::Connection> {
         self.core.lock().idle.pop()
     }
@@ -199,6 +206,11 @@ pub(crate) struct Lease<'a, D: Driver> {
 }
 
 impl<D: Driver> Lease<'_, D> {
+    /// Closes the connection, which takes no more requests.
+    pub(crate) fn discard(&mut self) {
+        drop(self.connection.take());
+    }
+
     pub(crate) fn connection(&mut self) -> Result<&mut D::Connection, Fault> {
         self.connection.as_mut().ok_or_else(|| Fault::unavailable("the connection is gone"))
     }

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use emmer_core::Timestamp;
+use emmer_store::away::{AWAY_PAUSE, is_worth_waiting};
 use emmer_store::{
     Answered, CommitOutcome, Contention, Examination, Fault, Mutation, Result, Row, StoreErrorKind,
     StoreLimits, StoredRow, TableDecl, Unchecked, Value,
 };
-use tokio::time::{Instant, sleep_until, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use crate::driver::{Answer, Driver, Request};
 use crate::etags::{self, Etags, random};
@@ -98,8 +99,13 @@ impl<D: Driver> Relational<D> {
         let silent =
             |_| Err(Failure::Broken(Fault::unavailable("the server does not answer in time")));
         let ended = ended.unwrap_or_else(silent);
-        if matches!(ended, Err(Failure::Again(_))) {
-            self.driver.forget_prepared(connection);
+        match &ended {
+            Err(Failure::Again(_)) => self.driver.forget_prepared(connection),
+            Err(Failure::Elsewhere(_)) => {
+                lease.discard();
+                self.pool.forget_idle();
+            }
+            _ => {}
         }
         ended.map_err(|failure| match failure {
             // Lost before the statement was sent, which another connection may take.
@@ -117,9 +123,16 @@ impl<D: Driver> Relational<D> {
         repeatable: bool,
         deadline: Instant,
     ) -> Ended {
-        let mut attempt = 1;
+        let (begun, mut attempt) = (Instant::now(), 1);
         loop {
             match self.send(table, request, deadline).await {
+                Err(Failure::Elsewhere(fault)) => {
+                    let left = deadline.saturating_duration_since(Instant::now());
+                    if !is_worth_waiting(fault.kind, begun.elapsed(), left) {
+                        return Err(Failure::Nothing(fault));
+                    }
+                    sleep(AWAY_PAUSE).await;
+                }
                 Err(Failure::Broken(_))
                     if repeatable && attempt < BROKEN_MAX && Instant::now() < deadline => {}
                 Err(Failure::Again(_)) if attempt < ATTEMPTS_MAX && Instant::now() < deadline => {}
@@ -283,7 +296,7 @@ impl<D: Driver> Unchecked for Relational<D> {
             Ok(Answer::Verdict(Some(at))) => CommitOutcome::Conflict(at),
             Ok(_) => return Err(emmer_store::Failure::Broken(strange())),
             Err(Failure::Broken(fault)) => return Err(emmer_store::Failure::Broken(fault)),
-            Err(Failure::Nothing(fault) | Failure::Again(fault)) => return Err(fault.into()),
+            Err(failure) => return Err(failure.fault().into()),
         };
         let wait =
             self.contention.wait(table.name, partition, &mutations, &outcome, begun.elapsed());

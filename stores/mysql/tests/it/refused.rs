@@ -8,8 +8,9 @@ use emmer_store::silos::SILO_INSTANCES;
 use emmer_store::state::GRAIN_STATE;
 use emmer_store::{CommitOutcome, Mutation, Row, SiloTable, StoreErrorKind, TableDecl, Value};
 use emmer_store_mysql::Flavour;
+use emmer_test_servers::suite::proxy::Proxy;
 use emmer_test_servers::suite::rows::{NUMBERS, cluster, must_commit, number_of, row, silo};
-use emmer_test_servers::suite::{lost, refused};
+use emmer_test_servers::suite::{lost, refused, switchover};
 use emmer_test_servers::{MariadbServer, process};
 
 #[tokio::test]
@@ -31,6 +32,27 @@ async fn bad_addresses_are_refused_with_the_store_and_without_the_password() {
         ],
     )
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_primary_that_became_read_only_and_kept_its_connections_is_left() {
+    let start = || MariadbServer::start_or_skip("a_primary_that_became");
+    let (Some(old), Some(new)) = (start(), start()) else { return };
+    // Administrators write to a server that only reads.
+    for server in [&old, &new] {
+        server.sql("CREATE USER app IDENTIFIED BY 'pw'; GRANT ALL ON emmer.* TO app").unwrap();
+    }
+    let proxy = Proxy::start(old.port()).await;
+    let of_app = |port| format!("mysql://app:pw@127.0.0.1:{port}/emmer?{PATIENT}");
+    let (store, tables) = (open(&of_app(proxy.port())).await, open(&of_app(new.port())).await);
+    for store in [&store, &tables] {
+        store.ensure_tables(&[&NUMBERS]).await.unwrap();
+    }
+    must_commit(&store, "p", vec![Mutation::Insert { row: row("r", 1) }]).await;
+    old.sql("SET GLOBAL read_only = 1").unwrap();
+    proxy.lead_to(new.port());
+    switchover::finds_the_new_server(&store).await;
+    assert_eq!(tables.read_partition(&NUMBERS, "p").await.unwrap().len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

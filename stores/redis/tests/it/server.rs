@@ -5,8 +5,9 @@ use emmer_core::Timestamp;
 use emmer_store::silos::SILO_INSTANCES;
 use emmer_store::{CommitOutcome, Mutation, Row, SiloTable, StoreErrorKind, Value};
 use emmer_store_redis::RedisStore;
-use emmer_test_servers::redis::PASSWORD;
+use emmer_test_servers::redis::{PASSWORD, url};
 use emmer_test_servers::store;
+use emmer_test_servers::suite::proxy::Proxy;
 use emmer_test_servers::suite::rows::{
     NUMBERS, all, cluster, must_commit, number, row, same_number, silo,
 };
@@ -34,6 +35,26 @@ async fn bad_addresses_are_refused_with_the_store_and_without_the_password() {
         (format!("redis://:only%2Ffor%3Atests@127.0.0.1:{port}/99"), Refused, "out of range"),
     ];
     suite::refused::addresses(STORE, &cases).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_master_that_became_a_replica_and_kept_its_connections_is_left() {
+    let Some(old) = start("a_master_that_became", &[]) else { return };
+    let Some(new) = start("a_master_that_became", &[]) else { return };
+    let proxy = Proxy::start(old.port()).await;
+    let store = (STORE.open)(format!("{}?{}", url(proxy.port()), STORE.patient)).await.unwrap();
+    store.ensure_tables(&[&NUMBERS]).await.unwrap();
+    must_commit(&store, "p", all(1, 1)).await;
+    for server in [&old, &new] {
+        server.cli(&["config", "set", "masterauth", PASSWORD]).unwrap();
+    }
+    // Nothing of the old master is needed: the table is made again where it is missing.
+    old.cli(&["replicaof", "127.0.0.1", &new.port().to_string()]).unwrap();
+    let tables = (STORE.open)(format!("{}?{}", new.url(), STORE.patient)).await.unwrap();
+    tables.ensure_tables(&[&NUMBERS]).await.unwrap();
+    proxy.lead_to(new.port());
+    suite::switchover::finds_the_new_server(&store).await;
+    assert!(!tables.read_partition(&NUMBERS, "p").await.unwrap().is_empty());
 }
 
 #[tokio::test]

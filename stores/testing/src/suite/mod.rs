@@ -34,6 +34,7 @@ pub mod pages;
 pub mod proxy;
 pub mod refused;
 pub mod rows;
+pub mod switchover;
 pub mod whole;
 pub mod writers;
 

@@ -1,6 +1,7 @@
 //! A proxy between a client and its server that cuts connections on demand, or keeps a request back
 //! and delivers it later, as a node does that stood still.
 
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -45,6 +46,8 @@ struct Shared {
 #[derive(Debug)]
 pub struct Proxy {
     port: u16,
+    /// Port of the server that new connections lead to.
+    server: Arc<AtomicU16>,
     state: Arc<Mutex<Shared>>,
     is_open: watch::Sender<bool>,
 }
@@ -62,9 +65,16 @@ impl Proxy {
         let state = Shared { state: State::Pass, keep: None, kept: None };
         let state = Arc::new(Mutex::new(state));
         let (is_open, changes) = watch::channel(true);
-        let made = Self { port, state: state.clone(), is_open };
-        tokio::spawn(listen(listener, server_port, state, changes));
+        let server = Arc::new(AtomicU16::new(server_port));
+        let made = Self { port, server: server.clone(), state: state.clone(), is_open };
+        tokio::spawn(listen(listener, server, state, changes));
         made
+    }
+
+    /// Leads new connections to another server, as the address of a service does after a switchover.
+    /// Those that exist stay.
+    pub fn lead_to(&self, server_port: u16) {
+        self.server.store(server_port, Ordering::Relaxed);
     }
 
     /// Ends all connections and listens no more: whoever connects is refused, as by a host without
@@ -123,7 +133,7 @@ async fn turned(is_open: &mut watch::Receiver<bool>, wanted: bool) -> bool {
 /// Lets clients through while the proxy is open; ends with it.
 async fn listen(
     mut listener: TcpListener,
-    server_port: u16,
+    server: Arc<AtomicU16>,
     state: Arc<Mutex<Shared>>,
     mut is_open: watch::Receiver<bool>,
 ) {
@@ -136,7 +146,7 @@ async fn listen(
                 accepted = listener.accept() => {
                     let Ok((client, _)) = accepted else { return };
                     // No server: the client sees its connection end.
-                    let Ok(server) = TcpStream::connect(("127.0.0.1", server_port)).await else { continue };
+                    let Ok(server) = TcpStream::connect(("127.0.0.1", server.load(Ordering::Relaxed))).await else { continue };
                     connections.spawn(both_ways(client, server, state.clone()));
                 }
             }
