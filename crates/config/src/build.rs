@@ -65,6 +65,7 @@ impl Settings {
         wrong.time(self, "activation_timeout", &mut options.activation_timeout);
         wrong.time(self, "deactivation_timeout", &mut options.deactivation_timeout);
         wrong.time(self, "shutdown_timeout", &mut options.shutdown_timeout);
+        wrong.time(self, "liveness_timeout", &mut options.liveness_timeout);
         wrong.time(self, "connect_timeout", &mut options.connect_timeout);
         wrong.truth(self, "insecure", &mut options.insecure);
         set(&mut options.membership, wrong.take(self.membership()));

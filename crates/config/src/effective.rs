@@ -95,6 +95,7 @@ fn top(key: &str, defaults: &SiloOptions) -> Option<String> {
         "activation_timeout" => time(defaults.activation_timeout),
         "deactivation_timeout" => time(defaults.deactivation_timeout),
         "shutdown_timeout" => time(defaults.shutdown_timeout),
+        "liveness_timeout" => time(defaults.liveness_timeout),
         "connect_timeout" => time(defaults.connect_timeout),
         "insecure" => Some(defaults.insecure.to_string()),
         keys::PROFILE => Some("default".to_owned()),

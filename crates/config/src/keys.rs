@@ -39,6 +39,7 @@ const TOP: [&str; 29] = [
     "activation_timeout",
     "deactivation_timeout",
     "shutdown_timeout",
+    "liveness_timeout",
     "connect_timeout",
     "insecure",
 ];

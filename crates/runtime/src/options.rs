@@ -88,6 +88,10 @@ pub struct SiloOptions {
     pub deactivation_timeout: Duration,
     /// The longest a graceful stop may take in all. Default 60 s.
     pub shutdown_timeout: Duration,
+    /// Time after which a silo that runs no turns is reported as stuck, if calls wait and the store
+    /// answers: [`Readiness::Stuck`](crate::Readiness::Stuck), and 503 at `/healthz`, so that a
+    /// supervisor restarts it. Default 30 s.
+    pub liveness_timeout: Duration,
     /// The longest a connection may take to be made. Default 5 s.
     pub connect_timeout: Duration,
     /// Without TLS a silo listens on addresses of its own host only, unless this is true: whoever
@@ -128,6 +132,7 @@ impl Default for SiloOptions {
             activation_timeout: Duration::from_secs(30),
             deactivation_timeout: Duration::from_secs(30),
             shutdown_timeout: Duration::from_secs(60),
+            liveness_timeout: Duration::from_secs(30),
             connect_timeout: Duration::from_secs(5),
             insecure: false,
             load_shedding: SheddingOptions::default(),

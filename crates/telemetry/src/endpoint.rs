@@ -1,13 +1,17 @@
 //! An HTTP server beside the silo: metrics for Prometheus, and whether the silo works and is ready.
+//!
+//! A supervisor that gets no answer about health restarts the silo. So nothing that others do here
+//! delays it: a connection that waits for nothing makes room for a new one, and scrapes have few
+//! places of their own.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 #[cfg(feature = "tls")]
 use emmer_runtime::WebTls;
-use emmer_runtime::{Observer, Readiness, SiloWatch};
+use emmer_runtime::{Observer, SiloWatch};
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
@@ -17,14 +21,18 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{Mutex, Semaphore};
 
+use crate::places::{Place, Places};
 use crate::publish::{BUCKETS, Publisher};
 
-/// Connections that are served at once; further ones wait.
-const CONNECTIONS_MAX: usize = 32;
-/// The time for a request's header.
-const HEADER_TIME_MAX: Duration = Duration::from_secs(5);
+/// Most scrapes that are answered or wait for their turn; one more is refused.
+const SCRAPES_MAX: usize = 32;
+/// The time for a request's header, and for a connection without a request.
+const HEADER_TIME_MAX: Duration = Duration::from_millis(500);
+/// The time for a handshake of TLS.
+#[cfg(feature = "tls")]
+const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(5);
 /// A connection is closed after this time, whatever comes over it.
 const CONNECTION_TIME_MAX: Duration = Duration::from_secs(60);
 /// The pause after a connection could not be accepted.
@@ -50,7 +58,8 @@ pub enum EndpointError {
 /// An HTTP server on an address of its own, from the silo's first moment to its end:
 ///
 /// * `/metrics`: every metric, for Prometheus;
-/// * `/healthz`: 200 as long as the silo's process works;
+/// * `/healthz`: 200 as long as the silo works or can still recover; 503 when it has run no turns
+///   for `liveness_timeout` although calls wait and the store answers;
 /// * `/readyz`: 200 while the silo is Active, runs turns and does not leave; else 503, and why.
 ///
 /// It has no login: whoever reaches the address reads what is there. It may be encrypted.
@@ -113,9 +122,11 @@ impl Observer for Endpoint {
         let Self { listener, recorder, .. } = *self;
         let handle = recorder.handle();
         let metrics = Mutex::new((Publisher::default(), recorder));
+        let scrapes = Semaphore::new(SCRAPES_MAX);
         let shown = Arc::new(Shown {
             silo: silo.clone(),
             metrics,
+            scrapes,
             handle,
             #[cfg(feature = "tls")]
             tls,
@@ -134,22 +145,30 @@ impl Observer for Endpoint {
 struct Shown {
     silo: SiloWatch,
     metrics: Mutex<(Publisher, PrometheusRecorder)>,
+    /// Places of scrapes.
+    scrapes: Semaphore,
     handle: PrometheusHandle,
     #[cfg(feature = "tls")]
     tls: Option<Arc<WebTls>>,
 }
 
 impl Shown {
-    fn metrics(&self) -> String {
-        let samples = self.silo.metrics();
+    /// The metrics as text. None if too many scrapes wait.
+    async fn metrics(&self) -> Option<String> {
+        let _place = self.scrapes.try_acquire().ok()?;
         // One at a time, or one scrape would see what another has told in part.
-        let mut metrics = self.metrics.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut metrics = self.metrics.lock().await;
+        let samples = self.silo.metrics();
         let (publisher, recorder) = &mut *metrics;
         publisher.publish(&samples, recorder);
-        self.handle.render()
+        let text = self.handle.render();
+        drop(metrics);
+        // The next scrape does not follow at once on this thread: others have waited as well.
+        tokio::task::yield_now().await;
+        Some(text)
     }
 
-    fn answer(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+    async fn answer(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
         const METRICS_TYPE: HeaderValue =
             HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
         const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
@@ -159,10 +178,16 @@ impl Shown {
             {
                 (StatusCode::METHOD_NOT_ALLOWED, TEXT, "only GET and HEAD\n".to_owned())
             }
-            "/metrics" => (StatusCode::OK, METRICS_TYPE, self.metrics()),
+            "/metrics" => match self.metrics().await {
+                Some(text) => (StatusCode::OK, METRICS_TYPE, text),
+                None => {
+                    let text = format!("{SCRAPES_MAX} scrapes wait already\n");
+                    (StatusCode::SERVICE_UNAVAILABLE, TEXT, text)
+                }
+            },
             "/healthz" => match self.silo.readiness() {
-                Readiness::Ended(reason) => {
-                    (StatusCode::SERVICE_UNAVAILABLE, TEXT, format!("ended: {reason}\n"))
+                readiness if !readiness.is_live() => {
+                    (StatusCode::SERVICE_UNAVAILABLE, TEXT, format!("{readiness}\n"))
                 }
                 _ => (StatusCode::OK, TEXT, "ok\n".to_owned()),
             },
@@ -187,10 +212,8 @@ impl Shown {
 }
 
 async fn accept(listener: TcpListener, shown: Arc<Shown>) {
-    let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let places = Places::default();
     loop {
-        // Before the next one is accepted: the others wait in the kernel's queue.
-        let Ok(place) = room.clone().acquire_owned().await else { return };
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
             Err(error) => {
@@ -199,37 +222,45 @@ async fn accept(listener: TcpListener, shown: Arc<Shown>) {
                 continue;
             }
         };
+        let Some(place) = places.take() else { continue };
         let shown = shown.clone();
-        tokio::spawn(async move {
-            serve(stream, shown).await;
-            drop(place);
+        let task = tokio::spawn(async move {
+            tokio::select! {
+                biased;
+                () = place.gives_way() => {}
+                () = serve(stream, shown, &place) => {}
+            }
         });
+        drop(task);
     }
 }
 
 /// Serves a connection, encrypted if the endpoint is.
-async fn serve(stream: TcpStream, shown: Arc<Shown>) {
+async fn serve(stream: TcpStream, shown: Arc<Shown>, place: &Place) {
     #[cfg(feature = "tls")]
     if let Some(tls) = shown.tls.clone() {
-        let handshake = tokio::time::timeout(HEADER_TIME_MAX, tls.accept(stream));
+        let handshake = tokio::time::timeout(HANDSHAKE_TIME_MAX, tls.accept(stream));
         match handshake.await {
-            Ok(Ok(stream)) => serve_http(stream, shown).await,
+            Ok(Ok(stream)) => serve_http(stream, shown, place).await,
             Ok(Err(error)) => tracing::debug!(%error, "a connection for telemetry failed"),
             Err(_) => tracing::debug!("a connection for telemetry was silent"),
         }
         return;
     }
-    serve_http(stream, shown).await;
+    serve_http(stream, shown, place).await;
 }
 
-async fn serve_http<S>(stream: S, shown: Arc<Shown>)
+async fn serve_http<S>(stream: S, shown: Arc<Shown>, place: &Place)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let silo = shown.silo.clone();
     let service = service_fn(move |request| {
-        let response = shown.answer(&request);
-        async move { Ok::<_, Infallible>(response) }
+        let shown = shown.clone();
+        async move {
+            let _busy = place.work();
+            Ok::<_, Infallible>(shown.answer(&request).await)
+        }
     });
     let connection = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())

@@ -5,11 +5,13 @@
 //! |---|---|
 //! | `publish` | the silo's metrics for the `metrics` facade ([`Facade`]) |
 //! | `endpoint` | an HTTP server: `/metrics` for Prometheus, `/healthz`, `/readyz` ([`Endpoint`]) |
+//! | `places` | the places of its connections |
 //! | `otlp` | metrics and traces for a collector (`Otlp`); a feature |
 
 mod endpoint;
 #[cfg(feature = "otlp")]
 mod otlp;
+mod places;
 mod publish;
 
 pub use self::endpoint::{Endpoint, EndpointError};

@@ -6,13 +6,17 @@
 //! whose time is over meanwhile is `Unavailable`; the connection is opened to the end, within
 //! bounds, and is there for the next. If it were dropped just before it is warm, a slow server
 //! would never be reached.
+//!
+//! A server may have no room for one more connection. An operation then waits for one that the pool
+//! has: whichever comes first, a new connection or one that another operation gives back.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use emmer_store::away::{AWAY_PAUSE, is_worth_waiting};
-use emmer_store::{Fault, TableDecl};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit, oneshot};
+use emmer_store::{Fault, StoreErrorKind, TableDecl};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, SemaphorePermit, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
@@ -43,6 +47,10 @@ struct Core<D: Driver> {
     slow: Arc<Semaphore>,
     /// A table that was asked for: what a new connection reads from.
     table: OnceLock<&'static TableDecl>,
+    /// Number of connections in use.
+    lent: AtomicUsize,
+    /// Told when one of them comes back or ends.
+    returned: Notify,
 }
 
 struct Shared<C> {
@@ -58,12 +66,16 @@ impl<D: Driver> Core<D> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps a connection for the next who wants one, if it is good and there are not enough.
+    /// Keeps a connection for the next operation that wants one, if it is usable and there are not
+    /// enough.
     fn keep(&self, connection: D::Connection) {
         let mut shared = self.lock();
-        if self.driver.is_usable(&connection) && shared.idle.len() < self.driver.limits().pool_max {
+        let have = shared.idle.len() + self.lent.load(Ordering::Acquire);
+        if self.driver.is_usable(&connection) && have < self.driver.limits().pool_max {
             shared.idle.push(connection);
         }
+        drop(shared);
+        self.returned.notify_one();
     }
 }
 
@@ -114,7 +126,8 @@ impl<D: Driver> Pool<D> {
         let permits = Semaphore::new(driver.limits().pool_max);
         let shared = Mutex::new(Shared { idle: Vec::new(), not_before: None });
         let slow = Arc::new(Semaphore::new(SLOW_MAX));
-        let core = Arc::new(Core { driver, shared, slow, table: OnceLock::new() });
+        let (table, lent, returned) = (OnceLock::new(), AtomicUsize::new(0), Notify::new());
+        let core = Arc::new(Core { driver, shared, slow, table, lent, returned });
         Self { permits, core, opening: Mutex::default() }
     }
 
@@ -138,13 +151,42 @@ impl<D: Driver> Pool<D> {
         let busy = || Fault::unavailable(format!("all {pool_max} connections are busy (pool_max)"));
         let permit = timeout_at(deadline, self.permits.acquire()).await.map_err(|_| busy())?;
         let permit = permit.map_err(|_| busy())?;
-        while let Some(connection) = self.pop() {
-            if self.core.driver.is_usable(&connection) {
-                return Ok(Lease { pool: self, connection: Some(connection), permit });
+        let connection = match self.pop() {
+            Some(connection) => connection,
+            None => self.connect_or_wait(begun, deadline).await?,
+        };
+        self.core.lent.fetch_add(1, Ordering::AcqRel);
+        Ok(Lease { pool: self, connection: Some(connection), permit })
+    }
+
+    /// A new connection, or one that another operation gives back before the new one is there.
+    async fn connect_or_wait(
+        &self,
+        begun: Instant,
+        deadline: Instant,
+    ) -> Result<D::Connection, Fault> {
+        let mut connecting = std::pin::pin!(self.connect(begun, deadline));
+        let mut failed = None;
+        loop {
+            let returned = self.core.returned.notified();
+            if let Some(connection) = self.pop() {
+                return Ok(connection);
+            }
+            if let Some(fault) = failed.take_if(|_| self.core.lent.load(Ordering::Acquire) == 0) {
+                return Err(fault);
+            }
+            tokio::select! {
+                biased;
+                () = returned => {}
+                connected = &mut connecting, if failed.is_none() => match connected {
+                    Err(fault) if fault.kind == StoreErrorKind::Unavailable => failed = Some(fault),
+                    ended => return ended,
+                },
+                () = sleep_until(deadline), if failed.is_some() => {
+                    return Err(failed.unwrap_or_else(|| Fault::unavailable("no connection")));
+                }
             }
         }
-        let connection = self.connect(begun, deadline).await?;
-        Ok(Lease { pool: self, connection: Some(connection), permit })
     }
 
     /// Connects, again while the server is away.
@@ -191,8 +233,14 @@ impl<D: Driver> Pool<D> {
         drop(idle);
     }
 
+    /// Takes a usable connection that nobody uses.
     fn pop(&self) -> Option<D::Connection> {
-        self.core.lock().idle.pop()
+        loop {
+            let connection = self.core.lock().idle.pop()?;
+            if self.core.driver.is_usable(&connection) {
+                return Some(connection);
+            }
+        }
     }
 }
 
@@ -218,8 +266,14 @@ impl<D: Driver> Lease<'_, D> {
 
 impl<D: Driver> Drop for Lease<'_, D> {
     fn drop(&mut self) {
+        let core = &self.pool.core;
+        let is_last = core.lent.fetch_sub(1, Ordering::AcqRel) == 1;
         if let Some(connection) = self.connection.take() {
-            self.pool.core.keep(connection);
+            core.keep(connection);
+        }
+        if is_last {
+            // Operations that could not connect have none to wait for any longer.
+            core.returned.notify_waiters();
         }
     }
 }
@@ -240,6 +294,9 @@ mod tests {
     /// A server whose sessions need so long to open, and so long for their first request.
     #[derive(Default)]
     struct Slow {
+        /// Number of sessions it has room for; 0: any.
+        sessions_max: usize,
+        sessions: Arc<AtomicUsize>,
         opens_in: Duration,
         warms_in: Duration,
         opened: AtomicUsize,
@@ -248,6 +305,13 @@ mod tests {
     struct Session {
         is_warm: bool,
         in_flight: bool,
+        sessions: Arc<AtomicUsize>,
+    }
+
+    impl Drop for Session {
+        fn drop(&mut self) {
+            self.sessions.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 
     impl Driver for Slow {
@@ -256,11 +320,7 @@ mod tests {
         const REQUEST_BYTES_MAX: usize = 1;
 
         fn new(_: &str) -> emmer_store::Result<Self> {
-            Ok(Self {
-                opened: AtomicUsize::new(0),
-                opens_in: Duration::ZERO,
-                warms_in: Duration::ZERO,
-            })
+            Ok(Self::default())
         }
 
         fn name(&self) -> &str {
@@ -274,7 +334,13 @@ mod tests {
         async fn open(&self) -> Result<Session, Fault> {
             self.opened.fetch_add(1, Ordering::Relaxed);
             tokio::time::sleep(self.opens_in).await;
-            Ok(Session { is_warm: false, in_flight: false })
+            let before = self.sessions.fetch_add(1, Ordering::Relaxed);
+            let sessions = self.sessions.clone();
+            let session = Session { is_warm: false, in_flight: false, sessions };
+            if self.sessions_max > 0 && before >= self.sessions_max {
+                return Err(Fault::unavailable("too many connections"));
+            }
+            Ok(session)
         }
 
         fn is_usable(&self, session: &Session) -> bool {
@@ -310,6 +376,24 @@ mod tests {
         timeout_at(deadline, pool.core.driver.run(session, &SILO_INSTANCES, &WARM_UP, &mut false))
             .await
             .is_ok()
+    }
+
+    /// Others use up all but two of a server's sessions.
+    #[tokio::test(start_paused = true)]
+    async fn operations_wait_for_a_connection_where_the_server_has_no_room_for_more() {
+        let warms_in = Duration::from_millis(100);
+        let driver = Arc::new(Slow { sessions_max: 2, warms_in, ..Slow::default() });
+        let pool = Arc::new(Pool::new(driver.clone()));
+        let mut users = JoinSet::new();
+        for _ in 0..8 {
+            let pool = pool.clone();
+            users.spawn(async move {
+                for n in 0..20 {
+                    assert!(operation(&pool).await, "operation {n}");
+                }
+            });
+        }
+        users.join_all().await;
     }
 
     /// A server that was started again, to which each session is slower at first than an operation

@@ -4,7 +4,7 @@
 //! that number out under one lock, so that nothing opens a fence that was shut for good.
 
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::task::Poll;
 
 use emmer_core::Instant;
@@ -36,6 +36,8 @@ pub(crate) struct Fence {
     shut: [CancellationToken; LISTS],
     /// Whether the log was told that the right to run turns has lapsed.
     lapse_noted: AtomicBool,
+    /// Number of calls and turns that wait until turns may run.
+    waiting: AtomicUsize,
 }
 
 #[derive(Debug)]
@@ -56,6 +58,7 @@ impl Default for Fence {
             changed: Watched::new(0),
             shut: std::array::from_fn(|_| CancellationToken::new()),
             lapse_noted: AtomicBool::new(false),
+            waiting: AtomicUsize::new(0),
         }
     }
 }
@@ -108,6 +111,11 @@ impl Fence {
         !state.closed && !state.shut && !self.lapse_noted.swap(true, Ordering::Relaxed)
     }
 
+    /// Returns true if something waits until turns may run.
+    pub(crate) fn is_waited_for(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) > 0
+    }
+
     /// Waits until turns may run.
     ///
     /// # Errors
@@ -119,6 +127,8 @@ impl Fence {
         if self.lapsed_unnoted() {
             warn_seldom!("the right to run turns has lapsed: waiting for a confirmation");
         }
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        let _waits = Waits(&self.waiting);
         let looked = |_: &u64| match (self.is_closed_at(clock.now()), self.is_shut()) {
             (false, _) => Some(Ok(())),
             (true, true) => Some(Err(Shut)),
@@ -157,6 +167,15 @@ impl Fence {
             }
         };
         self.unless_shut(guarded).await?
+    }
+}
+
+/// Something that waits until turns may run.
+struct Waits<'a>(&'a AtomicUsize);
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -66,6 +66,8 @@ pub struct MembershipStatistics {
     pub view_version: u64,
     /// The time of the membership table's last answer, on the silo's own clock.
     pub store_answered: Option<Instant>,
+    /// The time of the last request that the membership table left unanswered.
+    pub store_unanswered: Option<Instant>,
     /// Requests to the membership table that were answered.
     pub store_requests: u64,
     /// The sum of their durations.
@@ -274,7 +276,9 @@ fn note_store_time(cluster: &Cluster, asked: Instant, away: bool) {
     let now = cluster.clock.mono();
     let took = now.saturating_since(asked);
     let mut statistics = cluster.membership_statistics.lock();
-    if !away {
+    if away {
+        statistics.store_unanswered = Some(now);
+    } else {
         statistics.store_answered = Some(now);
     }
     statistics.store_requests += 1;

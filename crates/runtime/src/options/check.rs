@@ -61,6 +61,7 @@ impl SiloOptions {
             ("activation_timeout", self.activation_timeout),
             ("deactivation_timeout", self.deactivation_timeout),
             ("shutdown_timeout", self.shutdown_timeout),
+            ("liveness_timeout", self.liveness_timeout),
             ("connect_timeout", self.connect_timeout),
         ];
         times.into_iter().try_for_each(|(option, time)| self::time(option, time))?;

@@ -91,6 +91,11 @@ impl FenceTimes {
         }
     }
 
+    /// The time since which the fence is shut, if it is.
+    pub(super) const fn since(&self) -> Option<Instant> {
+        self.since
+    }
+
     /// The numbers as of `now`.
     pub(super) fn told(mut self, now: Instant) -> Self {
         self.is_shut = self.since.is_some();

@@ -2,8 +2,9 @@
 
 use std::fmt;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
-use emmer_core::{SiloAddress, SiloStatus};
+use emmer_core::{Instant, SiloAddress, SiloStatus};
 use emmer_membership::TerminateReason;
 
 use super::SiloCore;
@@ -69,6 +70,9 @@ pub enum Readiness {
     Joining,
     /// It runs no turns, because nobody confirms that it is alive.
     Fenced,
+    /// It has run no turns for `liveness_timeout`, although calls wait and the store answers: its
+    /// process should be restarted.
+    Stuck,
     /// It was asked to stop.
     Leaving,
     /// It has ended.
@@ -76,6 +80,11 @@ pub enum Readiness {
 }
 
 impl Readiness {
+    /// Returns true if the silo works or can still recover: a supervisor leaves its process alone.
+    pub const fn is_live(&self) -> bool {
+        !matches!(self, Self::Stuck | Self::Ended(_))
+    }
+
     /// Returns true if new work should be sent to the silo.
     pub const fn is_ready(&self) -> bool {
         matches!(self, Self::Ready)
@@ -88,13 +97,51 @@ impl fmt::Display for Readiness {
             Self::Ready => f.write_str("ready"),
             Self::Joining => f.write_str("the silo has not joined the cluster yet"),
             Self::Fenced => f.write_str("the silo runs no turns: nobody confirms that it is alive"),
+            Self::Stuck => f.write_str(
+                "the silo has run no turns for liveness_timeout, although calls wait and the \
+                 store answers: restart it",
+            ),
             Self::Leaving => f.write_str("the silo leaves the cluster"),
             Self::Ended(reason) => write!(f, "ended: {reason}"),
         }
     }
 }
 
+/// The times that tell if a silo is stuck.
+#[derive(Clone, Copy, Debug)]
+struct Standstill {
+    now: Instant,
+    /// Since when no turns run.
+    shut: Instant,
+    /// The last answer of the store.
+    answered: Option<Instant>,
+    /// The last request that the store left unanswered.
+    unanswered: Option<Instant>,
+}
+
+impl Standstill {
+    /// Returns true if no turns ran for `timeout`, and the store answered all that time.
+    fn lasts(&self, timeout: Duration) -> bool {
+        let Self { now, shut, answered, unanswered } = *self;
+        let since = |moment: Instant| now.saturating_since(moment);
+        since(shut) >= timeout
+            && answered.is_some_and(|at| since(at) < timeout)
+            && unanswered.is_none_or(|at| since(at) >= timeout)
+    }
+}
+
 impl SiloCore {
+    /// Returns true if only a restart is likely to help.
+    fn is_stuck(&self) -> bool {
+        let Some(shut) = self.fence_shut.lock().since() else { return false };
+        let (answered, unanswered) = {
+            let statistics = self.cluster.membership_statistics.lock();
+            (statistics.store_answered, statistics.store_unanswered)
+        };
+        let standstill = Standstill { now: self.host.clock.mono(), shut, answered, unanswered };
+        self.host.fence.is_waited_for() && standstill.lasts(self.options.liveness_timeout)
+    }
+
     pub(super) fn readiness(&self) -> Readiness {
         if let Some(reason) = *self.ended.borrow() {
             return Readiness::Ended(reason);
@@ -105,9 +152,28 @@ impl SiloCore {
         } else if status < SiloStatus::Active {
             Readiness::Joining
         } else if self.host.fence.is_closed_at(self.host.clock.now()) {
-            Readiness::Fenced
+            if self.is_stuck() { Readiness::Stuck } else { Readiness::Fenced }
         } else {
             Readiness::Ready
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_silo_is_stuck_only_while_its_store_answers() {
+        let at = |secs: u64| Instant::from_millis(secs * 1_000);
+        let lasts = |shut, answered: Option<u64>, unanswered: Option<u64>| {
+            let (answered, unanswered) = (answered.map(at), unanswered.map(at));
+            let standstill = Standstill { now: at(100), shut: at(shut), answered, unanswered };
+            standstill.lasts(Duration::from_secs(30))
+        };
+        assert!(lasts(70, Some(95), None) && lasts(10, Some(95), Some(70)));
+        assert!(!lasts(71, Some(95), None), "not for long enough");
+        assert!(!lasts(10, None, None) && !lasts(10, Some(70), None), "no answers");
+        assert!(!lasts(10, Some(99), Some(71)), "the store is just back");
     }
 }

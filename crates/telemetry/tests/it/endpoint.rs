@@ -152,12 +152,19 @@ async fn bad_requests_are_answered_and_silent_connections_do_not_shut_others_out
     let mut stream = TcpStream::connect(address).await.unwrap();
     // It need not take all of it.
     let _ = stream.write_all(long.as_bytes()).await;
-    // More connections than there is room for: each is closed when its time is over.
+    // More connections than there is room for: the oldest ones are closed.
     let mut silent = Vec::new();
-    for _ in 0..40 {
+    for _ in 0..600 {
         silent.push(TcpStream::connect(address).await.unwrap());
     }
     assert!(get(address, "/healthz").await.ends_with("\r\n\r\nok\n"));
+    assert_eq!(silent[0].read(&mut [0]).await.unwrap_or_default(), 0);
+    // Idle scrapers that keep their connections are no better.
+    let scrape = b"GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n";
+    for stream in silent.iter_mut().rev().take(100) {
+        let _ = stream.write_all(scrape).await;
+    }
+    assert!(get(address, "/readyz").await.ends_with("\r\n\r\nready\n"));
     assert_eq!(silo.client().grain::<dyn Counter>(1u64).add(3).await, Ok(3));
     silo.stop_now().await;
 }
