@@ -44,15 +44,19 @@ impl Session {
         let shared = until.clone();
         conn.busy_handler(Some(move |retries| wait_for_lock(retries, *lock(&shared))))?;
         conn.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
-        if conn.is_readonly("main")? {
-            // SQLite falls back to reading when it may not write; a store that cannot commit is no
-            // store.
+        // SQLite falls back to reading when it may not write. That is enough for clients and for
+        // tools that only look (`mode=rw`); a silo that cannot commit is no silo.
+        let may_write = !conn.is_readonly("main")?;
+        if !may_write && place.create {
             return Err(Failed::new(
                 StoreErrorKind::Refused,
                 "the file is read-only for this process",
             ));
         }
-        use_wal(&conn)?;
+        let read_only = read_only || !may_write;
+        if may_write {
+            use_wal(&conn)?;
+        }
         let synchronous = if place.full_sync { "FULL" } else { "NORMAL" };
         conn.execute_batch(&format!(
             "PRAGMA synchronous = {synchronous}; PRAGMA wal_autocheckpoint = 4000; \

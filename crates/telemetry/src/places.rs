@@ -1,5 +1,5 @@
-//! The places of connections: when all are taken, the oldest connection without a request makes room
-//! for a new one.
+//! The places of connections: when all are taken, the oldest connection without a request makes
+//! room for a new one.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};

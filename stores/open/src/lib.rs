@@ -89,8 +89,8 @@ pub fn open(url: &str) -> BoxFuture<'static, Result<Arc<dyn SystemStore>, StoreE
     Box::pin(async move { opened(&url).await })
 }
 
-/// Returns true if a store of this URL sends its requests over connections, so that opening it twice
-/// gives two separate ways to the server. A store in this process or in a file has one queue.
+/// Returns true if a store of this URL sends its requests over connections, so that opening it
+/// twice gives two separate ways to the server. A store in this process or in a file has one queue.
 pub fn has_connections(url: &str) -> bool {
     let scheme = url.split_once("://").map_or(url, |(scheme, _)| scheme);
     !["memory", "sqlite"].iter().any(|local| scheme.eq_ignore_ascii_case(local))

@@ -19,6 +19,8 @@
 //! | [`order`] | which rows are locked before which |
 //! | [`limits`] | connections and times, as a URL sets them |
 //! | [`fault`] | failures, and what they say about the statement that was sent |
+//! | `pool` | the connections of a store |
+//! | `pace` | how long requests take, and which are refused for it |
 //! | [`store`] | the store: checks, retries, outcomes |
 //!
 //! How a server changes up to a hundred rows in one round trip is what its own crate is for. All
@@ -33,6 +35,7 @@ pub mod fault;
 pub mod limits;
 pub mod names;
 pub mod order;
+mod pace;
 mod pool;
 pub mod rows;
 pub mod schema;

@@ -12,8 +12,8 @@ const POOL_MAX: usize = 8;
 pub struct Limits {
     /// The most connections at once (`pool_max=`).
     pub pool_max: usize,
-    /// How long an operation takes at most, connecting and waiting for locks included
-    /// (`timeout_ms=`).
+    /// Longest time of an operation, connecting and waiting for locks included (`timeout_ms=`).
+    /// Waiting for one of the pool's connections may take as long again.
     pub timeout: Duration,
 }
 

@@ -143,20 +143,24 @@ impl<D: Driver> Pool<D> {
         Ok(())
     }
 
-    /// A connection for one operation, waiting for a free one until `deadline` and for a server
-    /// that is away as long as every store does.
+    /// A connection for one operation: waits for a place until `deadline`, then as long for a
+    /// connection, and for a server that is away as long as every store does.
     pub(crate) async fn acquire(&self, deadline: Instant) -> Result<Lease<'_, D>, Fault> {
         let begun = Instant::now();
         let pool_max = self.core.driver.limits().pool_max;
         let busy = || Fault::unavailable(format!("all {pool_max} connections are busy (pool_max)"));
         let permit = timeout_at(deadline, self.permits.acquire()).await.map_err(|_| busy())?;
         let permit = permit.map_err(|_| busy())?;
+        // The time in the queue is not taken from the work: a slow store would answer none of those
+        // that had to wait.
+        let (queued, begun) = (begun.elapsed(), Instant::now());
+        let deadline = deadline + queued;
         let connection = match self.pop() {
             Some(connection) => connection,
             None => self.connect_or_wait(begun, deadline).await?,
         };
         self.core.lent.fetch_add(1, Ordering::AcqRel);
-        Ok(Lease { pool: self, connection: Some(connection), permit })
+        Ok(Lease { pool: self, connection: Some(connection), queued, permit })
     }
 
     /// A new connection, or one that another operation gives back before the new one is there.
@@ -249,11 +253,18 @@ impl<D: Driver> Pool<D> {
 pub(crate) struct Lease<'a, D: Driver> {
     pool: &'a Pool<D>,
     connection: Option<D::Connection>,
+    /// The time until the pool had a place.
+    queued: Duration,
     #[allow(dead_code, reason = "held until the connection is back, so that there are never more")]
     permit: SemaphorePermit<'a>,
 }
 
 impl<D: Driver> Lease<'_, D> {
+    /// The time until the pool had a place, which is not part of the operation's time.
+    pub(crate) const fn queued(&self) -> Duration {
+        self.queued
+    }
+
     /// Closes the connection, which takes no more requests.
     pub(crate) fn discard(&mut self) {
         drop(self.connection.take());

@@ -16,6 +16,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use crate::driver::{Answer, Driver, Request};
 use crate::etags::{self, Etags, random};
 use crate::fault::Failure;
+use crate::pace::{Kind, Pace};
 use crate::pool::Pool;
 
 /// How long making tables takes at most once the server is reached: others may be making them.
@@ -36,6 +37,7 @@ pub struct Relational<D: Driver> {
     pool: Pool<D>,
     etags: Etags,
     contention: Contention,
+    pace: Pace,
 }
 
 impl<D: Driver> fmt::Debug for Relational<D> {
@@ -76,7 +78,9 @@ impl<D: Driver> Relational<D> {
         };
         looked.await.map_err(refused)?;
         let (etags, contention) = (Etags::new(random()), Contention::new(random()));
-        Ok(Self { driver, pool, etags, contention })
+        let limits = driver.limits();
+        let pace = Pace::new(limits.timeout, limits.pool_max);
+        Ok(Self { driver, pool, etags, contention, pace })
     }
 
     fn deadline(&self) -> Instant {
@@ -91,11 +95,21 @@ impl<D: Driver> Relational<D> {
         deadline: Instant,
     ) -> Ended {
         self.pool.knows(table);
+        let kind = request.kind();
+        let waits = self.pace.enter(kind).map_err(Failure::Nothing)?;
         let mut lease = self.pool.acquire(deadline).await.map_err(Failure::Nothing)?;
+        drop(waits);
+        let (begun, mut sent) = (Instant::now(), false);
+        let deadline = deadline + lease.queued();
+        let left = deadline.saturating_duration_since(begun);
+        self.pace.check(kind, left).map_err(Failure::Nothing)?;
         let connection = lease.connection().map_err(Failure::Nothing)?;
-        let mut sent = false;
         let ended =
             timeout_at(deadline, self.driver.run(connection, table, request, &mut sent)).await;
+        // A request that was refused or broke off says nothing about how long others take.
+        if !matches!(ended, Ok(Err(_))) {
+            self.pace.note(kind, begun.elapsed());
+        }
         let silent =
             |_| Err(Failure::Broken(Fault::unavailable("the server does not answer in time")));
         let ended = ended.unwrap_or_else(silent);
@@ -176,6 +190,21 @@ fn small_enough<'r, D: Driver>(rows: impl Iterator<Item = &'r Row>) -> Answered<
     }
     let detail = format!("{bytes} bytes of values, at most {most} are allowed at once");
     Err(Fault::new(StoreErrorKind::Invalid, detail))
+}
+
+impl Request<'_> {
+    const fn kind(&self) -> Kind {
+        match self {
+            Self::ReadPartition { .. }
+            | Self::ReadRow { .. }
+            | Self::ReadSome { .. }
+            | Self::Scan { .. } => Kind::Read,
+            Self::Commit { .. }
+            | Self::Touch { .. }
+            | Self::Append { .. }
+            | Self::DeleteOlderThan { .. } => Kind::Write,
+        }
+    }
 }
 
 fn strange() -> Fault {

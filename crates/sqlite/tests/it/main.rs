@@ -11,7 +11,8 @@ mod bad_files;
 mod book;
 mod conformance;
 mod processes;
+#[cfg(unix)]
+mod read_only;
 #[cfg(target_os = "linux")]
 mod readers;
-#[cfg(unix)]
 mod replaced;

@@ -71,8 +71,8 @@ impl Proxy {
         made
     }
 
-    /// Leads new connections to another server, as the address of a service does after a switchover.
-    /// Those that exist stay.
+    /// Leads new connections to another server, as the address of a service does after a
+    /// switchover. Those that exist stay.
     pub fn lead_to(&self, server_port: u16) {
         self.server.store(server_port, Ordering::Relaxed);
     }

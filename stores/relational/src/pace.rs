@@ -1,0 +1,153 @@
+//! How long requests take at present, so that those that cannot end in time are refused before they
+//! are sent.
+//!
+//! A request whose time is over is given up while its server works on it: the work was in vain, and
+//! so was the connection's time. Where a store is slower than its users ask, sending every request
+//! makes most of them end so. So a request that has too little time left is refused instead, and
+//! one behind too long a queue is refused at once.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use emmer_store::Fault;
+
+/// An estimate moves by this part of the difference to each new duration.
+const WEIGHT: u64 = 4;
+/// Largest estimate, as a part of the time of an operation: a request with all its time left is
+/// always sent, or nothing would show that the store is fast again.
+const ESTIMATE_MAX: (u32, u32) = (9, 10);
+
+/// Kinds of requests, which take different times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Read,
+    Write,
+}
+
+/// Durations of the latest requests, and the length of the queue.
+#[derive(Debug)]
+pub(crate) struct Pace {
+    /// The time of an operation.
+    timeout: Duration,
+    /// Number of requests that are worked on at once.
+    places: usize,
+    /// In microseconds: of reads, of writes.
+    kinds: [AtomicU64; 2],
+    /// In microseconds: of all requests.
+    all: AtomicU64,
+    waiting: AtomicUsize,
+}
+
+/// A request in the queue.
+#[derive(Debug)]
+pub(crate) struct Waits<'a>(&'a Pace);
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Pace {
+    pub(crate) fn new(timeout: Duration, places: usize) -> Self {
+        Self {
+            timeout,
+            places: places.max(1),
+            kinds: Default::default(),
+            all: AtomicU64::new(0),
+            waiting: AtomicUsize::new(0),
+        }
+    }
+
+    /// Notes how long a request took, or after which time it was given up.
+    pub(crate) fn note(&self, kind: Kind, took: Duration) {
+        let (part, of) = ESTIMATE_MAX;
+        let took = took.min(self.timeout * part / of);
+        let took = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        for estimate in [&self.kinds[kind as usize], &self.all] {
+            // Two at once may lose one of their steps, and the next ones make up for it.
+            let before = estimate.load(Ordering::Relaxed);
+            let now = (before * (WEIGHT - 1) + took) / WEIGHT;
+            estimate.store(now, Ordering::Relaxed);
+        }
+    }
+
+    fn estimate(&self, kind: Kind) -> Duration {
+        Duration::from_micros(self.kinds[kind as usize].load(Ordering::Relaxed))
+    }
+
+    /// Takes a place in the queue.
+    ///
+    /// # Errors
+    /// `Unavailable` if those before it are expected to leave it too little time.
+    pub(crate) fn enter(&self, kind: Kind) -> Result<Waits<'_>, Fault> {
+        let waiting = self.waiting.fetch_add(1, Ordering::Relaxed);
+        let waits = Waits(self);
+        let rounds = u32::try_from(waiting / self.places).unwrap_or(u32::MAX);
+        let before = Duration::from_micros(self.all.load(Ordering::Relaxed)).saturating_mul(rounds);
+        let takes = self.estimate(kind);
+        if before > self.timeout {
+            return Err(Fault::unavailable(format!(
+                "the store is slow: {waiting} requests wait, and each takes some {takes:.1?}"
+            )));
+        }
+        Ok(waits)
+    }
+
+    /// Checks that a request can end in the time that is left to it.
+    ///
+    /// # Errors
+    /// `Unavailable` if it is not expected to.
+    pub(crate) fn check(&self, kind: Kind, left: Duration) -> Result<(), Fault> {
+        let takes = self.estimate(kind);
+        if left >= takes {
+            return Ok(());
+        }
+        Err(Fault::unavailable(format!(
+            "the store is slow: a request takes some {takes:.1?}, and {left:.1?} were left when \
+             the connection was made"
+        )))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// A store whose writes take two seconds of five.
+    fn slow() -> Pace {
+        let pace = Pace::new(SECOND * 5, 8);
+        (0..40).for_each(|_| pace.note(Kind::Write, SECOND * 2));
+        pace
+    }
+
+    #[test]
+    fn what_cannot_end_in_time_is_refused_before_it_is_sent() {
+        let pace = slow();
+        assert!(pace.check(Kind::Write, SECOND * 3).is_ok());
+        let fault = pace.check(Kind::Write, SECOND).unwrap_err();
+        assert!(fault.detail.contains("takes some 2.0s"), "{}", fault.detail);
+        assert!(pace.check(Kind::Read, SECOND / 10).is_ok(), "reads are quick");
+    }
+
+    #[test]
+    fn a_queue_is_as_long_as_its_last_request_has_time() {
+        let pace = slow();
+        let waiting: Vec<_> = (0..100).map_while(|_| pace.enter(Kind::Write).ok()).collect();
+        // Three rounds of eight begin within five seconds.
+        assert_eq!(waiting.len(), 24);
+        drop(waiting);
+        assert!(pace.enter(Kind::Write).is_ok());
+    }
+
+    #[test]
+    fn a_store_that_stood_still_is_asked_again_and_found_fast() {
+        let pace = Pace::new(SECOND * 5, 8);
+        (0..100).for_each(|_| pace.note(Kind::Write, SECOND * 60));
+        assert!(pace.enter(Kind::Write).is_ok() && pace.check(Kind::Write, SECOND * 5).is_ok());
+        (0..10).for_each(|_| pace.note(Kind::Write, SECOND / 1_000));
+        assert!(pace.check(Kind::Write, SECOND).is_ok());
+    }
+}
