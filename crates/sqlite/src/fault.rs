@@ -43,17 +43,7 @@ impl From<rusqlite::Error> for Failed {
             Some(ErrorCode::NotADatabase) => {
                 return Self::new(Corrupt, "the file is no SQLite database, or a damaged one");
             }
-            // Damaged, or beside the log of another file: whatever was there is as good as gone.
-            Some(ErrorCode::DatabaseCorrupt) => {
-                return Self::new(
-                    NotFound,
-                    format!(
-                        "{text}: the file is damaged, or another one \
-                    lies beside the log of the first (-wal)"
-                    ),
-                );
-            }
-            Some(ErrorCode::TypeMismatch) => Corrupt,
+            Some(ErrorCode::DatabaseCorrupt | ErrorCode::TypeMismatch) => Corrupt,
             Some(ErrorCode::ConstraintViolation) => Corrupt,
             Some(ErrorCode::TooBig) => Invalid,
             Some(ErrorCode::Unknown) if text.contains("no such table") => NotFound,

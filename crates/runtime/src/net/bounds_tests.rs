@@ -58,7 +58,7 @@ async fn a_pool_whose_handler_is_gone_dials_nobody() {
 }
 
 #[tokio::test]
-async fn the_clock_looks_only_at_connections_with_calls() {
+async fn the_clock_looks_only_at_connections_that_owe_a_word() {
     let greetings = [greeting(silo("127.0.0.1:1:1")), greeting(silo("127.0.0.1:2:1"))];
     let ticking = greetings[0].ticking.clone();
     let (dialed, accepted) = connected_with(greetings).await;
@@ -72,8 +72,14 @@ async fn the_clock_looks_only_at_connections_with_calls() {
     assert!(ticking.tick(now(1)).is_empty());
     assert_eq!(ticking.len(), 1);
     calls.into_iter().for_each(|call| dialed.give_up(call));
+    // Nothing has come since they were sent. The peer is asked for a word, and its word ends it.
     assert!(ticking.tick(now(2)).is_empty());
-    assert_eq!(ticking.len(), 0);
+    assert_eq!(ticking.len(), 1);
+    assert_eq!(ticking.tick(now(1_001)).len(), 1);
+    while ticking.len() > 0 {
+        tokio::task::yield_now().await;
+        assert!(ticking.tick(now(1_002)).is_empty());
+    }
     call(&dialed).unwrap();
     assert_eq!(ticking.len(), 1);
 }

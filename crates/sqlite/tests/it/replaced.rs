@@ -105,29 +105,3 @@ async fn another_cluster_moved_into_the_place_is_another_table() {
     fs::rename(&other, &path).unwrap();
     assert_eq!(table.read_version().await.unwrap().table, TableId::new(2));
 }
-
-/// The file is copied over, or restored, beside the log of the one before.
-#[tokio::test]
-async fn a_file_beside_the_log_of_another_is_as_good_as_gone() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("cluster.db");
-    let table = filled(&path, 1).await;
-    // In place: the file stays the same one, and what it holds is another.
-    let broken = vec![0x55; usize::try_from(fs::metadata(&path).unwrap().len()).unwrap()];
-    let mut image = fs::read(&path).unwrap();
-    image[100..].copy_from_slice(&broken[100..]);
-    fs::write(&path, image).unwrap();
-    fs::write(format!("{}-wal", path.display()), []).unwrap();
-    let fresh = SqliteStore::open(path.to_str().unwrap());
-    let error = match fresh {
-        Ok(store) => {
-            let store: std::sync::Arc<dyn SystemStore> = std::sync::Arc::new(store);
-            let table = SiloTable::new(store, "c".parse().unwrap());
-            table.read_all().await.unwrap_err()
-        }
-        Err(error) => error,
-    };
-    assert_eq!(error.kind, StoreErrorKind::NotFound, "{error}");
-    assert!(error.to_string().contains("damaged"), "{error}");
-    drop(table);
-}
