@@ -1,10 +1,8 @@
-//! How long requests take at present, so that those that cannot end in time are refused before they
-//! are sent.
+//! Estimates of how long requests take, by which the store refuses requests that cannot end in time.
 //!
-//! A request whose time is over is given up while its server works on it: the work was in vain, and
-//! so was the connection's time. Where a store is slower than its users ask, sending every request
-//! makes most of them end so. So a request that has too little time left is refused instead, and
-//! one behind too long a queue is refused at once.
+//! A request that runs out of time has used a connection and the server in vain. If more is asked
+//! of a store than it can do, most requests end so. The store therefore refuses a request with too
+//! little time left before it sends it, and a request behind too long a queue at once.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;

@@ -49,7 +49,7 @@ struct Core<D: Driver> {
     table: OnceLock<&'static TableDecl>,
     /// Number of connections in use.
     lent: AtomicUsize,
-    /// Told when one of them comes back or ends.
+    /// Signal that a connection in use came back, or that the last one ended.
     returned: Notify,
 }
 
@@ -230,14 +230,14 @@ impl<D: Driver> Pool<D> {
         Ok(opened)
     }
 
-    /// Closes every connection that nobody uses: they lead to a server that another has replaced.
+    /// Closes all idle connections. They lead to a server whose address another server has taken.
     pub(crate) fn forget_idle(&self) {
         // Dropped after the lock: closing may take a while.
         let idle = std::mem::take(&mut self.core.lock().idle);
         drop(idle);
     }
 
-    /// Takes a usable connection that nobody uses.
+    /// Takes a usable idle connection, if there is one.
     fn pop(&self) -> Option<D::Connection> {
         loop {
             let connection = self.core.lock().idle.pop()?;

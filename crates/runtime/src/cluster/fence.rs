@@ -170,7 +170,7 @@ impl Fence {
     }
 }
 
-/// Something that waits until turns may run.
+/// Count of one call or turn that waits until turns may run.
 struct Waits<'a>(&'a AtomicUsize);
 
 impl Drop for Waits<'_> {

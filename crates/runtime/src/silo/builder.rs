@@ -330,7 +330,7 @@ impl SiloBuilder {
             let measured = Measured::new(store, store_metrics.clone(), clock.clone());
             Arc::new(Apart::new(Arc::new(measured), spawner.clone()))
         };
-        // What opens the fence waits for nothing that grains use.
+        // Membership opens the fence, so its requests never queue behind those of grains.
         let reserve = reserve.unwrap_or_else(|| opened.clone());
         let (store, of_membership) = (in_use(opened), in_use(reserve));
         check_patience(&*store, options.membership.table_timeout)?;
