@@ -1,4 +1,4 @@
-//! Estimates of how long requests take, by which the store refuses requests that cannot end in time.
+//! Estimates of how long requests take: the store refuses requests that cannot end in time.
 //!
 //! A request that runs out of time has used a connection and the server in vain. If more is asked
 //! of a store than it can do, most requests end so. The store therefore refuses a request with too

@@ -1,12 +1,12 @@
 //! Connections on which calls or questions wait and nothing comes.
 //!
-//! A firewall or a translator of addresses may forget a connection. Bytes sent over it are then lost
-//! without an error, while a new connection works. If something was sent that the peer has to hear,
-//! and no byte comes for a second, this side asks the peer for a word. A peer that says nothing for
-//! three seconds more is silent. The silence is measured from the moment at which something was
-//! sent, whether or not its caller still waits. Silos and clients then dial the peer again. If it
-//! answers there, they close the silent connection. A gateway cannot dial its client, and closes
-//! the connection at once.
+//! A firewall or a translator of addresses may forget a connection. Bytes sent over it are then
+//! lost without an error, while a new connection works. If something was sent that the peer has
+//! to hear, and no byte comes for a second, this side asks the peer for a word. A peer that says
+//! nothing for three seconds more is silent. The silence is measured from the moment at which
+//! something was sent, whether or not its caller still waits. Silos and clients then dial the
+//! peer again. If it answers there, they close the silent connection. A gateway cannot dial its
+//! client, and closes the connection at once.
 //!
 //! A peer that reads nothing is another matter: what waits for it fills memory.
 
