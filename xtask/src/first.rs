@@ -87,6 +87,7 @@ fn run_step(context: &Context, step: &str, packages: &[&str]) -> Result<Vec<Row>
                 stated: 420,
                 env: &[],
                 threads: None,
+                profile: "default",
             };
             // A machine may have the server and lack its pooler.
             let mut rows = Vec::new();

@@ -21,6 +21,7 @@ const STEPS: &[&str] = &[
     "simulator",
     "reminders",
     "clusters",
+    "bulk",
     "live",
 ];
 
@@ -103,6 +104,7 @@ fn run_step(context: &Context, step: &str) -> Result<Vec<Row>, String> {
             };
             CLUSTERS.iter().map(run).collect::<Result<_, _>>()?
         }
+        "bulk" => stores::bulk(context)?,
         "live" => {
             let mut rows = Vec::new();
             for store in STORES {

@@ -26,6 +26,10 @@ const THREADS: u32 = 2;
 const SHARED: &[(&str, &str)] =
     &[("cassandra", "EMMER_SHARED_CASSANDRA"), ("mongodb", "EMMER_SHARED_MONGODB")];
 
+/// The stores whose server here is a program that stands for a service in the cloud, or for another
+/// program; the same as in `.config/nextest.toml`.
+const STAND_INS: [&str; 4] = ["azure", "cosmos", "dynamodb", "mongodb"];
+
 /// The store whose server is an example of its package. The tests' own build has no examples.
 const COMPILED: (&str, &str) = ("cosmos", "cosmos-emulator");
 
@@ -118,8 +122,17 @@ pub(crate) fn rows(context: &Context) -> Result<Vec<Row>, String> {
     rows.push(context.step("clippy stores", 150, clippy)?);
     rows.push(context.step("doc stores", 60, first::doc(context, &packages))?);
     let chosen: Vec<&Store> = STORES.iter().filter(|store| !is_first(store)).collect();
-    rows.extend(suites(context, &chosen, &packages, 300)?);
+    rows.extend(suites(context, &chosen, &packages, "default", 300)?);
     Ok(rows)
+}
+
+/// The suites of the stores whose server is a stand-in, with the bulk of rows that the second tier
+/// leaves out.
+pub(crate) fn bulk(context: &Context) -> Result<Vec<Row>, String> {
+    let chosen: Vec<&Store> =
+        STORES.iter().filter(|store| STAND_INS.contains(&store.name)).collect();
+    let packages: Vec<&str> = chosen.iter().map(|store| store.package).collect();
+    suites(context, &chosen, &packages, "nightly", 900)
 }
 
 /// The same command with `--all-features`.
@@ -136,7 +149,7 @@ pub(crate) fn one(context: &Context, name: &str) -> Result<Vec<Row>, String> {
     let Some(store) = STORES.iter().find(|store| store.name == name) else {
         return Err(format!("there is no store {name}"));
     };
-    let mut rows = suites(context, &[store], &[store.package], 300)?;
+    let mut rows = suites(context, &[store], &[store.package], "default", 300)?;
     rows.extend(live(context, store)?);
     Ok(rows)
 }
@@ -147,6 +160,7 @@ fn suites(
     context: &Context,
     stores: &[&Store],
     packages: &[&str],
+    profile: &str,
     stated: u64,
 ) -> Result<Vec<Row>, String> {
     let told = context.logs.join(tests::TOLD);
@@ -179,7 +193,7 @@ fn suites(
         }
         rows.push(context.step(&format!("compile {}", COMPILED.1), 120, build)?);
     }
-    let run = Run { name: &name, packages, features, stated, env: &env, threads };
+    let run = Run { name: &name, packages, features, stated, env: &env, threads, profile };
     let ran = tests::grouped(context, &run);
     for (server, _) in SHARED.iter().filter(|(_, v)| env.iter().any(|(name, _)| name == v)) {
         // It is not worth a failure: it was started with data of its own, on a port of its own.

@@ -31,6 +31,8 @@ pub(crate) struct Run<'a> {
     pub(crate) env: &'a [(String, String)],
     /// How many run at a time; as many as there are cores when none.
     pub(crate) threads: Option<u32>,
+    /// The profile of `.config/nextest.toml`, which says what is left to another tier.
+    pub(crate) profile: &'a str,
 }
 
 /// The tests of one package.
@@ -63,6 +65,7 @@ pub(crate) fn grouped(
     // Found as a subcommand of cargo, on the path.
     let mut command = crate::workspace::cargo(&context.root);
     command.args(["nextest", "run", "--no-fail-fast"]).env("PATH", on_path(&nextest));
+    command.args(["--profile", run.profile]);
     if context.ci {
         command.arg("--locked").env("CARGO_INCREMENTAL", "0");
     }
@@ -84,7 +87,7 @@ pub(crate) fn grouped(
         command.env(DATA_VARIABLE, memory);
     }
     command.env(TOLD_VARIABLE, context.logs.join(TOLD)).envs(run.env.iter().cloned());
-    let report = context.root.join("target/nextest/default/junit.xml");
+    let report = context.root.join("target/nextest").join(run.profile).join("junit.xml");
     // A report of last time tells of last time.
     let _ = std::fs::remove_file(&report);
     let row = context.step(run.name, run.stated, command)?;
