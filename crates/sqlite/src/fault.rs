@@ -21,7 +21,7 @@ impl From<Failed> for Fault {
 
 impl From<rusqlite::Error> for Failed {
     fn from(error: rusqlite::Error) -> Self {
-        use StoreErrorKind::{Corrupt, Invalid, NotFound, Refused, Unavailable};
+        use StoreErrorKind::{Corrupt, Damaged, Invalid, NotFound, Refused, Unavailable};
         let text = error.to_string();
         let kind = match error.sqlite_error_code() {
             Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
@@ -41,10 +41,10 @@ impl From<rusqlite::Error> for Failed {
                 | ErrorCode::NoLargeFileSupport,
             ) => Refused,
             Some(ErrorCode::NotADatabase) => {
-                return Self::new(Corrupt, "the file is no SQLite database, or a damaged one");
+                return Self::new(Damaged, "the file is no SQLite database, or a damaged one");
             }
-            Some(ErrorCode::DatabaseCorrupt | ErrorCode::TypeMismatch) => Corrupt,
-            Some(ErrorCode::ConstraintViolation) => Corrupt,
+            Some(ErrorCode::DatabaseCorrupt) => Damaged,
+            Some(ErrorCode::TypeMismatch | ErrorCode::ConstraintViolation) => Corrupt,
             Some(ErrorCode::TooBig) => Invalid,
             Some(ErrorCode::Unknown) if text.contains("no such table") => NotFound,
             Some(ErrorCode::Unknown) if text.contains("no such column") => Corrupt,

@@ -127,6 +127,13 @@ impl Place {
         Ok(found)
     }
 
+    /// The log that lies beside the file now, if there is one.
+    pub(crate) fn log(&self) -> Option<FileId> {
+        let mut path = self.path.clone().into_os_string();
+        path.push("-wal");
+        fs::metadata(path).ok().map(|found| FileId::of(&found))
+    }
+
     /// The file that has the name now, if there is one.
     pub(crate) fn file(&self) -> Result<Option<FileId>, Failed> {
         let refused = |detail: &str| Err(Failed::new(StoreErrorKind::Refused, detail));

@@ -20,6 +20,26 @@ const WAL_RETRIES_MAX: u32 = 200;
 /// The most distinct statements one connection keeps prepared.
 const STATEMENTS_MAX: usize = 256;
 
+/// The file of a store that was found damaged, known to all its connections.
+///
+/// Some requests go well on a damaged file, by the pages that they touch. None is made after the
+/// first that did not: it could read what was never written, or damage more.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Damage(Arc<Mutex<Option<FileId>>>);
+
+impl Damage {
+    /// Remembers the file if this failure shows that it is damaged.
+    fn note(&self, file: FileId, failed: &Failed) {
+        if failed.0.kind == StoreErrorKind::Damaged {
+            *lock(&self.0) = Some(file);
+        }
+    }
+
+    fn is_of(&self, file: FileId) -> bool {
+        *lock(&self.0) == Some(file)
+    }
+}
+
 /// A connection and what belongs to it.
 pub(crate) struct Session {
     pub(crate) conn: Connection,
@@ -27,6 +47,9 @@ pub(crate) struct Session {
     read_only: bool,
     /// The file that is open. Its name may lead to another one later.
     file: FileId,
+    /// The log of that file, if there is one.
+    log: Option<FileId>,
+    damage: Damage,
     /// Until when to wait for a lock that another process holds.
     until: Arc<Mutex<Instant>>,
     tables: BTreeMap<&'static str, (&'static TableDecl, Arc<TableSql>)>,
@@ -35,7 +58,7 @@ pub(crate) struct Session {
 impl Session {
     /// Opens the file: WAL, so that readers never wait for the writer; waits for locks with short,
     /// bounded retries.
-    pub(crate) fn open(place: &Place, read_only: bool) -> Result<Self, Failed> {
+    pub(crate) fn open(place: &Place, read_only: bool, damage: Damage) -> Result<Self, Failed> {
         let before = place.look()?;
         let mut flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         flags.set(OpenFlags::SQLITE_OPEN_CREATE, place.create);
@@ -71,19 +94,41 @@ impl Session {
             let detail = "another file took the place of this one while it was opened";
             return Err(Failed::new(StoreErrorKind::Unavailable, detail));
         }
-        let place = place.clone();
-        Ok(Self { conn, place, read_only, file, until, tables: BTreeMap::new() })
+        let (place, log) = (place.clone(), place.log());
+        Ok(Self { conn, place, read_only, file, log, damage, until, tables: BTreeMap::new() })
     }
 
     /// Opens the file anew that has the name now, if that is another one than the file that is
-    /// open: requests must not go to a file which nobody else sees. It makes no file.
+    /// open: requests must not go to a file that no other process sees. It makes no file.
+    ///
+    /// A file that lies beside the log of the former one is damaged as soon as it is opened: SQLite
+    /// takes the log for its own.
     pub(crate) fn follow(&mut self) -> Result<(), Failed> {
-        if self.place.file()?.ok_or_else(deleted)? != self.file {
-            let place = self.place.clone();
+        let now = self.place.file()?.ok_or_else(deleted)?;
+        if self.damage.is_of(now) {
+            return Err(Failed::new(StoreErrorKind::Damaged, "the file was found damaged"));
+        }
+        if now == self.file {
+            // SQLite makes the log with the first request.
+            self.log = self.log.or_else(|| self.place.log());
+        } else {
+            if self.log.is_some() && self.place.log() == self.log {
+                let detail = "another file took the place of this one, whose log lies beside it";
+                let failed = Failed::new(StoreErrorKind::Damaged, detail);
+                self.damage.note(now, &failed);
+                return Err(failed);
+            }
+            let (place, damage) = (self.place.clone(), self.damage.clone());
             let there = Place { create: false, ..place.clone() };
-            *self = Self { place, ..Self::open(&there, self.read_only)? };
+            let opened = Self::open(&there, self.read_only, damage);
+            *self = Self { place, ..opened.inspect_err(|failed| self.damage.note(now, failed))? };
         }
         Ok(())
+    }
+
+    /// Remembers what a failure of a request says of the file.
+    pub(crate) fn note(&self, failed: &Failed) {
+        self.damage.note(self.file, failed);
     }
 
     /// Sets until when statements wait for a lock that another process holds. Each asks at least
@@ -114,9 +159,9 @@ fn deleted() -> Failed {
     Failed::new(StoreErrorKind::NotFound, "the file was deleted or renamed while it was open")
 }
 
-fn lock(until: &Mutex<Instant>) -> MutexGuard<'_, Instant> {
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
     // Nothing panics under it.
-    until.lock().unwrap_or_else(PoisonError::into_inner)
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn wait_for_lock(retries: i32, until: Instant) -> bool {

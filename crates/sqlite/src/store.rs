@@ -18,7 +18,7 @@ use tokio::time::sleep;
 
 use crate::fault::Failed;
 use crate::place::Place;
-use crate::session::Session;
+use crate::session::{Damage, Session};
 use crate::worker::{self, Job, QUEUE_MAX, ReadJob, WriteJob};
 use crate::{operations, tables};
 
@@ -59,7 +59,7 @@ impl SqliteStore {
     ///
     /// # Errors
     /// `Invalid` for a URL that cannot be understood; `Refused` for a directory, a missing
-    /// directory, or a file that cannot be read and written; `Corrupt` for a file that is no
+    /// directory, or a file that cannot be read and written; `Damaged` for a file that is no
     /// database; `Unavailable` when it stays locked.
     pub fn open(url_or_path: &str) -> Result<Self> {
         let place = Place::parse(url_or_path)?;
@@ -79,13 +79,16 @@ impl SqliteStore {
         };
         let at_open = |fault: Fault| fault.at(&name, "open");
         // The writer's connection first: it makes the file.
-        let session = Session::open(&place, false).map_err(Fault::from).map_err(at_open)?;
+        let damage = Damage::default();
+        let opened = |read_only| Session::open(&place, read_only, damage.clone());
+        let session = opened(false).map_err(Fault::from).map_err(at_open)?;
         let write = move || worker::write_loop(session, write_requests);
         store.writing = Some(thread("emmer-sqlite-w", write).map_err(at_open)?);
         for _ in 0..READERS {
-            let session = Session::open(&place, true).map_err(Fault::from).map_err(at_open)?;
+            let session = opened(true).map_err(Fault::from).map_err(at_open)?;
             let (reader, requests) = mpsc::channel(QUEUE_MAX);
-            let read = move || worker::read_loop(session, requests, place.busy_timeout);
+            let busy_timeout = place.busy_timeout;
+            let read = move || worker::read_loop(session, requests, busy_timeout);
             store.reading.push(thread("emmer-sqlite-r", read).map_err(at_open)?);
             store.readers.push(reader);
         }
@@ -103,8 +106,12 @@ impl SqliteStore {
     ) -> Answered<T> {
         let (reply, answer) = oneshot::channel();
         let job: ReadJob = Box::new(move |session| {
+            let done = session.follow().and_then(|()| work(session));
+            if let Err(failed) = &done {
+                session.note(failed);
+            }
             // A caller that is gone needs no answer.
-            let _ = reply.send(session.follow().and_then(|()| work(session)));
+            let _ = reply.send(done);
         });
         let turn = self.next_reader.fetch_add(1, Ordering::Relaxed);
         let sent = match self.readers.get(turn % READERS) {

@@ -105,6 +105,7 @@ fn run_batch(session: &mut Session, mut batch: Vec<Box<dyn WriteJob>>) -> Vec<Bo
     }
     let failed = batch.iter_mut().find_map(|job| job.run(session).err());
     if let Some(fault) = failed {
+        session.note(&fault);
         roll_back(session);
         if batch.len() > 1 {
             return batch;
@@ -119,7 +120,9 @@ fn run_batch(session: &mut Session, mut batch: Vec<Box<dyn WriteJob>>) -> Vec<Bo
             // find.
             let unknown = error.sqlite_error_code() == Some(ErrorCode::SystemIoFailure);
             roll_back(session);
-            let fault = Failed::from(error).into();
+            let failed = Failed::from(error);
+            session.note(&failed);
+            let fault = failed.into();
             Err(if unknown { Failure::Broken(fault) } else { Failure::Nothing(fault) })
         }
     };
@@ -141,7 +144,9 @@ fn begin(session: &mut Session, mut batch: Vec<Box<dyn WriteJob>>) -> Vec<Box<dy
         let is_busy = error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy);
         let now = first.max(Instant::now());
         let (over, left) = batch.into_iter().partition(|job| !is_busy || job.deadline() <= now);
-        end_all(over, &Err(Failure::Nothing(Failed::from(error).into())));
+        let failed = Failed::from(error);
+        session.note(&failed);
+        end_all(over, &Err(Failure::Nothing(failed.into())));
         batch = left;
     }
     batch

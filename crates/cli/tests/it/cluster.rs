@@ -133,6 +133,21 @@ fn silos_whose_store_is_deleted_end_and_those_that_start_then_join_anew() {
     assert_eq!(members(&store, "test")["silos"].as_array().unwrap().len(), 1);
 }
 
+/// A copy of another store, moved into the place of the file and beside its log: SQLite would read
+/// the two as one.
+#[test]
+fn silos_whose_file_is_replaced_beside_its_log_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, other) = (store_in(dir.path()), tempfile::tempdir().unwrap());
+    drop(Silo::start(&store_in(other.path()), FREE, &[]));
+    let silos = vec![Silo::start(&store, FREE, &[]), Silo::start(&store, FREE, &[])];
+    let name = |dir: &Path| dir.join("cluster.db");
+    let copy = dir.path().join("copy.db");
+    std::fs::copy(name(other.path()), &copy).unwrap();
+    std::fs::rename(copy, name(dir.path())).unwrap();
+    end_with_87(silos, "the membership table is gone from the store");
+}
+
 #[test]
 fn silos_whose_store_is_replaced_end_and_leave_the_new_cluster_alone() {
     let dir = tempfile::tempdir().unwrap();

@@ -288,7 +288,8 @@ fn note_store_time(cluster: &Cluster, asked: Instant, away: bool) {
 
 async fn ask_table(table: &SiloTable, request: TableRequest) -> TableOutcome {
     let failed = |e: emmer_store::StoreError| {
-        if e.kind == StoreErrorKind::NotFound {
+        // What a damaged store holds is no table any longer.
+        if matches!(e.kind, StoreErrorKind::NotFound | StoreErrorKind::Damaged) {
             warn_seldom!(error = %e, "the store answers, and the membership table is not there");
             return TableOutcome::TableMissing;
         }

@@ -70,7 +70,7 @@ fn a_file_that_is_no_database_is_refused_and_left_alone() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("notes.txt");
     fs::write(&path, "these are my notes, not a database").unwrap();
-    refused(&path, StoreErrorKind::Corrupt, "no SQLite database");
+    refused(&path, StoreErrorKind::Damaged, "no SQLite database");
     assert_eq!(fs::read_to_string(&path).unwrap(), "these are my notes, not a database");
     assert_eq!(names(dir.path()), ["notes.txt"]);
 }
@@ -91,7 +91,7 @@ fn a_read_only_file_is_refused() {
 }
 
 #[tokio::test]
-async fn a_damaged_file_is_corrupt_not_wrong() {
+async fn a_damaged_file_is_told_not_wrong() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("cluster.db");
     filled(&path).await.close();
@@ -103,12 +103,12 @@ async fn a_damaged_file_is_corrupt_not_wrong() {
     damaged[4_096..].fill(0xa5);
     fs::write(&path, &damaged).unwrap();
     let error = read(&path).await.unwrap_err();
-    assert_eq!(error.kind, StoreErrorKind::Corrupt, "{error}");
+    assert_eq!(error.kind, StoreErrorKind::Damaged, "{error}");
     assert!(error.to_string().contains("cluster.db: "), "{error}");
     // Cut off in the middle.
     fs::write(&path, &whole[..whole.len() / 2 + 100]).unwrap();
     let error = read(&path).await.unwrap_err();
-    assert_eq!(error.kind, StoreErrorKind::Corrupt, "{error}");
+    assert_eq!(error.kind, StoreErrorKind::Damaged, "{error}");
 }
 
 #[tokio::test]

@@ -105,3 +105,56 @@ async fn another_cluster_moved_into_the_place_is_another_table() {
     fs::rename(&other, &path).unwrap();
     assert_eq!(table.read_version().await.unwrap().table, TableId::new(2));
 }
+
+/// Every kind of request says that the file is damaged, and goes on saying so.
+async fn is_damaged(table: &SiloTable) {
+    for _ in 0..2 {
+        let kinds = [
+            table.read_all().await.unwrap_err(),
+            table.read_version().await.unwrap_err(),
+            table.touch(&silo(1), Timestamp::from_millis(2)).await.unwrap_err(),
+            table.commit(&TableVersion::default(), vec![], vec![silo(1)]).await.unwrap_err(),
+        ];
+        for error in kinds {
+            assert_eq!(error.kind, StoreErrorKind::Damaged, "{error}");
+        }
+    }
+}
+
+/// A copy that an administrator puts in the place of the file, without a thought of its log.
+#[tokio::test]
+async fn a_file_beside_the_log_of_another_is_damaged() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, other) = (dir.path().join("cluster.db"), dir.path().join("other.db"));
+    let table = filled(&path, 1).await;
+    drop(filled(&other, 2).await);
+    fs::rename(&other, &path).unwrap();
+    is_damaged(&table).await;
+    // Without the log it is a table like any other.
+    drop(table);
+    for end in ["-wal", "-shm"] {
+        let _ = fs::remove_file(format!("{}{end}", path.display()));
+    }
+    let store = SqliteStore::open(path.to_str().unwrap()).unwrap();
+    let table = SiloTable::new(std::sync::Arc::new(store), "c".parse().unwrap());
+    assert_eq!(table.read_version().await.unwrap().table, TableId::new(2));
+}
+
+/// A copy that an administrator writes over the file that silos have open.
+#[tokio::test]
+async fn a_file_that_was_written_over_is_damaged_for_good() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("cluster.db");
+    drop(filled(&path, 1).await);
+    let mut damaged = fs::read(&path).unwrap();
+    damaged[4_096..].fill(0xa5);
+    let store = SqliteStore::open(path.to_str().unwrap()).unwrap();
+    let table = SiloTable::new(std::sync::Arc::new(store), "c".parse().unwrap());
+    let whole = fs::read(&path).unwrap();
+    fs::write(&path, damaged).unwrap();
+    is_damaged(&table).await;
+    // What was read in between may be wrong, so a file that is whole again needs a silo that
+    // starts.
+    fs::write(&path, whole).unwrap();
+    is_damaged(&table).await;
+}
