@@ -34,8 +34,15 @@ const STAND_INS: [&str; 4] = ["azure", "cosmos", "dynamodb", "mongodb"];
 const COMPILED: (&str, &str) = ("cosmos", "cosmos-emulator");
 
 /// Packages of this tier that are no store; the servers with all that they have.
-const COMMON: &[&str] = &["emmer-store-keyvalue", "emmer-test-servers"];
-const FEATURES: &[&str] = &["emmer-test-servers/services", "emmer-test-servers/tsql"];
+const COMMON: &[&str] = &["emmer-store-keyvalue", "emmer-stores", "emmer-test-servers"];
+const FEATURES: &[&str] = &[
+    "emmer-stores/consul",
+    "emmer-stores/etcd",
+    "emmer-stores/mysql",
+    "emmer-stores/redis",
+    "emmer-test-servers/services",
+    "emmer-test-servers/tsql",
+];
 
 /// How many departures the demo replays on a store.
 const DEMO_ROWS: &str = "20000";

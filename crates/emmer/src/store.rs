@@ -17,4 +17,7 @@ pub use emmer_store::{
     BoxFuture, ClockDifference, Examination, Finding, FindingLevel, FindingSubject, StoreError,
     StoreErrorKind, StoreLimits, SystemStore, checkup,
 };
-pub use emmer_stores::{SCHEMES, open, open_to_read, schema};
+pub use emmer_stores::{
+    CredentialError, CredentialSource, SCHEMES, StoreCredentials, open, open_to_read,
+    open_to_read_with, open_with, schema,
+};

@@ -7,8 +7,8 @@ use std::time::Duration;
 use crate::contract::{Result, StoreError, StoreErrorKind};
 use crate::url::{StoreUrl, percent_decode};
 
-/// The time of an operation, connecting included, where the URL does not say.
-const OPERATION_TIMEOUT_MS: u64 = 4_800;
+/// The time of an operation in milliseconds, connecting included, where the URL does not say.
+pub const OPERATION_TIMEOUT_MS: u64 = 4_800;
 /// The parameter of every server: the longest time of an operation.
 const TIMEOUT: Parameter = Parameter::number("timeout_ms", 1_000, 60_000);
 

@@ -1,12 +1,19 @@
 //! Opens any system store by its URL. Which schemes are known depends on the crate's features: each
 //! brings a store, and `emmer` passes its own on.
 
+mod credentials;
+mod renewed;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use emmer_store::memory::MemoryStore;
 use emmer_store::url::{ParseStoreUrlError, StoreUrl};
 use emmer_store::{BoxFuture, StoreError, StoreErrorKind, SystemStore};
+
+pub use self::credentials::{CredentialError, CredentialSource, StoreCredentials};
+use self::credentials::{Origin, without_files};
+use self::renewed::{Open, Renewed};
 
 /// The URL schemes that can be opened.
 pub const SCHEMES: &[&str] = &[
@@ -80,13 +87,41 @@ fn parsed(url: &str) -> Result<StoreUrl, StoreError> {
 /// each feature that brings a store, as in `postgres://user:password@host/database`
 /// (`docs/store.md` has them all).
 ///
+/// A secret may stand in a file: `postgres://user@host/database?password_file=/run/secrets/db`. It
+/// is read again when the server refuses it, and when the file has changed.
+///
 /// # Errors
 /// An unknown scheme, naming the known ones; or what the store says, naming the store and never a
 /// password.
 pub fn open(url: &str) -> BoxFuture<'static, Result<Arc<dyn SystemStore>, StoreError>> {
+    open_with(url, None)
+}
+
+/// The same with credentials that the program gives in the place of the URL's.
+///
+/// # Errors
+/// As [`open`]; `Refused` if the program gives none, `Invalid` for a store that takes none.
+pub fn open_with(
+    url: &str,
+    source: Option<CredentialSource>,
+) -> BoxFuture<'static, Result<Arc<dyn SystemStore>, StoreError>> {
     let url = url.to_owned();
     // In a box: with the drivers of all stores the type would nest too deeply for rustc.
-    Box::pin(async move { opened(&url).await })
+    Box::pin(async move {
+        let parsed = parsed(&url)?;
+        if source.is_some() && !has_connections(&url) {
+            let detail = "this store takes no credentials: leave out store_credentials".to_owned();
+            return Err(invalid(parsed.to_string(), detail));
+        }
+        match Origin::of(&parsed, source) {
+            None => opened(&url).await,
+            Some(origin) => {
+                let open: Open =
+                    Arc::new(|url: String| Box::pin(async move { opened(&url).await }));
+                Ok(Arc::new(Renewed::open(&parsed, origin, open).await?) as Arc<dyn SystemStore>)
+            }
+        }
+    })
 }
 
 /// Returns true if a store of this URL sends its requests over connections, so that opening it
@@ -102,7 +137,18 @@ pub fn has_connections(url: &str) -> bool {
 /// # Errors
 /// As [`open`].
 pub fn open_to_read(url: &str) -> BoxFuture<'static, Result<Arc<dyn SystemStore>, StoreError>> {
-    open(&without_making(url))
+    open_to_read_with(url, None)
+}
+
+/// The same with credentials that the program gives in the place of the URL's.
+///
+/// # Errors
+/// As [`open_with`].
+pub fn open_to_read_with(
+    url: &str,
+    source: Option<CredentialSource>,
+) -> BoxFuture<'static, Result<Arc<dyn SystemStore>, StoreError>> {
+    open_with(&without_making(url), source)
 }
 
 /// The URL of a store that makes no file.
@@ -176,7 +222,7 @@ async fn opened(url: &str) -> Result<Arc<dyn SystemStore>, StoreError> {
 /// # Errors
 /// As [`open`]'s for a URL it does not understand.
 pub fn schema(url: &str) -> Result<Option<String>, StoreError> {
-    let parsed = parsed(url)?;
+    let parsed = without_files(&parsed(url)?);
     #[cfg(any(
         feature = "cassandra",
         feature = "mssql",

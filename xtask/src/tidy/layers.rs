@@ -72,8 +72,8 @@ pub(crate) const LAYERS: &[Layer] = &[
     Layer {
         package: "emmer-stores",
         sans_io: false,
-        may_use: &["emmer-store", "emmer-store-*"],
-        tests_may_use: &[],
+        may_use: &["emmer-core", "emmer-store", "emmer-store-*"],
+        tests_may_use: &["emmer-test-servers"],
     },
     Layer { package: "emmer-report", sans_io: false, may_use: &[], tests_may_use: &[] },
     Layer { package: "emmer-models", sans_io: false, may_use: &[], tests_may_use: &[] },

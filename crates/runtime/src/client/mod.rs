@@ -19,6 +19,7 @@ use emmer_core::rng::SeededRng;
 use emmer_core::{ClusterId, SiloAddress};
 use emmer_store::silos::SiloTable;
 use emmer_store::{StoreError, StoreErrorKind};
+use emmer_stores::{CredentialError, CredentialSource, StoreCredentials};
 
 use self::dialling::Settled;
 pub(crate) use self::gateways::ClientCore;
@@ -108,6 +109,7 @@ pub struct ClientBuilder {
     options: ClientOptions,
     wrong: Wrong,
     store: Option<StoreSource>,
+    credentials: Option<CredentialSource>,
     gateways: Option<Vec<String>>,
     filters: Filters,
     discovers: bool,
@@ -137,6 +139,17 @@ impl ClientBuilder {
     pub fn store(mut self, store: impl Into<StoreSource>) -> Self {
         self.store = Some(store.into());
         self.gateways = None;
+        self
+    }
+
+    /// Gives the credentials of the system store in the place of those in its URL, as
+    /// [`SiloBuilder::store_credentials`](crate::SiloBuilder::store_credentials) does.
+    #[must_use]
+    pub fn store_credentials<F>(mut self, ask: impl Fn() -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Result<StoreCredentials, CredentialError>> + Send + 'static,
+    {
+        self.credentials = Some(CredentialSource::new(ask));
         self
     }
 
@@ -244,7 +257,8 @@ impl ClientBuilder {
             (store, None) => {
                 let source = StoreSource::or_environment(store).ok_or(ConnectError::NoStore)?;
                 loop {
-                    match open(source.clone(), &self.options).await {
+                    let credentials = self.credentials.clone();
+                    match open(source.clone(), credentials, &self.options).await {
                         Ok(table) => break Listing::Table(table),
                         Err(error) => patience.after(error).await?,
                     }
@@ -287,10 +301,15 @@ impl ClientBuilder {
     }
 }
 
-async fn open(store: StoreSource, options: &ClientOptions) -> Result<SiloTable, ConnectError> {
+async fn open(
+    store: StoreSource,
+    credentials: Option<CredentialSource>,
+    options: &ClientOptions,
+) -> Result<SiloTable, ConnectError> {
     // A client only reads: it may have no more rights than that, and makes nothing where its
     // address is wrong.
-    let table = SiloTable::new(store.open_to_read().await?, options.cluster_id.clone());
+    let store = store.open_to_read(credentials).await?;
+    let table = SiloTable::new(store, options.cluster_id.clone());
     Ok(table.with_rows_max(options.limits.membership_rows_max))
 }
 
@@ -370,6 +389,7 @@ impl Client {
             options: ClientOptions::default(),
             wrong: Wrong::default(),
             store: None,
+            credentials: None,
             gateways: None,
             filters: Filters::default(),
             discovers: false,

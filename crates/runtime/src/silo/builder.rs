@@ -14,6 +14,7 @@ use emmer_store::SystemStore;
 use emmer_store::reminders::ReminderTable;
 use emmer_store::silos::SiloTable;
 use emmer_store::state::StateTable;
+use emmer_stores::{CredentialError, CredentialSource, StoreCredentials};
 
 use super::access::SiloAccess;
 use super::classes::{HostedType, check_lacks, hosted_type, make_classes};
@@ -79,6 +80,7 @@ pub struct SiloBuilder {
     pub(super) options: SiloOptions,
     wrong: Wrong,
     store: Option<StoreSource>,
+    credentials: Option<CredentialSource>,
     hosted: Vec<HostedType>,
     services: Services,
     pub(super) filters: SiloFilters,
@@ -99,6 +101,7 @@ impl SiloBuilder {
             options: SiloOptions::default(),
             wrong: Wrong::default(),
             store: None,
+            credentials: None,
             hosted: Vec::new(),
             services: Services::default(),
             filters: SiloFilters::default(),
@@ -133,6 +136,19 @@ impl SiloBuilder {
     #[must_use]
     pub fn store(mut self, store: impl Into<StoreSource>) -> Self {
         self.store = Some(store.into());
+        self
+    }
+
+    /// Gives the credentials of the system store in the place of those in its URL. The silo asks
+    /// for them when it starts, when the server refuses, and before those that it has end, so they
+    /// change without a restart (a file does the same: `?password_file=`). A store that the program
+    /// opened keeps its own.
+    #[must_use]
+    pub fn store_credentials<F>(mut self, ask: impl Fn() -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Result<StoreCredentials, CredentialError>> + Send + 'static,
+    {
+        self.credentials = Some(CredentialSource::new(ask));
         self
     }
 
@@ -313,7 +329,7 @@ impl SiloBuilder {
         let security = self.security();
         let Self { mut options, wrong, store, hosted, services, state_stores, .. } = self;
         let Self { filters, access, directors, on_terminate, on_start, .. } = self;
-        let Self { before_leave, observers, .. } = self;
+        let Self { before_leave, observers, credentials, .. } = self;
         wrong.check()?;
         options.check()?;
         options.membership.validate()?;
@@ -322,7 +338,8 @@ impl SiloBuilder {
         let classes = make_classes(hosted, options.collection_age, &filters)?;
         directors.check(&classes)?;
         let source = StoreSource::or_environment(store).ok_or(StartError::NoStore)?;
-        let (opened, reserve) = tokio::try_join!(source.clone().open(), source.open_reserve())?;
+        let main = source.clone().open(credentials.clone());
+        let (opened, reserve) = tokio::try_join!(main, source.open_reserve(credentials))?;
         let described = opened.describe();
         let (clock, store_metrics) = (Clock::new(), Arc::new(StoreMetrics::default()));
         let spawner = Spawner::current();
@@ -358,7 +375,7 @@ impl SiloBuilder {
         };
         let mut named = BTreeMap::new();
         for (name, source) in state_stores {
-            let opened = source.open().await?;
+            let opened = source.open(None).await?;
             let states = table_of(in_use(opened));
             states.ensure().await?;
             named.insert(name, states);

@@ -5,6 +5,7 @@ mod apart;
 use std::sync::Arc;
 
 use emmer_store::{StoreError, SystemStore};
+use emmer_stores::CredentialSource;
 
 pub(crate) use self::apart::Apart;
 
@@ -45,28 +46,37 @@ impl StoreSource {
         named.or_else(|| of_environment().map(Self::Url))
     }
 
-    /// Opens it for somebody who only reads.
-    pub(crate) async fn open_to_read(self) -> Result<Arc<dyn SystemStore>, StoreError> {
+    /// Opens it for a program that only reads.
+    pub(crate) async fn open_to_read(
+        self,
+        credentials: Option<CredentialSource>,
+    ) -> Result<Arc<dyn SystemStore>, StoreError> {
         match self {
-            Self::Url(url) => emmer_stores::open_to_read(&url).await,
+            Self::Url(url) => emmer_stores::open_to_read_with(&url, credentials).await,
             Self::Opened(store) => Ok(store),
         }
     }
 
     /// Opens it a second time, for what keeps a silo alive: connections that no grain uses. None
     /// where the store has no connections to share, or is open already and cannot be opened again.
-    pub(crate) async fn open_reserve(&self) -> Result<Option<Arc<dyn SystemStore>>, StoreError> {
+    pub(crate) async fn open_reserve(
+        &self,
+        credentials: Option<CredentialSource>,
+    ) -> Result<Option<Arc<dyn SystemStore>>, StoreError> {
         match self {
             Self::Url(url) if emmer_stores::has_connections(url) => {
-                emmer_stores::open(url).await.map(Some)
+                emmer_stores::open_with(url, credentials).await.map(Some)
             }
             Self::Url(_) | Self::Opened(_) => Ok(None),
         }
     }
 
-    pub(crate) async fn open(self) -> Result<Arc<dyn SystemStore>, StoreError> {
+    pub(crate) async fn open(
+        self,
+        credentials: Option<CredentialSource>,
+    ) -> Result<Arc<dyn SystemStore>, StoreError> {
         match self {
-            Self::Url(url) => emmer_stores::open(&url).await,
+            Self::Url(url) => emmer_stores::open_with(&url, credentials).await,
             Self::Opened(store) => Ok(store),
         }
     }

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::common::{PATIENT, open};
+use crate::common::{PATIENT, STORE, open};
 use emmer_store::{CommitOutcome, Mutation, StoreErrorKind, SystemStore};
 use emmer_test_servers::PostgresServer;
+use emmer_test_servers::suite::Store;
 use emmer_test_servers::suite::rows::{NUMBERS, must_commit, number_of, row};
 
 /// The commit waits for a row that another session holds; then `end_it` is done to its session.
@@ -65,11 +66,15 @@ async fn a_cold_start_of_24_waits_for_whoever_makes_the_tables() {
     let letters = i64::from_be_bytes(*b"\0\0emmer\x01");
     let lock = format!("BEGIN; SELECT pg_advisory_xact_lock({letters})");
     holder.batch_execute(&lock).await.unwrap();
-    let starts = (0..24).map(|_| {
-        let url = url.clone();
-        tokio::spawn(async move { open(&url).await.ensure_tables(&emmer_store::TABLES).await })
-    });
-    let starts: Vec<_> = starts.collect();
+    // Opened one after the other: a busy machine takes long for 24 connections at once.
+    let mut stores = Vec::new();
+    for _ in 0..24 {
+        stores.push(Store { hasty: "timeout_ms=5000", ..STORE }.hasty(&url).await);
+    }
+    let starts: Vec<_> = stores
+        .into_iter()
+        .map(|store| tokio::spawn(async move { store.ensure_tables(&emmer_store::TABLES).await }))
+        .collect();
     holder.batch_execute(HELD).await.unwrap();
     assert!(!starts.iter().any(tokio::task::JoinHandle::is_finished), "the lock is not held");
     holder.batch_execute("COMMIT").await.unwrap();
