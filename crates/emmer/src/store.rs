@@ -2,14 +2,14 @@
 //! features.
 
 pub use emmer_core::reminder::{Reminder, Schedule};
-pub use emmer_store::history::{CLUSTERS_MAX, HistoryTable, Recorded, clusters};
+pub use emmer_store::history::{HistoryTable, Recorded, clusters};
 pub use emmer_store::keys::{GrainRef, ParseGrainRefError};
 pub use emmer_store::memory::MemoryStore;
 pub use emmer_store::metrics::{ClientMetrics, MetricsTable, Shared as SharedMetrics, SiloMetrics};
 pub use emmer_store::reminders::{
     ReminderRemoval, ReminderTable, ReminderWrite, Scanned, StoredReminder,
 };
-pub use emmer_store::silos::SiloTable;
+pub use emmer_store::silos::{SiloCommit, SiloTable};
 pub use emmer_store::statistics::{
     Kind as StatisticsKind, Reported, Source, Statistic, StatisticsTable,
 };

@@ -40,9 +40,6 @@ pub static MEMBERSHIP_HISTORY: TableDecl = TableDecl {
 /// begins with a dot.
 const CLUSTERS: &str = ".clusters";
 
-/// The most clusters that are listed.
-pub const CLUSTERS_MAX: usize = 1_000;
-
 /// One change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recorded {
@@ -158,7 +155,7 @@ impl HistoryTable {
 }
 
 /// The clusters of which the store has kept a history, by name, each with the time at which it was
-/// first seen. At most [`CLUSTERS_MAX`].
+/// first seen.
 ///
 /// # Errors
 /// As the store; `NotFound` when nobody ever kept one.
@@ -168,7 +165,6 @@ pub async fn clusters(store: &dyn SystemStore) -> Result<Vec<(ClusterId, Timesta
     let known = |row: &Row| Some((ClusterId::new(row.key()).ok()?, Fields(row).time("Time").ok()?));
     let mut all: Vec<_> = rows.iter().filter_map(|row| known(&row.row)).collect();
     all.sort_by(|(a, _), (b, _)| a.as_str().cmp(b.as_str()));
-    all.truncate(CLUSTERS_MAX);
     Ok(all)
 }
 

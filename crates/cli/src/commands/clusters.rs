@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use emmer::store::{CLUSTERS_MAX, SiloTable, StoreErrorKind, SystemStore, clusters};
+use emmer::store::{SiloTable, StoreErrorKind, SystemStore, clusters};
 use emmer::{ClusterId, SiloStatus, Timestamp};
 use serde::Serialize;
 
@@ -18,6 +18,9 @@ pub struct Args {
     /// The system store, as in sqlite://cluster.db
     #[arg(long, value_name = "URL")]
     store: Option<String>,
+    /// At most so many clusters, by name; each takes a read of its table
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    limit: usize,
     /// A table for people, or one JSON document (docs/operations.md describes its fields)
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
@@ -28,6 +31,8 @@ pub struct Args {
 #[derive(Serialize)]
 struct Document {
     store: String,
+    /// The number of clusters in the store, listed or not.
+    total: usize,
     clusters: Vec<Cluster>,
 }
 
@@ -53,11 +58,13 @@ pub(super) fn run(args: Args, log: Option<String>) -> Result<()> {
     let rows_max = settings.limits()?.membership_rows_max;
     runtime()?.block_on(async {
         let store = store::open_existing(&url).await?;
+        let known = known(store.as_ref()).await?;
+        let total = known.len();
         let mut found = Vec::new();
-        for (id, first_seen) in known(store.as_ref()).await? {
+        for (id, first_seen) in known.into_iter().take(args.limit) {
             found.push(look(&store, id, first_seen, rows_max).await?);
         }
-        let document = Document { store: store.describe(), clusters: found };
+        let document = Document { store: store.describe(), total, clusters: found };
         show(args.format, || table(&document), &document)
     })
 }
@@ -94,13 +101,14 @@ async fn look(
     })
 }
 
-fn table(Document { store, clusters }: &Document) -> String {
-    let count = clusters.len();
-    let many = match count {
-        0 => "no cluster has kept a history".to_owned(),
-        1 => "1 cluster".to_owned(),
-        CLUSTERS_MAX => format!("{count} clusters, and maybe more"),
-        _ => format!("{count} clusters"),
+fn table(Document { store, total, clusters }: &Document) -> String {
+    let many = match (total, clusters.len()) {
+        (0, _) => "no cluster has kept a history".to_owned(),
+        (1, 1) => "1 cluster".to_owned(),
+        (total, shown) if shown < *total => {
+            format!("{shown} of {total} clusters (--limit)")
+        }
+        (total, _) => format!("{total} clusters"),
     };
     let mut out = format!("{store}: {many}\n");
     if clusters.is_empty() {

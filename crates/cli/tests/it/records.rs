@@ -124,6 +124,8 @@ fn the_clusters_of_a_store_are_listed() {
     assert_eq!(listed, [("test".to_owned(), 1.into())]);
     let shown = String::from_utf8(run(&["clusters", "--store", &store]).stdout).unwrap();
     assert!(shown.contains("1 cluster\n") && shown.contains("LAST I AM ALIVE"), "{shown}");
+    let shown = run(&["clusters", "--store", &store, "--limit", "0"]).stdout;
+    assert!(String::from_utf8_lossy(&shown).ends_with(": 0 of 1 clusters (--limit)\n"));
     let (code, said) = failure(&run(&["history", "--store", &store, "--cluster-id", "tset"]));
     assert!(code == 10 && said.contains("has no cluster tset: there is test"), "{said}");
 }
