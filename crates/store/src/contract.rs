@@ -210,6 +210,12 @@ pub trait SystemStore: Send + Sync + 'static {
         StoreLimits::default()
     }
 
+    /// Returns true if the server holds every row in memory, so that what nobody reads costs as
+    /// much as what it serves.
+    fn keeps_in_memory(&self) -> bool {
+        false
+    }
+
     /// Creates what is missing of `tables`, idempotently, also when several processes start at
     /// once.
     ///

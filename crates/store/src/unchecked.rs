@@ -39,6 +39,11 @@ pub trait Unchecked: Send + Sync + 'static {
         true
     }
 
+    /// See [`SystemStore::keeps_in_memory`].
+    fn keeps_in_memory(&self) -> bool {
+        false
+    }
+
     /// See [`SystemStore::ensure_tables`].
     fn ensure(&self, tables: &[&'static TableDecl]) -> impl Future<Output = Answered<()>> + Send;
 
@@ -140,6 +145,10 @@ impl<S: Unchecked> SystemStore for S {
 
     fn keeps_order(&self) -> bool {
         Unchecked::keeps_order(self)
+    }
+
+    fn keeps_in_memory(&self) -> bool {
+        Unchecked::keeps_in_memory(self)
     }
 
     fn ensure_tables<'a>(&'a self, tables: &'a [&'static TableDecl]) -> BoxFuture<'a, Result<()>> {

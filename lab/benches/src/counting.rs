@@ -72,6 +72,10 @@ impl SystemStore for CountingStore {
         self.inner.read_some(table, partition, from, limit)
     }
 
+    fn keeps_in_memory(&self) -> bool {
+        self.inner.keeps_in_memory()
+    }
+
     fn keeps_order(&self) -> bool {
         self.inner.keeps_order()
     }

@@ -146,6 +146,10 @@ impl<B: Backend> Unchecked for KeyValue<B> {
         B::KEEPS_ORDER
     }
 
+    fn keeps_in_memory(&self) -> bool {
+        B::IN_MEMORY
+    }
+
     async fn ensure(&self, tables: &[&'static TableDecl]) -> Answered<()> {
         for table in tables {
             self.make(table).await?;

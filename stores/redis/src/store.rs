@@ -217,6 +217,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 impl Backend for Redis {
     /// A script holds the server up for as long as it runs.
     const APPEND_ROWS: usize = 200;
+    const IN_MEMORY: bool = true;
     /// A hash has none.
     const KEEPS_ORDER: bool = false;
     /// A lost commit is a few comparisons.

@@ -82,6 +82,7 @@ impl ZooKeeper {
 impl Backend for ZooKeeper {
     /// All of them: how many fit into one request, only their sizes say.
     const APPEND_ROWS: usize = APPEND_ROWS_MAX;
+    const IN_MEMORY: bool = true;
 
     fn new(url: &str) -> Result<Self> {
         let place = Place::parse(url, std::env::var("ZOOKEEPER_PASSWORD").ok().as_deref())?;

@@ -158,6 +158,10 @@ impl SystemStore for Measured {
         self.count(Operation::ReadSome, request, |_| Ended::Ok)
     }
 
+    fn keeps_in_memory(&self) -> bool {
+        self.store.keeps_in_memory()
+    }
+
     fn keeps_order(&self) -> bool {
         self.store.keeps_order()
     }

@@ -20,6 +20,9 @@ pub struct RecordOptions {
     /// The silo's statistics are added once in this time. Default 5 min.
     #[serde(with = "humane")]
     pub statistics_period: Duration,
+    /// Statistics are added to a store that holds everything in memory, too (Redis, ZooKeeper,
+    /// Consul): some 12 MiB a silo there, by the other defaults. Default no.
+    pub statistics_in_memory: bool,
     /// Statistics that are older are deleted. Default 3 d.
     #[serde(with = "humane")]
     pub statistics_retention: Duration,
@@ -34,9 +37,19 @@ impl RecordOptions {
         metrics_period: Duration::ZERO,
         clients: false,
         statistics_period: Duration::ZERO,
+        statistics_in_memory: false,
         statistics_retention: Duration::from_secs(3 * 86_400),
         history_retention: Duration::ZERO,
     };
+}
+
+impl RecordOptions {
+    /// Leaves out what a store is not given that holds everything in memory.
+    pub(crate) const fn fit(&mut self, store_keeps_in_memory: bool) {
+        if store_keeps_in_memory && !self.statistics_in_memory {
+            self.statistics_period = Duration::ZERO;
+        }
+    }
 }
 
 impl Default for RecordOptions {
@@ -45,8 +58,27 @@ impl Default for RecordOptions {
             metrics_period: Duration::from_secs(30),
             clients: false,
             statistics_period: Duration::from_secs(300),
+            statistics_in_memory: false,
             statistics_retention: Duration::from_secs(3 * 86_400),
             history_retention: Duration::from_secs(30 * 86_400),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_in_memory_gets_statistics_only_if_it_is_said() {
+        for (in_memory, said, recorded) in
+            [(false, false, true), (true, false, false), (true, true, true)]
+        {
+            let mut options =
+                RecordOptions { statistics_in_memory: said, ..RecordOptions::default() };
+            options.fit(in_memory);
+            assert_eq!(!options.statistics_period.is_zero(), recorded, "{in_memory} {said}");
+            assert!(!options.metrics_period.is_zero() && !options.history_retention.is_zero());
         }
     }
 }

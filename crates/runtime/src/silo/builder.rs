@@ -351,6 +351,7 @@ impl SiloBuilder {
         let reserve = reserve.unwrap_or_else(|| opened.clone());
         let (store, of_membership) = (in_use(opened), in_use(reserve));
         check_patience(&*store, options.membership.table_timeout)?;
+        options.records.fit(store.keeps_in_memory());
         let descriptors = descriptors::raise();
         if options.gateway.is_some() {
             let clients = &mut options.limits.gateway_connections_max;

@@ -110,6 +110,10 @@ impl SystemStore for Apart {
         })
     }
 
+    fn keeps_in_memory(&self) -> bool {
+        self.store.keeps_in_memory()
+    }
+
     fn keeps_order(&self) -> bool {
         self.store.keeps_order()
     }
