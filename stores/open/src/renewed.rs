@@ -24,9 +24,9 @@ use crate::credentials::{Origin, Way, with_parameter};
 /// How often the files are looked at while requests are made, and how long after a failure the
 /// program is asked again.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// The part of a request's time in which a refusal may be followed by other credentials. The store
-/// itself is given the rest, so a repeated request ends when the first one would have.
-const SPARE: Duration = Duration::from_millis(800);
+/// The part of a request's time in which a refusal may be followed by other credentials: a sixth.
+/// The store itself is given the rest, so a repeated request ends when the first one would have.
+const SPARE: u32 = 6;
 /// The least time that a store is left with.
 const LEAST: Duration = Duration::from_secs(1);
 /// How long before their end credentials are renewed, at most.
@@ -93,7 +93,8 @@ impl Renewed {
             read.map_err(|why| refused(&name, why))?
         };
         let time = time_of(url);
-        let inner = if time >= SPARE + LEAST { time - SPARE } else { time };
+        let inner = time - time / SPARE;
+        let inner = if inner >= LEAST { inner } else { time };
         let mut last = None;
         for way in ways {
             match opened(&open, &way, inner).await {
@@ -372,6 +373,10 @@ impl SystemStore for Renewed {
                 move |store| async move { store.read_some(table, partition, from, limit).await },
             ),
         )
+    }
+
+    fn keeps_in_memory(&self) -> bool {
+        self.store().keeps_in_memory()
     }
 
     fn keeps_order(&self) -> bool {

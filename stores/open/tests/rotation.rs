@@ -47,7 +47,8 @@ async fn rotates(
     change: impl Fn(&str, &str),
 ) {
     let secret = Secret::new(name, one);
-    let url = url(secret.0.to_str().unwrap());
+    // A busy machine takes long to check a password.
+    let url = url(secret.0.to_str().unwrap()) + "&timeout_ms=30000";
     let store = emmer_stores::open(&url).await.unwrap();
     store.ensure_tables(&[&NUMBERS]).await.unwrap();
     write_and_read(&store, 0).await;
