@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::fading::lapse;
 use crate::humane;
 
 /// The options of the membership protocol. All silos of a cluster should use the same.
@@ -123,7 +124,8 @@ pub struct Config {
     /// IAmAliveTablePublishTimeout: how often a silo touches its row. Classic 5 min, default 30 s.
     #[serde(with = "humane")]
     pub i_am_alive_table_publish_timeout: Duration,
-    /// NumMissedTableIAmAliveLimit: after how many missed touches a row is stale. Classic 2,
+    /// NumMissedTableIAmAliveLimit: after how many missed touches a row is stale in the original.
+    /// With the fence two thirds of that time count ([`Config::word_counts_for`]). Classic 2,
     /// default 3.
     pub num_missed_table_i_am_alive_limit: u32,
     /// How often a silo touches its row in a small cluster: the period is 25 ms for each Active
@@ -242,8 +244,34 @@ pub struct ConfigError {
 const TOUCH_EVERY: Duration = Duration::from_millis(25);
 
 impl Config {
-    /// After how long without a touch a row is stale: the product of the two IAmAlive options.
-    pub fn stale_after(&self) -> Duration {
+    /// For how long after the last touch of its row a silo goes by the word of a part of its
+    /// monitors, where `active` silos are Active. Later it wants the word of all of them or, without
+    /// `serve_without_store`, takes none.
+    pub fn word_counts_for(&self, active: usize) -> Duration {
+        if self.serve_without_store {
+            self.stood_still_for() * 2 / 3
+        } else {
+            self.overlooked_when_refused_after(active) * 49 / 50
+        }
+    }
+
+    /// After how long without a touch a row is stale, where `active` silos are Active: what a death
+    /// takes is less then.
+    ///
+    /// The original compares clocks, and takes the product of the two IAmAlive options. With the
+    /// fence it is the time after which a silo certainly runs no turn, unless all of its monitors
+    /// hear it: the word of a part of them counts no more, and the last one has lapsed, by the
+    /// slower of two clocks.
+    pub fn stale_after(&self, active: usize) -> Duration {
+        if self.moving_staleness && !self.fence_timeout.is_zero() {
+            lapse(self.word_counts_for(active) + self.fence_timeout)
+        } else {
+            self.stood_still_for()
+        }
+    }
+
+    /// The product of the two IAmAlive options.
+    fn stood_still_for(&self) -> Duration {
         self.i_am_alive_table_publish_timeout.saturating_mul(self.num_missed_table_i_am_alive_limit)
     }
 

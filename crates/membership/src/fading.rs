@@ -12,6 +12,7 @@
 //! | it was Joining | not at all: it hosted nothing |
 //! | it was voted dead | `fence_table_timeout`; if it had just become Active, `fence_timeout` from then on |
 //! | a successor took its `ip:port` | as long as the fence of a silo that is alone may stay open |
+//! | nothing: an operator declared it dead | the same |
 //!
 //! A silo that did not see the death, because it got a view that shows it already, does not know
 //! what the dead one held. It takes the longest time, unless the view came from a silo that tells
@@ -136,8 +137,9 @@ impl Membership {
             return now.mono;
         }
         let (fence, table) = (self.config.fence_timeout, self.config.fence_table_timeout);
-        if row.votes.iter().any(|vote| silo.is_succeeded_by(&vote.voter)) {
-            // It may not know yet that it is alone no longer.
+        let is_succeeded = row.votes.iter().any(|vote| silo.is_succeeded_by(&vote.voter));
+        if is_succeeded || row.votes.is_empty() {
+            // It may not know yet that it is alone no longer, or no silo has looked at all.
             return now.mono + lapse(fence.max(self.alone_span()));
         }
         let was_active = next && matches!(old, Some(status) if status >= SiloStatus::Active);

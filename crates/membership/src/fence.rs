@@ -182,8 +182,7 @@ impl Membership {
         times.sort_unstable_by(|a, b| b.cmp(a));
         // While this silo cannot touch its row it may look stale to others, and one vote may be
         // enough (see `votes_required`).
-        let fresh = self.touch_lasts();
-        let touched = self.table.is_row_fresh(now, fresh);
+        let touched = self.table.is_row_fresh(now, self.word_counts_for());
         // One that became Active in a later view is no monitor here, and may vote after its
         // patience. That is longer than `fence_timeout`, and whoever takes over waits for
         // `fence_table_timeout` more.
@@ -207,8 +206,7 @@ impl Membership {
     /// Whether this silo has been without the store for as long as it may: a little later a
     /// newcomer may overlook its row, become Active, and vote after its patience.
     fn has_gone_without_store(&self, now: Now) -> bool {
-        let lasts = self.config.overlooked_when_refused_after(self.view.active_count()) * 49 / 50;
-        !self.config.serve_without_store && !self.table.is_row_fresh(now, lasts)
+        !self.config.serve_without_store && !self.table.is_row_fresh(now, self.word_counts_for())
     }
 
     /// How long after a confirmation by the table this silo may confirm others. It is longer than
@@ -225,9 +223,14 @@ impl Membership {
         !self.fence.shut && (!self.fence.closed || (self.fence.armed && fresh))
     }
 
-    /// How long after a touch nobody can have found this silo's row stale.
+    /// How long after a touch the word of a part of the monitors counts.
+    fn word_counts_for(&self) -> Duration {
+        self.config.word_counts_for(self.view.active_count())
+    }
+
+    /// How long after a touch no silo can have found this one's row stale.
     pub(crate) fn touch_lasts(&self) -> Duration {
-        self.config.stale_after() * 2 / 3
+        self.word_counts_for() + self.config.fence_timeout
     }
 
     /// Votes against this silo that stand in the table, of silos that do not probe it any more.

@@ -225,6 +225,7 @@ impl Membership {
             Timer::Claim => self.check_claim(),
             Timer::Leave => self.on_leave_timeout(),
             Timer::Fence => self.check_fence(now),
+            Timer::Stale => self.look_for_staleness(now),
             Timer::Housekeeping => self.housekeep(now),
         }
     }

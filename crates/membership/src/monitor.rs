@@ -374,7 +374,11 @@ impl Membership {
             self.dial_peer(silo);
         }
         self.want_table_witness(&silo);
-        if misses >= self.config.num_missed_probes_limit {
+        if misses > 1 && !self.config.fence_timeout.is_zero() {
+            // If too few are left for a vote, the time since this read decides.
+            self.read_for_staleness(now);
+        }
+        if misses >= self.misses_to_vote(&silo) {
             self.consider_vote(now, silo);
         }
         self.schedule_next_probe(now, silo);

@@ -195,7 +195,34 @@ fn a_newcomer_that_finds_nobody_alive_has_the_dead_declared_dead() {
     world.start(&config, address(3_000, 2), 77);
     let alone =
         |w: &World| w.active() == 1 && w.status(&address(3_000, 2)) == Some(SiloStatus::Active);
-    world.until(config.stale_after() * 2 + secs(30), alone);
+    world.until(config.stale_after(1) * 2 + secs(30), alone);
+}
+
+/// So many silos are lost that those left are too few for a vote, down to one.
+#[test]
+fn those_left_of_a_cluster_run_turns_again_soon() {
+    // The times of the page at-most-one.md.
+    let counts = [(2_u16, 1_usize), (3, 1), (4, 1), (5, 1), (5, 2), (9, 1), (12, 3), (30, 1)];
+    for (serve_without_store, limit) in [(false, 20), (true, 80)] {
+        for (n, left) in counts {
+            // A silo probes ten others at a time, each for its whole patience.
+            let limit = if serve_without_store && n > 20 { 2 * limit } else { limit };
+            let config = Config { serve_without_store, ..Config::default() };
+            let mut world = World::cluster(&config, n);
+            world.run(secs(20));
+            for i in left..usize::from(n) {
+                world.silos[i].silent = true;
+                world.kill(i);
+            }
+            let serves = |w: &World, i: usize| {
+                let closes_at = w.silos[i].machine.fence_closes_at();
+                w.silos[i].up && closes_at.is_none_or(|at| at > w.now)
+            };
+            let all = |w: &World| w.active() == left && (0..left).all(|i| serves(w, i));
+            let took = world.until(secs(limit), all);
+            println!("{left} of {n} left, serve_without_store = {serve_without_store}: {took:?}");
+        }
+    }
 }
 
 #[test]

@@ -104,7 +104,7 @@ fn a_silo_that_cannot_touch_its_row_needs_the_word_of_every_monitor() {
             world.touches_only.insert(me);
             world.offline.clear();
         }
-        world.run(config.stale_after() * 2 / 3);
+        world.run(config.word_counts_for(3));
         assert!(closes_at(&world) > world.now, "its monitors hear it");
         let open = is_open_without(1, &mut world, &config);
         assert_eq!(open, touches, "touches: {touches}");

@@ -12,6 +12,7 @@ use emmer_core::{Instant, Now, SiloAddress, SiloEntry, SiloStatus, Timestamp};
 use crate::membership::Membership;
 use crate::peer::Peer;
 use crate::table::Read;
+use crate::timers::Timer;
 
 /// What was seen of the IAmAlive times of others.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -32,6 +33,8 @@ struct Seen {
     moved_at: Instant,
     /// When the last read that had this value in it was sent.
     read_at: Instant,
+    /// The most silos that were Active since it moved. The silo may know of no later view.
+    active: usize,
 }
 
 /// How old the last read of the rows may be when a commit counts votes and some rows look stale.
@@ -42,6 +45,7 @@ impl Membership {
     /// The table was read by a request sent at `sent`: notes which values moved.
     pub(crate) fn observe_alive(&mut self, now: Now, sent: Instant, rows: &[SiloEntry]) {
         let me = self.me.address;
+        let active = self.view.active_count();
         let mut seen = BTreeMap::new();
         for row in rows.iter().filter(|row| row.status != SiloStatus::Dead && row.address != me) {
             // Any change of the value is a sign of life, also a step back of the writer's clock.
@@ -54,7 +58,8 @@ impl Membership {
             let same = |old: &&Seen| old.value == value && old.status == status;
             let old = self.staleness.seen.get(&row.address).filter(same);
             let moved_at = old.map_or(now.mono, |old| old.moved_at);
-            seen.insert(row.address, Seen { value, status, moved_at, read_at: sent });
+            let active = old.map_or(active, |old| old.active.max(active));
+            seen.insert(row.address, Seen { value, status, moved_at, read_at: sent, active });
         }
         self.staleness.seen = seen;
         self.staleness.read_at = Some(now.mono);
@@ -62,9 +67,9 @@ impl Membership {
     }
 
     fn judge_staleness(&mut self, now: Now) {
-        let limit = self.config.stale_after();
         let mut stale = BTreeMap::new();
         for (silo, seen) in &self.staleness.seen {
+            let limit = self.config.stale_after(seen.active);
             let is_stale = if self.config.moving_staleness {
                 // Only a later read that still shows the old value proves anything.
                 seen.read_at.saturating_since(seen.moved_at) > limit
@@ -98,11 +103,29 @@ impl Membership {
         }
     }
 
-    /// Has the rows read, unless they were lately.
+    /// Has the rows read, unless they were lately: as often as a silo touches its own.
     pub(crate) fn read_for_staleness(&mut self, now: Now) {
-        let period = self.config.i_am_alive_table_publish_timeout;
-        if self.staleness.read_at.is_none_or(|at| now.mono.saturating_since(at) >= period) {
+        let period = self.publish_period();
+        let due = self.staleness.read_at.map_or(now.mono, |at| at + period);
+        if now.mono >= due {
             self.table.want(Read::All);
+        }
+        if !self.config.fence_timeout.is_zero() {
+            let next = if now.mono >= due { now.mono + period } else { due };
+            self.timers.set(Timer::Stale, next);
+        }
+    }
+
+    /// Votes again against the silos whose rows have just been found stale: fewer votes are enough
+    /// now, and their next probes may be seconds away.
+    pub(crate) fn vote_against_stale(&mut self, now: Now) {
+        let suspects = self.stale_members().filter(|silo| {
+            let limit = self.misses_to_vote(silo);
+            self.probing.peer(silo).is_some_and(|peer| peer.misses() >= limit)
+        });
+        let suspects: Vec<SiloAddress> = suspects.collect();
+        for silo in suspects {
+            self.consider_vote(now, silo);
         }
     }
 

@@ -18,6 +18,9 @@ use crate::writer::Draft;
 /// Up to how many Active silos the table may stand in for a third silo as the witness.
 const TABLE_WITNESS_SILOS_MAX: usize = 3;
 
+/// How many probes a silo must have missed whose row says that it runs no turns.
+const MISSES_OF_STALE: u32 = 2;
+
 /// How many silos were Active lately.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct Quorum {
@@ -59,7 +62,7 @@ impl Membership {
             return;
         }
         let Some(peer) = self.probing.peer(&target) else { return };
-        let silent = peer.misses() >= self.config.num_missed_probes_limit
+        let silent = peer.misses() >= self.misses_to_vote(&target)
             && !self.is_heard_of(now, &target)
             && self.witness_ok(&target);
         let evidence = if peer.is_gone() {
@@ -72,6 +75,15 @@ impl Membership {
             return;
         };
         self.vote(now, target, evidence);
+    }
+
+    /// How many probes `target` must have missed before this silo votes. Without
+    /// `serve_without_store` a silo whose row is stale runs no turns on any silo's word, so its
+    /// death takes no patience: one lost message must not be enough, that is all.
+    pub(crate) fn misses_to_vote(&self, target: &SiloAddress) -> u32 {
+        let limit = self.config.num_missed_probes_limit;
+        let rests = self.config.serve_without_store || self.config.fence_timeout.is_zero();
+        if !rests && self.is_stale(target) { limit.min(MISSES_OF_STALE) } else { limit }
     }
 
     /// Wishes for a vote, unless the row already shows a young one.

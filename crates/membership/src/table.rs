@@ -350,6 +350,7 @@ impl Membership {
         if let Some(sent) = lived {
             self.confirm_by_table(now, sent);
         }
+        self.vote_against_stale(now);
         self.on_join_read(now);
     }
 

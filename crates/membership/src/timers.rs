@@ -33,6 +33,8 @@ pub(crate) enum Timer {
     Leave,
     /// The fence may have to close, or a confirmation is due.
     Fence,
+    /// The rows are read again, to see which stand still.
+    Stale,
     /// Defunct rows are looked for, staleness is judged.
     Housekeeping,
 }
@@ -53,6 +55,7 @@ const ALL: [Timer; SLOTS] = [
     Timer::Claim,
     Timer::Leave,
     Timer::Fence,
+    Timer::Stale,
     Timer::Housekeeping,
 ];
 

@@ -154,7 +154,7 @@ fn restale(seed: u64) -> Scenario {
     config.table_refresh_timeout = ms(5_000);
     config.enable_indirect_probes = false;
     config.vote_hold = ms(300);
-    let stale = u64::try_from(config.stale_after().as_millis()).unwrap_or(12_000);
+    let stale = u64::try_from(config.stale_after(1).as_millis()).unwrap_or(12_000);
     for n in 0..2 {
         let victim = host(&mut rng, scenario.hosts);
         let from = 17_000 + n * 48_000;

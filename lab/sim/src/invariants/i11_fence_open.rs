@@ -45,7 +45,7 @@ pub(super) fn check(facts: &Facts<'_>, number: u32) -> Result<(), Violation> {
         && facts.calm.store_open == 0
         && facts.now.since(facts.calm.store_at) >= LATELY;
     let still = facts.table.alive_at(&process.address).map(|at| facts.now.since(at));
-    let fresh = facts.scenario.config.stale_after() / 2;
+    let fresh = facts.scenario.config.stale_after(1) / 2;
     // After an earlier outage others may have found it stale: it wants to be confirmed by all for a
     // while.
     let before = facts.calm.store_since.since(facts.calm.disturbed_at);

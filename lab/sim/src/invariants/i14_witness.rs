@@ -29,7 +29,7 @@ impl Accused {
         let active = facts.table.rows().filter(|row| row.status == SiloStatus::Active);
         let fresh = active.filter(|row| {
             let still = facts.table.alive_at(&row.address).map(|at| facts.now.since(at));
-            still.is_some_and(|still| still < config.stale_after() / 2)
+            still.is_some_and(|still| still < config.stale_after(1) / 2)
         });
         if !config.vote_needs_witness || fresh.count() < ACTIVE_MIN {
             return Ok(());

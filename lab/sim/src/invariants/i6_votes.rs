@@ -87,7 +87,7 @@ fn succeeded(facts: &Facts<'_>, change: &Change) -> bool {
 
 /// Its row was not touched for as long as makes a row stale, and a joiner wrote.
 fn stale(facts: &Facts<'_>, record: &Record, change: &Change) -> bool {
-    let bound = facts.scenario.config.stale_after().mul_f64(NEARLY);
+    let bound = facts.scenario.config.stale_after(1).mul_f64(NEARLY);
     let joiner = facts.processes[record.writer as usize].address;
     let by_joiner =
         status_before(facts, record, &joiner).is_none_or(|status| status < SiloStatus::Active);

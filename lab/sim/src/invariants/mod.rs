@@ -106,7 +106,7 @@ impl<'a> Facts<'a> {
     /// may be older than the last touch.
     pub fn may_look_stale(&self, silo: &SiloAddress, wall: Timestamp, share: f64) -> bool {
         let config = &self.scenario.config;
-        let bound = config.stale_after().mul_f64(share);
+        let bound = config.stale_after(1).mul_f64(share);
         let (Some(alive_at), Some(row)) = (self.table.alive_at(silo), self.table.row(silo)) else {
             return true;
         };

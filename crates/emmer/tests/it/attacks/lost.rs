@@ -103,12 +103,17 @@ enum Way {
     OneOfEach,
 }
 
-/// The third of three silos cannot vote for two. It needs until their rows are stale, and reads
-/// them twice a minute.
-const ALONE_WITHIN: u64 = 130;
+/// The third of three silos cannot vote for two. It needs until their rows are stale: with
+/// `serve_without_store`, and without.
+const ALONE_WITHIN: u64 = 80;
+const ALONE_WITHOUT_STORE_WITHIN: u64 = 20;
 
 async fn the_third_goes_on(world: World, way: Way, gap: u64, within: u64) {
-    let cluster = world.cluster(3, |silo| silo.host::<dyn Big, BigGrain>()).await;
+    let serves = within != ALONE_WITHOUT_STORE_WITHIN;
+    let change =
+        move |options: &mut emmer::SiloOptions| options.membership.serve_without_store = serves;
+    let cluster =
+        world.cluster(3, move |silo| silo.configure(change).host::<dyn Big, BigGrain>()).await;
     world.advance(secs(20)).await;
     for lost in [1, 2] {
         match (way, lost) {
@@ -122,6 +127,13 @@ async fn the_third_goes_on(world: World, way: Way, gap: u64, within: u64) {
         cluster.node(0).view().iter().filter(|(_, status)| *status == SiloStatus::Active).count();
     assert_eq!(active, 1, "{way:?}, {gap} s between them");
     assert!(!cluster.node(0).has_ended());
+    let call_all = async |client: emmer::ClusterClient| {
+        for key in 0..20_u64 {
+            let ran = client.grain::<dyn Big>(key).ran().timeout(secs(1)).await;
+            assert!(ran.is_ok(), "{way:?}, {gap} s between them: {ran:?}");
+        }
+    };
+    assert!(cluster.node(0).run(call_all).await.is_some());
 }
 
 #[test]
@@ -129,7 +141,14 @@ fn the_third_of_three_silos_goes_on_alone() {
     for way in [Way::HostsAreLost, Way::ProcessesAreKilled, Way::OneOfEach] {
         // Where some time lies between them, the two that are left vote for the first, and then one
         // is enough.
-        for (gap, within) in [(0, ALONE_WITHIN), (2, ALONE_WITHIN), (5, PATIENCE), (15, PATIENCE)] {
+        for (gap, within) in [
+            (0, ALONE_WITHIN),
+            (2, ALONE_WITHIN),
+            (5, PATIENCE),
+            (15, PATIENCE),
+            (0, ALONE_WITHOUT_STORE_WITHIN),
+            (2, ALONE_WITHOUT_STORE_WITHIN),
+        ] {
             emmer::test::run_seed(7, async move |world: World| {
                 the_third_goes_on(world, way, gap, within).await;
             });
