@@ -4,6 +4,7 @@ pub mod certs;
 pub mod child;
 pub mod clusters;
 pub mod config;
+pub mod dead;
 pub mod demo;
 pub mod doctor;
 pub mod members;
@@ -64,6 +65,11 @@ pub enum Command {
     ///
     /// A cluster is listed once a silo of it has kept a history (`records.history_retention`).
     Clusters(clusters::Args),
+    /// Declare a silo dead whose host is lost, where too few silos are left to do it
+    ///
+    /// Looks at its row and its port first, for some seconds. Its grains run elsewhere some ten
+    /// seconds later; if it still runs, cut off from the others, they run twice.
+    Dead(dead::Args),
     /// Show the reminders of a service: what is due next, what was fired and missed
     ///
     /// Reads the table only, so it works while no silo runs.
@@ -118,6 +124,7 @@ impl Command {
             Self::Silo(args) => silo::run(args, log, |builder| builder),
             Self::Members(args) => members::run(args, log),
             Self::Clusters(args) => clusters::run(args, log),
+            Self::Dead(args) => dead::run(args, log),
             Self::Reminders(args) => reminders::run(args, log),
             Self::Metrics(args) => records::metrics::run(args, log),
             Self::Statistics(args) => records::statistics::run(args, log),

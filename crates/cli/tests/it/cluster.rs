@@ -3,7 +3,9 @@
 use std::net::TcpListener;
 use std::path::Path;
 
-use crate::harness::{Silo, members, row, wait_for, wait_status};
+use serde_json::Value;
+
+use crate::harness::{Silo, failure, members, row, wait_for, wait_status};
 use crate::harness::{run, store_in};
 
 const FREE: &str = "127.0.0.1:0";
@@ -158,4 +160,36 @@ fn silos_whose_store_is_replaced_end_and_leave_the_new_cluster_alone() {
     end_with_87(silos, "another membership table");
     wait_status(&store, &next.address, "Active");
     assert_eq!(members(&store, "test")["silos"].as_array().unwrap().len(), 1);
+}
+
+/// A silo that no other is left to declare dead.
+#[test]
+fn an_operator_declares_a_lost_silo_dead_and_no_living_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = store_in(dir.path());
+    let mut silo = Silo::start(&store, FREE, &[]);
+    let dead = |silo: &str, reason: &str| {
+        let base = ["dead", silo, "--because", reason, "--format", "json"];
+        run(&[&base[..], &["--store", &store, "--cluster-id", "test"]].concat())
+    };
+    let (code, said) = failure(&dead(&silo.address, "a mistake"));
+    assert!(code == 1 && said.contains("touched its row") && said.contains("--force"), "{said}");
+    assert!(said.contains("its port answers"), "{said}");
+    assert_eq!(row(&store, &silo.address).unwrap()["status"], "Active");
+    assert!(silo.process.is_running());
+    let (code, said) = failure(&dead("127.0.0.1:1", "lost"));
+    assert!(code == 1 && said.contains("ip:port:epoch"), "{said}");
+    let (code, said) = failure(&dead(&silo.address, " "));
+    assert!(code == 2 && said.contains("--because"), "{said}");
+    silo.process.kill();
+    for changed in [true, false] {
+        let output = dead(&silo.address, "the power is out, ticket 17");
+        assert!(output.status.success(), "{output:?}");
+        let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(document["changed"], changed, "{document}");
+        assert_eq!(row(&store, &silo.address).unwrap()["status"], "Dead");
+    }
+    let base = ["history", "--store", &store, "--cluster-id", "test", "--format", "json"];
+    let shown = String::from_utf8(run(&base).stdout).unwrap();
+    assert!(shown.contains("ticket 17") && shown.contains("emmer dead"), "{shown}");
 }
