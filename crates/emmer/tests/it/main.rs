@@ -60,6 +60,8 @@ mod reentrancy;
 #[cfg(feature = "test")]
 mod references;
 mod reminders;
+#[cfg(feature = "test")]
+mod reports;
 mod runtimes;
 #[cfg(feature = "test")]
 mod services;
