@@ -71,6 +71,9 @@ impl What {
     /// The evidence, one line for each piece: the votes, or the silo that took the place.
     pub fn evidence(&self) -> Vec<String> {
         match self {
+            Self::Died { votes } if votes.is_empty() => {
+                vec!["no silo has voted: an operator declared it dead".to_owned()]
+            }
             Self::Suspected { votes } | Self::Died { votes } => votes.iter().map(told).collect(),
             Self::Replaced { by } => vec![format!("{by} started on the same address")],
             _ => Vec::new(),
@@ -208,7 +211,7 @@ mod tests {
             (&[of(Active)], &[of(ShuttingDown)], &["leaves"]),
             (&[of(ShuttingDown)], &[of(Stopping)], &[]),
             (&[of(Stopping)], &[of(Dead)], &["left"]),
-            (&[of(Active)], &[of(Dead)], &["left"]),
+            (&[of(Active)], &[of(Dead)], &["died"]),
             (&[of(Joining)], &[of(Dead)], &["given-up"]),
             (&[], &[of(Dead)], &[]),
             (&[of(Active)], &[of(Dead), row(LATER, Joining, &[])], &["replaced", "joins"]),
