@@ -125,7 +125,10 @@ impl Fence {
             return Ok(());
         }
         if self.lapsed_unnoted() {
-            warn_seldom!("the right to run turns has lapsed: waiting for a confirmation");
+            warn_seldom!(
+                "the right to run turns has lapsed: this process was paused, or is too \
+                busy to hear the others; waiting for a confirmation"
+            );
         }
         self.waiting.fetch_add(1, Ordering::Relaxed);
         let _waits = Waits(&self.waiting);

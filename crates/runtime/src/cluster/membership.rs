@@ -36,7 +36,7 @@ const JOIN_PATIENCE_MS: u64 = 10_000;
 const HEARD_EVERY: Duration = Duration::from_millis(100);
 
 /// How often the process measures itself.
-const HEALTH_EVERY: Duration = Duration::from_millis(500);
+pub(super) const HEALTH_EVERY: Duration = Duration::from_millis(500);
 
 /// What the machine is told.
 #[derive(Debug)]
@@ -375,6 +375,7 @@ async fn measure_health(cluster: Arc<Cluster>) {
         let fired = tokio::time::Instant::now();
         // Whatever host it is: the question is when a worker comes to a task.
         let started = tokio::spawn(async { tokio::time::Instant::now() }).await.unwrap_or(fired);
+        cluster.lateness.note(cluster.clock.now(), started.saturating_duration_since(due));
         cluster.membership.send(Input::Health(HealthSample {
             scheduler_delay: started.saturating_duration_since(fired),
             timer_delay: fired.saturating_duration_since(due),

@@ -5,6 +5,7 @@ mod choice;
 pub(crate) mod directory;
 mod fence;
 mod history;
+mod lateness;
 pub(crate) mod load;
 pub(crate) mod locations;
 pub(crate) mod membership;
@@ -13,6 +14,7 @@ mod placing;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use emmer_core::{Instant, SiloAddress, SiloStatus};
 use emmer_membership::View;
@@ -22,13 +24,14 @@ use parking_lot::Mutex;
 use self::directory::DirectoryService;
 pub(crate) use self::fence::{Fence, Shut};
 pub(crate) use self::history::History;
+use self::lateness::Lateness;
 use self::locations::Locations;
 use self::membership::{MembershipHandle, MembershipStatistics};
 pub(crate) use self::peers::Peers;
 pub(crate) use self::placing::{Chosen, Placing, Question, Sought};
 use crate::clock::Clock;
 use crate::net::Greeting;
-use crate::world::Watched;
+use crate::world::{self, Watched};
 
 /// What one silo knows of the cluster, and says to it.
 pub(crate) struct Cluster {
@@ -45,6 +48,7 @@ pub(crate) struct Cluster {
     pub(crate) peers: Arc<Peers>,
     /// The changes that this silo has committed, until they are recorded.
     pub(crate) history: History,
+    lateness: Lateness,
     /// The view in force.
     pub(crate) views: Watched<Arc<View>>,
     /// The silo's own status, as it last published it.
@@ -74,6 +78,7 @@ impl Cluster {
             placing,
             peers,
             history: History::default(),
+            lateness: Lateness::default(),
             views: Watched::new(Arc::new(View::empty())),
             status: Watched::new(SiloStatus::Created),
             view_version: AtomicU64::new(0),
@@ -83,6 +88,11 @@ impl Cluster {
     /// The view in force.
     pub(crate) fn view(&self) -> Arc<View> {
         self.views.borrow().clone()
+    }
+
+    /// How late the tasks of this silo run, if it is too busy.
+    pub(crate) fn busy(&self) -> Option<Duration> {
+        self.lateness.busy(self.clock.now(), world::seldom(membership::HEALTH_EVERY))
     }
 
     /// Its version.

@@ -288,8 +288,8 @@ impl Pool {
             self.forget(connection);
         }
         let Some(before) = before.filter(|before| !Arc::ptr_eq(before, connection)) else { return };
-        warn_seldom!(%silo, "the connection to a silo has fallen silent: another one takes its \
-            place");
+        warn_seldom!(%silo, "a connection did not answer, and its silo takes new ones: another one \
+            takes its place (it was lost on the way, or one of the two silos is busy)");
         Self::retire(&before);
     }
 

@@ -298,8 +298,15 @@ impl Seat for SiloCore {
     fn set_fence(&self, closed: bool) {
         let shut_for = self.fence_shut.lock().set(closed, self.host.clock.mono());
         if closed && !self.host.fence.is_shut() {
-            warn_seldom!(me = %self.address, "nobody confirms that this silo is alive: running \
-                no turns");
+            let me = self.address;
+            match self.cluster.busy() {
+                Some(late) => {
+                    warn_seldom!(%me, ?late, "this silo is too busy to hear the others in \
+                    time: running no turns")
+                }
+                None => warn_seldom!(%me, "no silo confirms that this one is alive: running no \
+                    turns"),
+            }
         }
         if let Some(shut_for) = shut_for {
             tracing::info!(me = %self.address, ?shut_for, "running turns again");

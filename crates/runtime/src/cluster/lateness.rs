@@ -1,0 +1,58 @@
+//! How late the tasks of a silo run: the reason why a silo that is well does not hear the others.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::clock::CoarseInstant;
+
+/// From this lateness on a silo is too busy.
+const BUSY: Duration = Duration::from_millis(200);
+
+/// The lateness of a silo's tasks, as a task that measures it finds it now and then.
+#[derive(Debug, Default)]
+pub(crate) struct Lateness {
+    /// The time of the last measurement, in milliseconds; 0 before the first one.
+    at: AtomicU64,
+    /// What it found, in milliseconds.
+    found: AtomicU64,
+}
+
+impl Lateness {
+    /// A task that was due ran so much later.
+    pub(super) fn note(&self, now: CoarseInstant, late: Duration) {
+        self.found.store(u64::try_from(late.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        self.at.store(now.as_millis(), Ordering::Relaxed);
+    }
+
+    /// The lateness now, if the silo is too busy: what was found last, or the time for which the
+    /// next measurement, due `every` so often, waits already.
+    pub(crate) fn busy(&self, now: CoarseInstant, every: Duration) -> Option<Duration> {
+        let at = self.at.load(Ordering::Relaxed);
+        if at == 0 {
+            return None;
+        }
+        let waits = Duration::from_millis(now.as_millis().saturating_sub(at)).saturating_sub(every);
+        let found = Duration::from_millis(self.found.load(Ordering::Relaxed));
+        Some(found.max(waits)).filter(|late| *late >= BUSY)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_measurement_that_waits_is_late_already() {
+        let (ms, at) = (Duration::from_millis, CoarseInstant::from_millis);
+        let lateness = Lateness::default();
+        let busy = |now| lateness.busy(at(now), ms(500));
+        assert_eq!(busy(9_000), None, "nothing was measured");
+        lateness.note(at(10_000), ms(3));
+        assert_eq!((busy(10_100), busy(10_699)), (None, None));
+        assert_eq!(busy(11_700), Some(ms(1_200)));
+        lateness.note(at(12_000), ms(900));
+        assert_eq!(busy(12_100), Some(ms(900)));
+        lateness.note(at(12_500), ms(1));
+        assert_eq!(busy(12_600), None);
+    }
+}
