@@ -245,8 +245,8 @@ const TOUCH_EVERY: Duration = Duration::from_millis(25);
 
 impl Config {
     /// For how long after the last touch of its row a silo goes by the word of a part of its
-    /// monitors, where `active` silos are Active. Later it wants the word of all of them or, without
-    /// `serve_without_store`, takes none.
+    /// monitors, where `active` silos are Active. Later it wants the word of all of them or,
+    /// without `serve_without_store`, takes none.
     pub fn word_counts_for(&self, active: usize) -> Duration {
         if self.serve_without_store {
             self.stood_still_for() * 2 / 3

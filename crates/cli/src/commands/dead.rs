@@ -234,16 +234,26 @@ async fn record(table: &SiloTable, recorded: Recorded) {
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
+
+    use emmer::Timestamp;
+
     use super::*;
-    use crate::commands::members::fixture;
+
+    fn silo(port: u16, epoch: u64, status: SiloStatus, name: &str) -> SiloEntry {
+        let address = SiloAddress::new(SocketAddr::from(([127, 0, 0, 1], port)), epoch);
+        let mut row = SiloEntry::new(address, status, Timestamp::from_millis(0));
+        row.instance_name = name.into();
+        row
+    }
 
     #[test]
     fn a_silo_is_found_by_its_address_its_endpoint_and_its_name() {
-        let mut silos = fixture::reading().silos;
-        let mut again = silos[0].clone();
-        again.address = fixture::address(11111, 3);
-        again.status = SiloStatus::Dead;
-        silos.insert(0, again);
+        let silos = vec![
+            silo(11111, 3, SiloStatus::Dead, "left"),
+            silo(11111, 7, SiloStatus::Active, "left"),
+            silo(11112, 5, SiloStatus::Dead, "right"),
+        ];
         let found = |meant: &str| find(&silos, meant).map(|row| row.address.epoch());
         for (meant, epoch) in
             [("127.0.0.1:11111", 7), ("127.0.0.1:11111:3", 3), ("127.0.0.1:11112", 5), ("left", 7)]

@@ -71,7 +71,7 @@ impl Inner for InnerGrain {
     }
 
     async fn hang(&self) {
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }
 
@@ -94,7 +94,7 @@ impl InnerGrain {
 impl Lifecycle for InnerGrain {
     async fn deactivate(&mut self, _: &Ctx, _: DeactivationReason) {
         if self.hangs {
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }
     }
 }
@@ -146,7 +146,7 @@ async fn a_deactivate_hook_that_never_ends_holds_its_key_for_a_stated_time(world
     client.grain::<dyn Inner>(key).rest().await.unwrap();
     let begun = world.elapsed();
     for n in [0, 1] {
-        let call = async |client: emmer::ClusterClient| {
+        let call = async |client: ClusterClient| {
             client.grain::<dyn Inner>(key).lives().timeout(secs(60)).await
         };
         let answer = cluster.node(n).run(call).await;

@@ -299,13 +299,11 @@ impl Seat for SiloCore {
         let shut_for = self.fence_shut.lock().set(closed, self.host.clock.mono());
         if closed && !self.host.fence.is_shut() {
             let me = self.address;
-            match self.cluster.busy() {
-                Some(late) => {
-                    warn_seldom!(%me, ?late, "this silo is too busy to hear the others in \
-                    time: running no turns")
-                }
-                None => warn_seldom!(%me, "no silo confirms that this one is alive: running no \
-                    turns"),
+            if let Some(late) = self.cluster.busy() {
+                warn_seldom!(%me, ?late, "this silo is too busy to hear the others in time: \
+                    running no turns");
+            } else {
+                warn_seldom!(%me, "no silo confirms that this one is alive: running no turns");
             }
         }
         if let Some(shut_for) = shut_for {
