@@ -225,6 +225,45 @@ fn those_left_of_a_cluster_run_turns_again_soon() {
     }
 }
 
+/// Two of three silos are cut off together, from the third and from the store: they confirm each
+/// other, and the third takes over from them. With `serve_without_store` each of the two has the
+/// third among its monitors.
+#[test]
+fn a_silo_takes_over_from_two_that_confirm_each_other_when_both_run_no_turns() {
+    let touches = [secs(5), secs(1)];
+    for (serve_without_store, touch) in
+        [false, true].into_iter().flat_map(|s| touches.map(|t| (s, t)))
+    {
+        let config = Config {
+            serve_without_store,
+            min_i_am_alive_publish_timeout: touch,
+            i_am_alive_table_publish_timeout: touch * 3,
+            ..Config::default()
+        };
+        let mut world = World::cluster(&config, 3);
+        world.run(secs(20));
+        let [me, one, other] = [1_000, 1_001, 1_002].map(|port| address(port, 1));
+        world.offline = [one, other].into();
+        world.cut = [(me, one), (one, me), (me, other), (other, me)].into();
+        let begun = world.now;
+        let mut has_taken_over = false;
+        while world.now < begun + secs(60) {
+            world.run(ms(10));
+            let waits = world.silos[0].machine.fading().iter().any(|(_, until)| *until > world.now);
+            let view = world.silos[0].machine.view();
+            let may_have =
+                [one, other].map(|silo| view.status_of(&silo) == Some(SiloStatus::Dead) && !waits);
+            has_taken_over |= may_have == [true; 2];
+            for (process, may_have) in world.silos[1..].iter().zip(may_have) {
+                let closes_at = process.machine.fence_closes_at();
+                let runs = process.up && closes_at.is_none_or(|at| at > world.now);
+                assert!(!(runs && may_have), "{serve_without_store} {touch:?} {:?}", world.now);
+            }
+        }
+        assert!(has_taken_over, "serve_without_store = {serve_without_store}, {touch:?}");
+    }
+}
+
 #[test]
 fn the_word_of_a_monitor_that_may_be_dead_itself_is_worth_nothing() {
     // Of three silos 1 is cut off and dies; before 0 hears of it, 0 and 1 are together and cut off
