@@ -160,7 +160,7 @@ pub fn change(
                 None if matches!(status, Some(SiloStatus::Created | SiloStatus::Joining)) => {
                     What::GivenUp
                 }
-                // Silos declare nobody dead without a vote: an operator did.
+                // Silos declare no silo dead without a vote: an operator did.
                 None if status == Some(SiloStatus::Active) => What::Died { votes: Vec::new() },
                 None => What::Left,
             },

@@ -260,7 +260,7 @@ impl Config {
     ///
     /// The original compares clocks, and takes the product of the two IAmAlive options. With the
     /// fence it is the time after which a silo certainly runs no turn, unless all of its monitors
-    /// hear it: the word of a part of them counts no more, and the last one has lapsed, by the
+    /// hear it: the word of a part of them does not count, and the last one has lapsed, by the
     /// slower of two clocks.
     pub fn stale_after(&self, active: usize) -> Duration {
         if self.moving_staleness && !self.fence_timeout.is_zero() {

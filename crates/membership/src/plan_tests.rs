@@ -94,7 +94,7 @@ fn find_open_fence(world: &World, config: &Config) -> Option<String> {
         let died = *world.died_at.get(&me)?;
         let closes_at = process.machine.fence_closes_at()?;
         let open = closes_at > world.now && world.now > died + config.fence_table_timeout;
-        // A silo that died young may still run turns; whoever takes over waits for longer then.
+        // A silo that died young may still run turns; the silo that takes over waits for longer.
         let takes_over = |other: &&Process| {
             let waits = |(silo, until): &(_, Instant)| *silo == me && *until > world.now;
             other.up

@@ -177,6 +177,7 @@ impl SiloOptions {
             m.num_probed_silos,
             m.num_missed_table_i_am_alive_limit,
             u32::from(m.liveness_enabled),
+            u32::from(m.serve_without_store),
             directory.points_per_silo,
         ];
         let times = times.into_iter().flat_map(|time| time.as_nanos().to_le_bytes());
@@ -252,7 +253,8 @@ mod tests {
             change(&mut options);
             options.digest()
         };
-        let must: [Change; 8] = [
+        let must: [Change; 9] = [
+            |o| o.membership.serve_without_store = false,
             |o| o.membership.fence_timeout = Duration::from_secs(3),
             |o| o.membership.fence_table_timeout = Duration::from_millis(400),
             |o| o.membership.num_votes_for_death_declaration = 2,

@@ -210,8 +210,8 @@ pub trait SystemStore: Send + Sync + 'static {
         StoreLimits::default()
     }
 
-    /// Returns true if the server holds every row in memory, so that what nobody reads costs as
-    /// much as what it serves.
+    /// Returns true if the server holds every row in memory, so that rows without a
+    /// reader cost as much as the others.
     fn keeps_in_memory(&self) -> bool {
         false
     }

@@ -213,7 +213,7 @@ async fn declare(
                 record(table, recorded).await;
                 return Ok((version, true));
             }
-            // Others wrote, or nobody knows: what is there now decides.
+            // Others wrote, or the end is not known: the table as it is now decides.
             SiloCommit::Conflict | SiloCommit::Unknown(_) => {}
         }
     }

@@ -2,12 +2,14 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::future::IntoFuture;
 use std::time::Duration;
 
 use emmer::metrics::MetricValue;
 use emmer::prelude::*;
 use emmer::test::{Cluster, Failure, World};
 use emmer::{Readiness, SiloStatus, Timestamp};
+use futures_util::future::join_all;
 
 thread_local! {
     /// A world has one thread: how often the reminder of each grain was told, and when last.
@@ -317,4 +319,64 @@ async fn a_turn_that_never_ends_keeps_its_own_key_only(world: World) {
     let took = world.elapsed() - begun;
     assert!(took <= secs(60), "{took:?}");
     client.grain::<dyn Inner>(1).write().timeout(secs(10)).await.unwrap();
+}
+
+/// The answers of the directory of one silo to another are lost while thousands of grains are
+/// called for the first time: what was registered is found, used or given back.
+#[emmer::test]
+async fn registrations_whose_answers_are_lost_leave_one_activation_each(world: World) {
+    const KEYS: u64 = 3_000;
+    let cluster = silos(&world, 3).await;
+    let client = cluster.client().await;
+    cluster.cut(1, 0);
+    let call = |key| client.grain::<dyn Inner>(key).lives().timeout(secs(1)).into_future();
+    let answered = join_all((0..KEYS).map(call)).await;
+    let failed = answered.iter().filter(|answer| answer.is_err()).count();
+    assert!(failed > 0, "no answer was lost");
+    cluster.heal();
+    world.advance(secs(10)).await;
+    for key in 0..KEYS {
+        client.grain::<dyn Inner>(key).lives().timeout(secs(5)).await.unwrap();
+    }
+    assert_eq!(cluster.activations(), KEYS);
+}
+
+/// Longest time for which a connection that a firewall has forgotten fails calls.
+const SILENT_FOR: Duration = millis(4_500);
+
+/// One call after the other, each given up long before a silence is one.
+#[emmer::test(seeds = 3)]
+async fn a_forgotten_connection_is_left_whatever_the_timeout_of_calls(world: World) {
+    for timeout in [millis(100), secs(2)] {
+        let cluster = silos(&world, 2).await;
+        let client = cluster.client().await;
+        let call = || client.grain::<dyn Inner>(3).lives().timeout(timeout).into_future();
+        call().await.unwrap();
+        cluster.forget_all_connections();
+        let begun = world.elapsed();
+        while call().await.is_err() {
+            let waited = world.elapsed() - begun;
+            assert!(waited <= SILENT_FOR + timeout, "{timeout:?}: {waited:?}");
+        }
+    }
+}
+
+/// Calls without an answer tell nothing by themselves.
+#[emmer::test(seeds = 3)]
+async fn a_forgotten_connection_is_left_by_a_client_that_only_sends(world: World) {
+    let cluster = silos(&world, 2).await;
+    let client = cluster.client().await;
+    let sent = client.grain::<dyn Inner>(3);
+    sent.write().send().unwrap();
+    world.advance(secs(1)).await;
+    cluster.forget_all_connections();
+    let begun = world.elapsed();
+    let observer = cluster.client().await;
+    let seen = || observer.grain::<dyn Inner>(3).lives().timeout(secs(2)).into_future();
+    while !seen().await.is_ok_and(|number| number >= 2) {
+        let waited = world.elapsed() - begun;
+        assert!(waited <= SILENT_FOR + millis(500), "{waited:?}");
+        sent.write().send().unwrap();
+        world.advance(millis(50)).await;
+    }
 }
