@@ -351,7 +351,7 @@ async fn a_forgotten_connection_is_left_whatever_the_timeout_of_calls(world: Wor
         let cluster = silos(&world, 2).await;
         let client = cluster.client().await;
         let call = || client.grain::<dyn Inner>(3).lives().timeout(timeout).into_future();
-        call().await.unwrap();
+        client.grain::<dyn Inner>(3).lives().await.unwrap();
         cluster.forget_all_connections();
         let begun = world.elapsed();
         while call().await.is_err() {
