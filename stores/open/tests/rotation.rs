@@ -7,6 +7,7 @@
     feature = "postgres",
     feature = "redis"
 ))]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::path::PathBuf;
 use std::sync::Arc;

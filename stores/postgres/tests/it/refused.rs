@@ -8,9 +8,8 @@ use emmer_core::Timestamp;
 use emmer_store::silos::SILO_INSTANCES;
 use emmer_store::state::GRAIN_STATE;
 use emmer_store::{Mutation, Row, SiloTable, StoreErrorKind, TableDecl, Value};
-use emmer_test_servers::suite::proxy::Proxy;
 use emmer_test_servers::suite::rows::{NUMBERS, cluster, must_commit, row, silo};
-use emmer_test_servers::suite::{lost, refused, switchover};
+use emmer_test_servers::suite::{lost, refused};
 use emmer_test_servers::{PostgresServer, process};
 use futures_util::FutureExt;
 
@@ -194,23 +193,4 @@ async fn a_dropped_table_and_a_dropped_database_have_no_table() {
     sql("DROP DATABASE other WITH (FORCE)");
     let error = table.read_version().await.unwrap_err();
     assert_eq!(error.kind, StoreErrorKind::NotFound, "{error}");
-}
-
-/// The sessions of the store stay open, as behind an address that a failover moves.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_primary_that_became_read_only_and_kept_its_sessions_is_left() {
-    let start = || PostgresServer::start_or_skip("a_primary_that_became");
-    let (Some(old), Some(new)) = (start(), start()) else { return };
-    let proxy = Proxy::start(old.port()).await;
-    let url = |port| format!("{}?{PATIENT}", emmer_test_servers::postgres::url(port, "postgres"));
-    let (store, tables) = (open(&url(proxy.port())).await, open(&url(new.port())).await);
-    for store in [&store, &tables] {
-        store.ensure_tables(&[&NUMBERS]).await.unwrap();
-    }
-    must_commit(&store, "p", vec![Mutation::Insert { row: row("r", 1) }]).await;
-    old.psql(&["-c", "ALTER SYSTEM SET default_transaction_read_only = on"]).unwrap();
-    old.psql(&["-c", "SELECT pg_reload_conf()"]).unwrap();
-    proxy.lead_to(new.port());
-    switchover::finds_the_new_server(&store).await;
-    assert_eq!(tables.read_partition(&NUMBERS, "p").await.unwrap().len(), 1);
 }
