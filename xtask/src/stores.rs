@@ -39,6 +39,7 @@ const FEATURES: &[&str] = &[
     "emmer-stores/consul",
     "emmer-stores/etcd",
     "emmer-stores/mysql",
+    "emmer-stores/postgres",
     "emmer-stores/redis",
     "emmer-test-servers/services",
     "emmer-test-servers/tsql",
