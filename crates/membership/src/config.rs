@@ -244,9 +244,9 @@ pub struct ConfigError {
 const TOUCH_EVERY: Duration = Duration::from_millis(25);
 
 impl Config {
-    /// For how long after the last touch of its row a silo goes by the word of a part of its
-    /// monitors, where `active` silos are Active. Later it wants the word of all of them or,
-    /// without `serve_without_store`, takes none.
+    /// Age of its row's last touch up to which a silo accepts the word of a part of its monitors,
+    /// where `active` silos are Active. Later it needs the word of all of them. Without
+    /// `serve_without_store` it accepts none.
     pub fn word_counts_for(&self, active: usize) -> Duration {
         if self.serve_without_store {
             self.stood_still_for() * 2 / 3
@@ -255,13 +255,13 @@ impl Config {
         }
     }
 
-    /// After how long without a touch a row is stale, where `active` silos are Active: what a death
-    /// takes is less then.
+    /// Age of a row's last touch from which on the row is stale, where `active` silos are Active. A
+    /// death takes fewer votes then.
     ///
     /// The original compares clocks, and takes the product of the two IAmAlive options. With the
     /// fence it is the time after which a silo certainly runs no turn, unless all of its monitors
-    /// hear it: the word of a part of them does not count, and the last one has lapsed, by the
-    /// slower of two clocks.
+    /// hear it. By then the word of a part of them does not count, and the last word has lapsed, by
+    /// the slower of two clocks.
     pub fn stale_after(&self, active: usize) -> Duration {
         if self.moving_staleness && !self.fence_timeout.is_zero() {
             lapse(self.word_counts_for(active) + self.fence_timeout)

@@ -223,12 +223,12 @@ impl Membership {
         !self.fence.shut && (!self.fence.closed || (self.fence.armed && fresh))
     }
 
-    /// How long after a touch the word of a part of the monitors counts.
+    /// Age of the last touch up to which the word of a part of the monitors counts.
     fn word_counts_for(&self) -> Duration {
         self.config.word_counts_for(self.view.active_count())
     }
 
-    /// How long after a touch no silo can have found this one's row stale.
+    /// Age of the last touch up to which no silo has found this silo's row stale.
     pub(crate) fn touch_lasts(&self) -> Duration {
         self.word_counts_for() + self.config.fence_timeout
     }

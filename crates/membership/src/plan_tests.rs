@@ -5,11 +5,11 @@
 
 use std::time::Duration;
 
+use emmer_core::SiloAddress;
 use emmer_core::rng::SeededRng;
-use emmer_core::{Instant, SiloAddress, SiloStatus};
 
 use crate::Config;
-use crate::world::{Process, World, address, ms};
+use crate::world::{World, address, ms};
 
 /// How many plans the usual run has.
 const PLANS: u64 = 200;
@@ -93,19 +93,12 @@ fn find_open_fence(world: &World, config: &Config) -> Option<String> {
         let me = process.machine.me();
         let died = *world.died_at.get(&me)?;
         let closes_at = process.machine.fence_closes_at()?;
-        let open = closes_at > world.now && world.now > died + config.fence_table_timeout;
-        // A silo that died young may still run turns; the silo that takes over waits for longer.
-        let takes_over = |other: &&Process| {
-            let waits = |(silo, until): &(_, Instant)| *silo == me && *until > world.now;
-            other.up
-                && other.machine.view().status_of(&me) == Some(SiloStatus::Dead)
-                && !other.machine.fading().iter().any(waits)
-        };
-        let other = open.then(|| world.silos.iter().find(takes_over)).flatten()?.machine.me();
-        Some(format!(
-            "{me} may run turns until {closes_at:?}; it is Dead since {died:?}, and {other} may \
-             have its grains"
-        ))
+        // The fence of a silo that died young counts from its wish to be Active: silos that take
+        // over wait for that time too.
+        let young = process.machine.fence.wished().map(|wished| wished + config.fence_timeout);
+        let waits_until = (died + config.fence_table_timeout).max(young.unwrap_or_default());
+        let open = closes_at > world.now && world.now > waits_until;
+        open.then(|| format!("{me} may run turns until {closes_at:?}; it is Dead since {died:?}"))
     })
 }
 
@@ -144,7 +137,7 @@ fn no_plan_leaves_a_fence_open_where_others_may_have_the_grains() {
     run_plans(0..PLANS);
 }
 
-/// In these a silo dies a moment after it became Active, cut off with another one.
+/// In these plans a silo dies a moment after it became Active, cut off with another silo.
 #[test]
 fn a_silo_that_dies_young_is_waited_for() {
     run_plans(8_708..8_709);

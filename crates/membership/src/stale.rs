@@ -119,6 +119,10 @@ impl Membership {
     /// Votes again against the silos whose rows have just been found stale: fewer votes are enough
     /// now, and their next probes may be seconds away.
     pub(crate) fn vote_against_stale(&mut self, now: Now) {
+        // The original waits for the next probe.
+        if self.config.fence_timeout.is_zero() {
+            return;
+        }
         let suspects = self.stale_members().filter(|silo| {
             let limit = self.misses_to_vote(silo);
             self.probing.peer(silo).is_some_and(|peer| peer.misses() >= limit)

@@ -18,7 +18,7 @@ use crate::writer::Draft;
 /// Up to how many Active silos the table may stand in for a third silo as the witness.
 const TABLE_WITNESS_SILOS_MAX: usize = 3;
 
-/// How many probes a silo must have missed whose row says that it runs no turns.
+/// Number of missed probes that are enough against a silo whose row says that it runs no turns.
 const MISSES_OF_STALE: u32 = 2;
 
 /// How many silos were Active lately.
@@ -77,9 +77,9 @@ impl Membership {
         self.vote(now, target, evidence);
     }
 
-    /// How many probes `target` must have missed before this silo votes. Without
-    /// `serve_without_store` a silo whose row is stale runs no turns on any silo's word, so its
-    /// death takes no patience: one lost message must not be enough, that is all.
+    /// Number of probes that `target` must have missed before this silo votes. Without
+    /// `serve_without_store` a silo whose row is stale runs no turns on any silo's word. So its
+    /// death needs no patience, only more than one lost message.
     pub(crate) fn misses_to_vote(&self, target: &SiloAddress) -> u32 {
         let limit = self.config.num_missed_probes_limit;
         let rests = self.config.serve_without_store || self.config.fence_timeout.is_zero();
