@@ -225,6 +225,24 @@ fn those_left_of_a_cluster_run_turns_again_soon() {
     }
 }
 
+/// No silo has seen it end, so the others wait for the longest time of all.
+#[test]
+fn a_silo_that_an_operator_declared_dead_is_waited_for_the_longest() {
+    for (config, least) in [(Config::default(), ms(8_800)), (Config::fast(), ms(6_200))] {
+        let mut world = World::cluster(&config, 3);
+        world.run(secs(20));
+        let lost = address(1_002, 1);
+        // It runs, and reaches the store: its fence has closed before the others take over.
+        world.declare_dead(&lost);
+        let knows =
+            |w: &World| w.silos[0].machine.view().status_of(&lost) == Some(SiloStatus::Dead);
+        world.until(secs(90), knows);
+        let fading = world.silos[0].machine.fading();
+        let until = fading.iter().find(|(silo, _)| *silo == lost).map(|(_, until)| *until);
+        assert!(until.is_some_and(|until| until >= world.died_at[&lost] + least), "{fading:?}");
+    }
+}
+
 /// Two of three silos are cut off together, from the third and from the store: they confirm each
 /// other, and the third takes over from them. With `serve_without_store` each of the two has the
 /// third among its monitors.

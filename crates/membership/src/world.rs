@@ -439,6 +439,14 @@ impl World {
         self.commit(&base, row.into_iter().collect(), Vec::new());
     }
 
+    /// An operator declares a silo dead.
+    pub(crate) fn declare_dead(&mut self, silo: &SiloAddress) {
+        let (base, mut row) = (self.version.clone(), self.rows[silo].clone());
+        row.status = SiloStatus::Dead;
+        row.votes.clear();
+        self.commit(&base, vec![row], Vec::new());
+    }
+
     fn commit(
         &mut self,
         base: &TableVersion,
