@@ -7,21 +7,22 @@ use std::fmt;
 use std::hash::{Hash as _, Hasher as _};
 use std::io::Read as _;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use emmer_store::BoxFuture;
 use emmer_store::url::{StoreUrl, percent_decode};
+use tokio::task::AbortHandle;
 
 /// The largest file of a secret, in bytes.
 const FILE_BYTES_MAX: u64 = 64 << 10;
 /// The most secrets of one file: the new one and those before it.
 const FILE_SECRETS_MAX: usize = 4;
-/// How long the program may take to give credentials.
+/// Time in which the program has to give credentials.
 const HOOK_WAIT: Duration = Duration::from_secs(5);
 
-/// The parameters that are read from a file here, by the schemes whose URLs have them. Stores read
-/// every other file themselves.
+/// Parameters whose value this crate reads from a file, by scheme. Stores read every other file
+/// themselves.
 const SECRETS: [(&str, &[&str]); 15] = [
     ("postgres", &["password"]),
     ("mysql", &["password"]),
@@ -40,10 +41,10 @@ const SECRETS: [(&str, &[&str]); 15] = [
     ("cosmos", &["account_key"]),
 ];
 
-/// What a store is opened with, in place of the secrets of its URL. `Debug` shows no secrets.
+/// Secrets that a store is opened with, in place of those in its URL. `Debug` shows none of them.
 ///
-/// Made by the program each time a store asks for it
-/// ([`CredentialSource`]): `StoreCredentials::password("s3cret").until(end)`.
+/// The program makes them each time a store asks ([`CredentialSource`]):
+/// `StoreCredentials::password("s3cret").until(end)`.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct StoreCredentials {
     user: Option<String>,
@@ -138,13 +139,19 @@ pub(crate) struct Origin {
     /// The files that the store reads when it is opened.
     files: Vec<PathBuf>,
     source: Option<CredentialSource>,
+    /// The last question to the program.
+    asked: Arc<Mutex<Option<AbortHandle>>>,
+}
+
+/// The parameters of a scheme that this crate reads from a file.
+fn secrets_of(scheme: &str) -> &'static [&'static str] {
+    SECRETS.iter().find(|(known, _)| *known == scheme).map_or(&[], |(_, names)| names)
 }
 
 impl Origin {
     /// The origin of a URL's credentials; none if they cannot change.
     pub(crate) fn of(url: &StoreUrl, source: Option<CredentialSource>) -> Option<Self> {
-        let known = SECRETS.iter().find(|(scheme, _)| *scheme == url.scheme());
-        let known = known.map_or(&[][..], |(_, names)| names);
+        let known = secrets_of(url.scheme());
         let (mut secrets, mut files) = (Vec::new(), Vec::new());
         for (name, path) in parts(url).1 {
             let Some(secret) = name.strip_suffix("_file") else { continue };
@@ -155,7 +162,8 @@ impl Origin {
             }
         }
         let is_fixed = secrets.is_empty() && files.is_empty() && source.is_none();
-        (!is_fixed).then(|| Self { url: without_files(url), secrets, files, source })
+        let url = without_files(url);
+        (!is_fixed).then(|| Self { url, secrets, files, source, asked: Arc::default() })
     }
 
     /// Returns true if the credentials come from the program.
@@ -163,12 +171,23 @@ impl Origin {
         self.source.is_some()
     }
 
+    /// Asks the program, reads the files, and returns the ways to open the store, the best first.
+    ///
+    /// # Errors
+    /// In words, without secrets: the program gives no credentials, or a file cannot be read.
+    pub(crate) async fn read(&self) -> Result<Vec<Way>, String> {
+        let given = self.ask().await?;
+        let origin = self.clone();
+        let read = tokio::task::spawn_blocking(move || origin.ways(given.as_ref())).await;
+        read.unwrap_or_else(|_| Err("the files cannot be read".to_owned()))
+    }
+
     /// The ways to open the store, the best first: with the first secret of each file, then with
     /// the second ones. Blocks for the files. `given` are the program's credentials.
     ///
     /// # Errors
     /// In words, without secrets: a file cannot be read or holds no secret.
-    pub(crate) fn ways(&self, given: Option<&StoreCredentials>) -> Result<Vec<Way>, String> {
+    fn ways(&self, given: Option<&StoreCredentials>) -> Result<Vec<Way>, String> {
         let mut files = Vec::new();
         for path in &self.files {
             // The store itself says what is wrong with a file that is missing.
@@ -215,11 +234,20 @@ impl Origin {
     ///
     /// # Errors
     /// In words: it gives none.
-    pub(crate) async fn ask(&self) -> Result<Option<StoreCredentials>, String> {
+    async fn ask(&self) -> Result<Option<StoreCredentials>, String> {
         let Some(CredentialSource(ask)) = self.source.clone() else { return Ok(None) };
-        // In a task: it may panic, or block for a while.
-        let asked = tokio::spawn(async move { ask().await });
-        let stop = asked.abort_handle();
+        let (asked, stop) = {
+            let mut last = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+            // A program that blocks holds one thread, and not one more with each question.
+            if last.as_ref().is_some_and(|last| !last.is_finished()) {
+                return Err("the program still blocks on an earlier question".to_owned());
+            }
+            // In a task: the program may panic.
+            let asked = tokio::spawn(async move { ask().await });
+            let stop = asked.abort_handle();
+            *last = Some(stop.clone());
+            (asked, stop)
+        };
         match tokio::time::timeout(HOOK_WAIT, asked).await {
             Ok(Ok(Ok(given))) => Ok(Some(given)),
             Ok(Ok(Err(error))) => Err(format!("the program gives no credentials: {error}")),
@@ -236,8 +264,7 @@ impl Origin {
 /// The URL as a store understands it: without the files that are read here. Another URL than a
 /// store's own is left as it is.
 pub(crate) fn without_files(url: &StoreUrl) -> StoreUrl {
-    let known = SECRETS.iter().find(|(scheme, _)| *scheme == url.scheme());
-    let Some((_, known)) = known else { return url.clone() };
+    let known = secrets_of(url.scheme());
     let is_read = |name: &str| name.strip_suffix("_file").is_some_and(|name| known.contains(&name));
     let (place, parameters) = parts(url);
     if !parameters.iter().any(|(name, _)| is_read(name)) {
@@ -407,5 +434,36 @@ mod tests {
         assert!(panics.contains("panicked") && !panics.contains("s3cret"), "{panics}");
         let fails = ask(CredentialSource::new(|| async { Err("the vault is sealed".into()) }));
         assert!(fails.await.unwrap_err().contains("the vault is sealed"));
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_program_that_blocks_is_asked_once() {
+        let (go, blocked) = std::sync::mpsc::sync_channel::<()>(1);
+        let blocked = Mutex::new(blocked);
+        let begun = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+        let source = CredentialSource::new({
+            let begun = begun.clone();
+            move || {
+                begun.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                // Ends when the test does.
+                let _ = blocked.lock().map(|blocked| blocked.recv());
+                async { Ok(StoreCredentials::password("x")) }
+            }
+        });
+        let origin = Origin::of(&url("redis://h"), Some(source)).unwrap();
+        let first = tokio::spawn({
+            let origin = origin.clone();
+            async move { origin.ask().await }
+        });
+        while begun.load(std::sync::atomic::Ordering::Relaxed) == 0 {
+            tokio::task::yield_now().await;
+        }
+        for _ in 0..10 {
+            assert!(origin.ask().await.unwrap_err().contains("still blocks"));
+        }
+        drop(go);
+        first.await.unwrap().unwrap();
+        assert_eq!(begun.load(std::sync::atomic::Ordering::Relaxed), 1);
+        origin.ask().await.unwrap();
     }
 }

@@ -97,7 +97,7 @@ pub fn open(url: &str) -> BoxFuture<'static, Result<Arc<dyn SystemStore>, StoreE
     open_with(url, None)
 }
 
-/// The same with credentials that the program gives in the place of the URL's.
+/// Opens a system store with credentials that the program gives in the place of the URL's.
 ///
 /// # Errors
 /// As [`open`]; `Refused` if the program gives none, `Invalid` for a store that takes none.
@@ -140,7 +140,8 @@ pub fn open_to_read(url: &str) -> BoxFuture<'static, Result<Arc<dyn SystemStore>
     open_to_read_with(url, None)
 }
 
-/// The same with credentials that the program gives in the place of the URL's.
+/// Opens a system store to read it, with credentials that the program gives in the place of the
+/// URL's.
 ///
 /// # Errors
 /// As [`open_with`].

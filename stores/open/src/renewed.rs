@@ -17,24 +17,26 @@ use emmer_store::{
     BoxFuture, CommitOutcome, Examination, Mutation, Result, Row, StoreError, StoreErrorKind,
     StoreLimits, StoredRow, SystemStore, TableDecl, Value,
 };
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::credentials::{Origin, Way, with_parameter};
 
-/// How often the files are looked at while requests are made, and how long after a failure the
-/// program is asked again.
+/// Pause between two looks at the files, which requests begin. A program whose credentials end is
+/// asked no more often.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// The part of a request's time in which a refusal may be followed by other credentials: a sixth.
 /// The store itself is given the rest, so a repeated request ends when the first one would have.
 const SPARE: u32 = 6;
-/// The least time that a store is left with.
+/// Shortest time for a request of the store itself.
 const LEAST: Duration = Duration::from_secs(1);
-/// How long before their end credentials are renewed, at most.
+/// Longest time before their end at which credentials are renewed.
 const BEFORE_END: Duration = Duration::from_secs(60);
-/// How long after a refusal that led to nothing the files are read again, and the program asked.
+/// Pause after a renewal in vain until a refusal has the files read again.
 const READ_AFTER: Duration = Duration::from_millis(100);
+/// Pause after a renewal in vain until a refusal has the program asked again.
 const ASK_AFTER: Duration = Duration::from_secs(1);
-/// How many ways are remembered as refused: those of a file, the one in use and the one before it.
+/// Number of refused ways that are remembered: those of a file, the way in use and the way before.
 const REFUSED_MAX: usize = 8;
 
 /// Opens a store by a URL that holds everything.
@@ -55,8 +57,9 @@ struct Shared {
     time: Duration,
     inner: Duration,
     state: Mutex<State>,
-    /// Only one renewal at a time.
-    renewing: tokio::sync::Mutex<()>,
+    /// Number of renewals that have ended. Requests wait for it: a lock would be handed to a
+    /// request that its caller no longer polls.
+    ended: watch::Sender<u64>,
 }
 
 struct State {
@@ -64,6 +67,8 @@ struct State {
     way: Way,
     /// Grows each time the store is opened again.
     generation: u64,
+    /// A renewal is under way: there is one at a time.
+    is_renewing: bool,
     /// The way before this one: the server may take it still, or again.
     before: Option<Way>,
     /// The ways that a server refused, and when.
@@ -85,13 +90,7 @@ impl Renewed {
     /// says.
     pub(crate) async fn open(url: &StoreUrl, origin: Origin, open: Open) -> Result<Self> {
         let name = url.to_string();
-        let given = origin.ask().await.map_err(|why| refused(&name, why))?;
-        let ways = {
-            let origin = origin.clone();
-            let read = tokio::task::spawn_blocking(move || origin.ways(given.as_ref())).await;
-            let read = read.unwrap_or_else(|_| Err("the files cannot be read".to_owned()));
-            read.map_err(|why| refused(&name, why))?
-        };
+        let ways = origin.read().await.map_err(|why| refused(&name, why))?;
         let time = time_of(url);
         let inner = time - time / SPARE;
         let inner = if inner >= LEAST { inner } else { time };
@@ -105,14 +104,15 @@ impl Renewed {
                         renew_at: renew_at(way.until),
                         way,
                         generation: 0,
+                        is_renewing: false,
                         before: None,
                         refused: Vec::new(),
                         next_look: now + LOOK_EVERY,
                         in_vain: None,
                         failing: None,
                     };
-                    let (state, renewing) = (Mutex::new(state), tokio::sync::Mutex::new(()));
-                    let shared = Shared { name, origin, open, time, inner, state, renewing };
+                    let (state, ended) = (Mutex::new(state), watch::Sender::new(0));
+                    let shared = Shared { name, origin, open, time, inner, state, ended };
                     return Ok(Self { shared: Arc::new(shared) });
                 }
                 Err(error) if error.kind == StoreErrorKind::Refused => last = Some(error),
@@ -137,12 +137,9 @@ impl Renewed {
                 other => return other,
             };
             // The store had less than the whole time only where some is spared.
-            let left = (begun + (self.shared.time - self.shared.inner))
-                .saturating_duration_since(Instant::now());
-            // In a task: what is renewed serves others too, and is not dropped with this request.
-            let renewal = tokio::spawn(self.shared.clone().renew(Some((generation, begun))));
-            let renewed = tokio::time::timeout(left, renewal).await;
-            if !matches!(renewed, Ok(Ok(true))) {
+            let until = begun + (self.shared.time - self.shared.inner);
+            let renewed = self.shared.renewed(generation, begun);
+            if !tokio::time::timeout_at(until, renewed).await.unwrap_or(false) {
                 return Err(error);
             }
         }
@@ -178,22 +175,48 @@ impl Shared {
                 return;
             }
         }
-        tokio::spawn(self.clone().renew(None));
+        self.begin(None);
+    }
+
+    /// Begins a renewal in a task: it serves every request, and no request that is dropped ends it.
+    /// Returns false if one is under way.
+    fn begin(self: &Arc<Self>, refused: Option<(u64, Instant)>) -> bool {
+        if std::mem::replace(&mut self.lock().is_renewing, true) {
+            return false;
+        }
+        let renewal = Renewal(self.clone());
+        tokio::spawn(async move { renewal.0.renew(refused).await });
+        true
+    }
+
+    /// Waits until the store is no longer that of `generation`, which the server refused to a
+    /// request that began then. Returns false if no other credentials are found.
+    async fn renewed(self: &Arc<Self>, generation: u64, begun: Instant) -> bool {
+        let mut ended = self.ended.subscribe();
+        loop {
+            ended.mark_unchanged();
+            let is_own = self.begin(Some((generation, begun)));
+            // The sender lives as long as this store.
+            let _ = ended.changed().await;
+            if self.current().1 != generation {
+                return true;
+            }
+            if is_own {
+                return false;
+            }
+        }
     }
 
     /// Opens the store with other credentials, if there are any: because the server refused those
-    /// of a generation to a request that began then, or because it is time to. Returns true if the
-    /// store is not the one of that generation.
-    async fn renew(self: Arc<Self>, refused: Option<(u64, Instant)>) -> bool {
-        let _one = self.renewing.lock().await;
+    /// of a generation to a request that began then, or because it is time to.
+    async fn renew(&self, refused: Option<(u64, Instant)>) {
         if let Some((generation, _)) = refused {
             let pause = if self.origin.asks_program() { ASK_AFTER } else { READ_AFTER };
             let mut state = self.lock();
-            if state.generation != generation {
-                return true;
-            }
-            if state.in_vain.is_some_and(|end| end.elapsed() < pause) {
-                return false;
+            if state.generation != generation
+                || state.in_vain.is_some_and(|end| end.elapsed() < pause)
+            {
+                return;
             }
             let mark = state.way.mark;
             state.remember_refused(mark);
@@ -202,7 +225,7 @@ impl Shared {
         if refused.is_some() {
             ways.extend(self.lock().before.clone());
         } else {
-            // Those in use are good enough unless there are better ones.
+            // The way in use is good enough unless there are better ones.
             let mark = self.lock().way.mark;
             let better = ways.iter().position(|way| way.mark == mark).unwrap_or(ways.len());
             ways.truncate(better);
@@ -210,7 +233,6 @@ impl Shared {
         let is_new = self.take_first(ways, refused.map(|(_, begun)| begun)).await;
         let end = (refused.is_some() && !is_new).then(Instant::now);
         self.lock().in_vain = end;
-        is_new
     }
 
     /// Opens the store the first way that its server takes, leaving out those that it refused
@@ -250,13 +272,7 @@ impl Shared {
 
     /// The ways that may be tried now, the best first. A failure to read them is logged once.
     async fn ways(&self) -> Vec<Way> {
-        let origin = self.origin.clone();
-        let read = async {
-            let given = origin.ask().await?;
-            let read = tokio::task::spawn_blocking(move || origin.ways(given.as_ref())).await;
-            read.unwrap_or_else(|_| Err("the files cannot be read".to_owned()))
-        };
-        let read = read.await;
+        let read = self.origin.read().await;
         let mut state = self.lock();
         let ways = match read {
             Ok(ways) => {
@@ -277,6 +293,16 @@ impl Shared {
             state.renew_at = renew_at(until);
         }
         ways
+    }
+}
+
+/// A renewal that is under way. Dropped, it has ended, also by a panic.
+struct Renewal(Arc<Shared>);
+
+impl Drop for Renewal {
+    fn drop(&mut self) {
+        self.0.lock().is_renewing = false;
+        self.0.ended.send_modify(|ended| *ended += 1);
     }
 }
 

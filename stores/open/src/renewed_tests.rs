@@ -13,6 +13,8 @@ struct Server {
     taken: Mutex<BTreeSet<String>>,
     /// Passwords are looked at by each request only, not when a store is opened.
     is_late: bool,
+    /// Time that a request takes.
+    slow: Mutex<Duration>,
     /// Opening a store never ends.
     hangs: Mutex<bool>,
     opened: AtomicUsize,
@@ -85,7 +87,11 @@ impl SystemStore for Guest {
         _: &'a str,
         _: &'a str,
     ) -> BoxFuture<'a, Result<Option<StoredRow>>> {
-        Box::pin(async { self.server.check(&self.password).map(|()| None) })
+        Box::pin(async {
+            let slow = *self.server.slow.lock().unwrap();
+            tokio::time::sleep(slow).await;
+            self.server.check(&self.password).map(|()| None)
+        })
     }
 
     unused! {
@@ -152,7 +158,7 @@ async fn look(store: &Renewed) {
     tokio::time::advance(LOOK_EVERY).await;
     // The look begins with a request and runs beside it.
     let _ = read(store).await;
-    let renewing = || store.shared.renewing.try_lock().is_err();
+    let renewing = || store.shared.lock().is_renewing;
     for _ in 0..100 {
         tokio::task::yield_now().await;
         tokio::task::spawn_blocking(|| {}).await.unwrap();
@@ -234,6 +240,25 @@ async fn a_server_that_hangs_when_it_is_opened_holds_up_no_request() {
     let begun = Instant::now();
     assert_eq!(read(&store).await.unwrap_err().kind, StoreErrorKind::Refused);
     assert!(begun.elapsed() <= Duration::from_millis(810), "{:?}", begun.elapsed());
+}
+
+/// A repeated request would end later than the first one may.
+#[tokio::test(start_paused = true)]
+async fn a_request_that_is_refused_late_is_not_repeated() {
+    let server = Server::takes(&["one"], true);
+    let secret = Secret::new("late-refusal", "one");
+    let store = secret.open(&server).await;
+    server.take(&["two"]);
+    secret.write("two");
+    *server.slow.lock().unwrap() = Duration::from_millis(900);
+    let begun = Instant::now();
+    assert_eq!(read(&store).await.unwrap_err().kind, StoreErrorKind::Refused);
+    assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+    // The next request has the new secret.
+    *server.slow.lock().unwrap() = Duration::ZERO;
+    look(&store).await;
+    read(&store).await.unwrap();
+    assert_eq!(store.shared.current().1, 1);
 }
 
 #[tokio::test(start_paused = true)]
