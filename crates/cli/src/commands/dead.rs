@@ -1,8 +1,7 @@
 //! `emmer dead`: declares a silo dead on an operator's word.
 //!
-//! For a silo whose host is lost while too few silos are left to vote, or which others cannot
-//! decide about. The silos that take over its grains wait for as long as after the death with the
-//! least evidence (docs/at-most-one.md).
+//! For a silo whose host is lost while too few silos are left to vote. Silos that take over its
+//! grains wait as long as after a death with the least evidence (docs/at-most-one.md).
 
 use std::io::IsTerminal as _;
 use std::time::Duration;
@@ -18,9 +17,9 @@ use crate::exit::{Code, Failure, Result};
 use crate::logging;
 use emmer::config::{ConfigArgs, Settings};
 
-/// How often the commit is tried while others write.
+/// Number of commits that are tried while silos write.
 const TRIES: u32 = 5;
-/// How long its port may take to answer.
+/// Time in which the port of the silo has to answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// The longest reason, in bytes.
 const REASON_BYTES_MAX: usize = 1_000;
@@ -31,10 +30,10 @@ pub struct Args {
     /// The silo: ip:port:epoch, ip:port, or its name
     #[arg(value_name = "SILO")]
     silo: String,
-    /// How you know that its process has ended; written into the history of the membership
+    /// Evidence that the process of the silo has ended; written into the history of the membership
     #[arg(long, value_name = "TEXT")]
     because: String,
-    /// Although its row moves, or its port answers
+    /// Declares it dead although its row moves or its port answers
     #[arg(long)]
     force: bool,
     /// The system store that all silos of the cluster share, as in sqlite://cluster.db
@@ -57,7 +56,7 @@ struct Document {
     silo: String,
     /// The version of the table in which it is dead.
     version: u64,
-    /// Whether this command wrote that.
+    /// True if this command wrote its death.
     changed: bool,
     evidence: Vec<String>,
 }
@@ -77,13 +76,9 @@ pub(super) fn run(args: Args, log: Option<String>) -> Result<()> {
     ];
     let settings = Settings::of_process(&args.config, flags)?;
     logging::start(&settings)?;
-    let url = settings.required("store", "--store")?.text.clone();
-    let cluster = settings.cluster()?;
-    let rows_max = settings.limits()?.membership_rows_max;
     runtime()?.block_on(async {
-        let table = SiloTable::new(store::open_existing(&url).await?, cluster);
-        let table = table.with_rows_max(rows_max);
-        let (version, silos) = read(&table).await?;
+        let table = store::table(&settings).await?;
+        let (version, silos) = store::read_all(&table).await?;
         store::check_version(table.store(), table.cluster(), &version).await?;
         let row = find(&silos, &args.silo)?;
         let silo = row.address;
@@ -120,15 +115,6 @@ fn line(Document { silo, version, changed, .. }: &Document) -> String {
     }
 }
 
-async fn read(table: &SiloTable) -> Result<(TableVersion, Vec<SiloEntry>)> {
-    match table.read_all().await {
-        Ok(found) => Ok(found),
-        // No silo ever used this store.
-        Err(error) if error.kind == StoreErrorKind::NotFound => Ok(Default::default()),
-        Err(error) => Err(Failure::store(error)),
-    }
-}
-
 /// The row of the silo that is meant: of several incarnations the latest.
 fn find<'a>(silos: &'a [SiloEntry], meant: &str) -> Result<&'a SiloEntry> {
     let by_address = |row: &&SiloEntry| match meant.parse::<SiloAddress>() {
@@ -155,7 +141,7 @@ fn find<'a>(silos: &'a [SiloEntry], meant: &str) -> Result<&'a SiloEntry> {
     }
 }
 
-/// What speaks for a silo, after a look for as long as a living one needs to touch its row.
+/// Signs that a silo lives, found in the time that it needs to touch its row.
 async fn signs_of_life(
     table: &SiloTable,
     row: &SiloEntry,
@@ -180,53 +166,61 @@ async fn signs_of_life(
     Ok(signs)
 }
 
-/// Writes it, and the history of it. Returns the version that shows it, and whether this call
-/// wrote it.
+/// Writes the death of a silo, and its history. Returns the version that shows the death, and true
+/// if this call wrote it.
 async fn declare(
     table: &SiloTable,
     silo: SiloAddress,
     evidence: &[String],
 ) -> Result<(TableVersion, bool)> {
+    // The end of a commit of this call is not known.
+    let mut is_in_doubt = false;
     for _ in 0..TRIES {
-        let (base, silos) = read(table).await?;
-        let found = silos.into_iter().find(|row| row.address == silo);
-        let Some(mut row) = found.filter(|row| row.status != SiloStatus::Dead) else {
+        let (base, silos) = store::read_all(table).await?;
+        let Some(mut row) = silos.into_iter().find(|row| row.address == silo) else {
             return Ok((base, false));
         };
+        if row.status == SiloStatus::Dead {
+            // Silos do not write a death without votes.
+            let is_own = is_in_doubt && row.votes.is_empty();
+            if is_own {
+                record(table, &row, base.number, evidence).await;
+            }
+            return Ok((base, is_own));
+        }
         row.status = SiloStatus::Dead;
         // Without a vote the row says that no silo has seen it end.
         row.votes.clear();
-        let (name, host) = (row.instance_name.clone(), row.host_name.clone());
-        match table.commit(&base, vec![row], vec![]).await.map_err(Failure::store)? {
+        match table.commit(&base, vec![row.clone()], vec![]).await.map_err(Failure::store)? {
             SiloCommit::Committed(version) => {
-                let recorded = Recorded {
-                    version: version.number,
-                    number: 0,
-                    at: now(),
-                    writer: "emmer dead".into(),
-                    silo: silo.to_string().into(),
-                    name,
-                    host,
-                    change: "died".into(),
-                    evidence: evidence.iter().map(|line| line.as_str().into()).collect(),
-                };
-                record(table, recorded).await;
+                record(table, &row, version.number, evidence).await;
                 return Ok((version, true));
             }
-            // Others wrote, or the end is not known: the table as it is now decides.
-            SiloCommit::Conflict | SiloCommit::Unknown(_) => {}
+            SiloCommit::Conflict => {}
+            SiloCommit::Unknown(_) => is_in_doubt = true,
         }
     }
-    let why = format!("others write all the time: {silo} is not declared dead after {TRIES} tries");
+    let why = format!("silos write all the time: {silo} is not declared dead after {TRIES} tries");
     Err(Failure::new(Code::Store, why))
 }
 
-/// The death is written already: what is missing is only its line in the history.
-async fn record(table: &SiloTable, recorded: Recorded) {
+/// Adds a death to the history. A failure is printed: the death itself is written already.
+async fn record(table: &SiloTable, row: &SiloEntry, version: u64, evidence: &[String]) {
     let history = HistoryTable::new(table.store().clone(), table.cluster().clone());
+    let recorded = Recorded {
+        version,
+        number: 0,
+        at: now(),
+        writer: "emmer dead".into(),
+        silo: row.address.to_string().into(),
+        name: row.instance_name.clone(),
+        host: row.host_name.clone(),
+        change: "died".into(),
+        evidence: evidence.iter().map(|line| line.as_str().into()).collect(),
+    };
     match history.append(&[recorded]).await {
         Err(error) if error.kind != StoreErrorKind::NotFound => {
-            eprintln!("the history does not have it: {error}");
+            eprintln!("the death is written, but not its history: {error}");
         }
         _ => {}
     }

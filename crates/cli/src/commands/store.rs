@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use emmer::config::Settings;
 use emmer::store::{self, SiloTable, StoreErrorKind, SystemStore};
-use emmer::{ClusterId, TableVersion};
+use emmer::{ClusterId, SiloEntry, TableVersion};
 
 use crate::exit::{Code, Failure, Result};
 
@@ -43,6 +44,22 @@ pub(super) async fn open_to_check(url: &str) -> Result<Arc<dyn SystemStore>> {
 /// Returns true if the store is gone with this process.
 pub fn is_memory(url: &str) -> bool {
     url.split_once("://").is_some_and(|(scheme, _)| scheme.eq_ignore_ascii_case("memory"))
+}
+
+/// The membership table of the cluster and store that the settings name, to look at it.
+pub(super) async fn table(settings: &Settings) -> Result<SiloTable> {
+    let url = &settings.required("store", "--store")?.text;
+    let (cluster, limits) = (settings.cluster()?, settings.limits()?);
+    let table = SiloTable::new(open_existing(url).await?, cluster);
+    Ok(table.with_rows_max(limits.membership_rows_max))
+}
+
+/// The version and the rows of a table; none if no silo has ever used its store.
+pub(super) async fn read_all(table: &SiloTable) -> Result<(TableVersion, Vec<SiloEntry>)> {
+    match table.read_all().await {
+        Err(error) if error.kind == StoreErrorKind::NotFound => Ok(Default::default()),
+        read => read.map_err(Failure::store),
+    }
 }
 
 /// Refuses a cluster that never had a silo: the likeliest reason is a typing mistake.

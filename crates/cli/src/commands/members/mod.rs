@@ -6,12 +6,12 @@ mod table;
 use std::io::IsTerminal;
 use std::time::Duration;
 
-use emmer::store::{SiloTable, StoreErrorKind};
+use emmer::store::SiloTable;
 use emmer::{PortSecurity, SiloEntry, TableVersion, Timestamp};
 
 use super::output::{Format, show, write_out};
 use super::{now, ports, runtime, store};
-use crate::exit::{Failure, Result};
+use crate::exit::Result;
 use crate::logging;
 use emmer::config::{ConfigArgs, Settings};
 
@@ -60,12 +60,8 @@ pub(super) fn run(args: Args, log: Option<String>) -> Result<()> {
     ];
     let settings = Settings::of_process(&args.config, flags)?;
     logging::start(&settings)?;
-    let url = settings.required("store", "--store")?.text.clone();
-    let cluster = settings.cluster()?;
-    let rows_max = settings.limits()?.membership_rows_max;
     runtime()?.block_on(async {
-        let table = SiloTable::new(store::open_existing(&url).await?, cluster);
-        let table = table.with_rows_max(rows_max);
+        let table = store::table(&settings).await?;
         if args.watch {
             watch(&table, args.format, args.ports).await
         } else {
@@ -100,13 +96,7 @@ async fn watch(table: &SiloTable, format: Format, ports: bool) -> Result<()> {
 }
 
 async fn read(table: &SiloTable, ports: bool) -> Result<Reading> {
-    let (version, mut silos) = match table.read_all().await {
-        Ok(found) => found,
-        // No silo ever used this store: the table is not there, which is the emptiest cluster of
-        // all.
-        Err(error) if error.kind == StoreErrorKind::NotFound => Default::default(),
-        Err(error) => return Err(Failure::store(error)),
-    };
+    let (version, mut silos) = store::read_all(table).await?;
     // Living ones first, then the latest dead.
     silos.sort_by_key(|silo| {
         let leaving = silo.status.is_terminating();
