@@ -158,8 +158,8 @@ pub enum StoreErrorKind {
     Invalid,
     /// What is stored cannot be understood: another schema version, a foreign writer.
     Corrupt,
-    /// The whole store is damaged, as a file is whose pages are not its own. Nothing that is read
-    /// from it can be trusted, and nothing is written to it any longer.
+    /// The whole store is damaged, as a file is whose pages are not its own. Its rows cannot be
+    /// trusted, and it no longer takes writes.
     Damaged,
 }
 

@@ -42,7 +42,7 @@ pub trait Backend: Tables + Reads + Commits + Writes + Sized + Send + Sync + 'st
     /// Whether [`read_some`](Reads::read_some) gives the very next rows from its key on.
     const KEEPS_ORDER: bool = true;
 
-    /// Whether the server holds every row in memory.
+    /// True if the server holds every row in memory.
     const IN_MEMORY: bool = false;
 
     /// A client of the server of a URL. Nothing is sent yet.

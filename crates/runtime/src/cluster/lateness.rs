@@ -1,4 +1,4 @@
-//! How late the tasks of a silo run: the reason why a silo that is well does not hear the others.
+//! The lateness of a silo's tasks: a reason why a healthy silo does not hear the others.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -13,7 +13,7 @@ const BUSY: Duration = Duration::from_millis(200);
 pub(crate) struct Lateness {
     /// The time of the last measurement, in milliseconds; 0 before the first one.
     at: AtomicU64,
-    /// What it found, in milliseconds.
+    /// The lateness that the last measurement found, in milliseconds.
     found: AtomicU64,
 }
 

@@ -288,7 +288,7 @@ fn note_store_time(cluster: &Cluster, asked: Instant, away: bool) {
 
 async fn ask_table(table: &SiloTable, request: TableRequest) -> TableOutcome {
     let failed = |e: emmer_store::StoreError| {
-        // What a damaged store holds is no table any longer.
+        // No row of a damaged store can be trusted, so its table counts as gone.
         if matches!(e.kind, StoreErrorKind::NotFound | StoreErrorKind::Damaged) {
             warn_seldom!(error = %e, "the store answers, and the membership table is not there");
             return TableOutcome::TableMissing;

@@ -90,7 +90,7 @@ impl Cluster {
         self.views.borrow().clone()
     }
 
-    /// How late the tasks of this silo run, if it is too busy.
+    /// The lateness of this silo's tasks, if it is too busy.
     pub(crate) fn busy(&self) -> Option<Duration> {
         self.lateness.busy(self.clock.now(), world::seldom(membership::HEALTH_EVERY))
     }

@@ -153,8 +153,7 @@ async fn a_file_that_was_written_over_is_damaged_for_good() {
     let whole = fs::read(&path).unwrap();
     fs::write(&path, damaged).unwrap();
     is_damaged(&table).await;
-    // What was read in between may be wrong, so a file that is whole again needs a silo that
-    // starts.
+    // Reads in between may have been wrong, so a file that is whole again needs a new process.
     fs::write(&path, whole).unwrap();
     is_damaged(&table).await;
 }
