@@ -50,7 +50,7 @@ impl Default for Config {
             moving_staleness: true,
             table_timeout: secs(10),
             table_retry_min: ms(100),
-            table_retry_max: secs(2),
+            table_retry_max: secs(1),
             reevaluate_lost_commits_at_once: true,
             retract_votes: true,
             batch_writes: true,
