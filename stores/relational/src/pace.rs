@@ -5,7 +5,7 @@
 //! little time left before it sends it, and a request behind too long a queue at once.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use emmer_store::Fault;
 
@@ -34,6 +34,8 @@ pub(crate) struct Pace {
     /// In microseconds: of all requests.
     all: AtomicU64,
     waiting: AtomicUsize,
+    /// Number of requests that are being worked on: reads, writes.
+    running: [AtomicUsize; 2],
 }
 
 /// A request in the queue.
@@ -46,6 +48,27 @@ impl Drop for Waits<'_> {
     }
 }
 
+/// A request that is being worked on.
+#[derive(Debug)]
+pub(crate) struct Runs<'a> {
+    pace: &'a Pace,
+    kind: Kind,
+    begun: Instant,
+}
+
+impl Runs<'_> {
+    /// Notes how long the request took, or after which time it was given up.
+    pub(crate) fn note(&self) {
+        self.pace.note(self.kind, self.begun.elapsed());
+    }
+}
+
+impl Drop for Runs<'_> {
+    fn drop(&mut self) {
+        self.pace.running[self.kind as usize].fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 impl Pace {
     pub(crate) fn new(timeout: Duration, places: usize) -> Self {
         Self {
@@ -54,11 +77,11 @@ impl Pace {
             kinds: Default::default(),
             all: AtomicU64::new(0),
             waiting: AtomicUsize::new(0),
+            running: Default::default(),
         }
     }
 
-    /// Notes how long a request took, or after which time it was given up.
-    pub(crate) fn note(&self, kind: Kind, took: Duration) {
+    fn note(&self, kind: Kind, took: Duration) {
         let (part, of) = ESTIMATE_MAX;
         let took = took.min(self.timeout * part / of);
         let took = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
@@ -92,14 +115,17 @@ impl Pace {
         Ok(waits)
     }
 
-    /// Checks that a request can end in the time that is left to it.
+    /// Begins a request, if it can end in the time that is left to it. The only one of its kind
+    /// always begins: nothing else would show that a server which stood still is back.
     ///
     /// # Errors
-    /// `Unavailable` if it is not expected to.
-    pub(crate) fn check(&self, kind: Kind, left: Duration) -> Result<(), Fault> {
+    /// `Unavailable` if it is not expected to end in time.
+    pub(crate) fn begin(&self, kind: Kind, left: Duration) -> Result<Runs<'_>, Fault> {
         let takes = self.estimate(kind);
-        if left >= takes {
-            return Ok(());
+        let others = self.running[kind as usize].fetch_add(1, Ordering::Relaxed);
+        let runs = Runs { pace: self, kind, begun: Instant::now() };
+        if left >= takes || others == 0 {
+            return Ok(runs);
         }
         Err(Fault::unavailable(format!(
             "the store is slow: a request takes some {takes:.1?}, and {left:.1?} were left when \
@@ -124,10 +150,15 @@ mod tests {
     #[test]
     fn what_cannot_end_in_time_is_refused_before_it_is_sent() {
         let pace = slow();
-        assert!(pace.check(Kind::Write, SECOND * 3).is_ok());
-        let fault = pace.check(Kind::Write, SECOND).unwrap_err();
+        let one = pace.begin(Kind::Write, SECOND * 3).unwrap();
+        let fault = pace.begin(Kind::Write, SECOND).unwrap_err();
         assert!(fault.detail.contains("takes some 2.0s"), "{}", fault.detail);
-        assert!(pace.check(Kind::Read, SECOND / 10).is_ok(), "reads are quick");
+        let _read = pace.begin(Kind::Read, SECOND).unwrap();
+        assert!(pace.begin(Kind::Read, SECOND / 10).is_ok(), "reads are quick");
+        drop(one);
+        let one = pace.begin(Kind::Write, SECOND / 10);
+        assert!(one.is_ok(), "the only one shows whether the store is still slow");
+        assert!(pace.begin(Kind::Write, SECOND / 10).is_err());
     }
 
     #[test]
@@ -144,8 +175,8 @@ mod tests {
     fn a_store_that_stood_still_is_asked_again_and_found_fast() {
         let pace = Pace::new(SECOND * 5, 8);
         (0..100).for_each(|_| pace.note(Kind::Write, SECOND * 60));
-        assert!(pace.enter(Kind::Write).is_ok() && pace.check(Kind::Write, SECOND * 5).is_ok());
+        assert!(pace.enter(Kind::Write).is_ok() && pace.begin(Kind::Write, SECOND * 5).is_ok());
         (0..10).for_each(|_| pace.note(Kind::Write, SECOND / 1_000));
-        assert!(pace.check(Kind::Write, SECOND).is_ok());
+        assert!(pace.begin(Kind::Write, SECOND).is_ok());
     }
 }

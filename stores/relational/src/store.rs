@@ -99,16 +99,16 @@ impl<D: Driver> Relational<D> {
         let waits = self.pace.enter(kind).map_err(Failure::Nothing)?;
         let mut lease = self.pool.acquire(deadline).await.map_err(Failure::Nothing)?;
         drop(waits);
-        let (begun, mut sent) = (Instant::now(), false);
+        let mut sent = false;
         let deadline = deadline + lease.queued();
-        let left = deadline.saturating_duration_since(begun);
-        self.pace.check(kind, left).map_err(Failure::Nothing)?;
+        let left = deadline.saturating_duration_since(Instant::now());
+        let runs = self.pace.begin(kind, left).map_err(Failure::Nothing)?;
         let connection = lease.connection().map_err(Failure::Nothing)?;
         let ended =
             timeout_at(deadline, self.driver.run(connection, table, request, &mut sent)).await;
         // A request that was refused or broke off says nothing about how long others take.
         if !matches!(ended, Ok(Err(_))) {
-            self.pace.note(kind, begun.elapsed());
+            runs.note();
         }
         let silent =
             |_| Err(Failure::Broken(Fault::unavailable("the server does not answer in time")));
