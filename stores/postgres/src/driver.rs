@@ -11,7 +11,7 @@ use crate::connection::{self, Connection, Parameters};
 use crate::dialect::Postgres;
 use crate::examine;
 use crate::place::Place;
-use crate::sql::{self, AppendParameters, CommitParameters, Query, TableSql};
+use crate::sql::{self, AppendParameters, CommitParameters, Query, ReplaceParameters, TableSql};
 use crate::tables;
 use crate::values::{Parameter, microseconds};
 
@@ -102,6 +102,10 @@ impl Driver for PostgresDriver {
                 run.rows(&known.scan(table, column, start > end), &[&start, &end, &at_most]).await
             }
             Request::Commit { partition, mutations, etag } => {
+                if let Some(values) = ReplaceParameters::new(table, partition, etag, mutations) {
+                    let changed = run.send(&known.replace, &values.parameters()).await?.affected;
+                    return Ok(Answer::Verdict((changed == 0).then_some(0)));
+                }
                 let values = CommitParameters::new(table, partition, etag, mutations);
                 let answer = run.send(&known.commit, &values.parameters()).await?;
                 // Nothing of it is known if its answer cannot be read.

@@ -31,6 +31,7 @@ pub(crate) struct TableSql {
     pub(crate) read_partition: Query,
     pub(crate) read_row: Query,
     pub(crate) commit: Query,
+    pub(crate) replace: Query,
     pub(crate) append: Query,
 }
 
@@ -41,6 +42,7 @@ impl TableSql {
             read_partition: select(decl, &shared.read_partition),
             read_row: select(decl, &shared.read_row),
             commit: Query::new(commit(decl)),
+            replace: Query::new(replace(decl)),
             append: Query::new(append(decl)),
             shared,
         }
@@ -155,6 +157,23 @@ fn commit(decl: &TableDecl) -> String {
 /// The number of the parameter with the first column's values in a commit.
 const FIRST_COLUMN: usize = 7;
 
+/// A commit of one row that is replaced, the most frequent one: it changes one row or none.
+/// Parameters: partition, key, expected etag, new etag, then the values of the columns that are not
+/// volatile.
+///
+/// A trigger of the user's sees an update only. The statement for many rows inserts and finds the
+/// row there, which such a trigger sees as two events.
+fn replace(decl: &TableDecl) -> String {
+    let Names { table, partition, row, etag, columns } = Names::new(&Postgres, decl);
+    let lasting = columns.iter().zip(decl.columns).filter(|(_, column)| !column.volatile);
+    let assignments: String =
+        lasting.enumerate().map(|(i, (name, _))| format!(", {name} = ${}", i + 5)).collect();
+    format!(
+        "UPDATE {table} SET {etag} = $4{assignments}
+         WHERE {partition} = $1 AND {row} = $2 AND {etag} = $3"
+    )
+}
+
 /// Adds rows. Parameters: partition, etag, an array of keys, one of each column's values.
 fn append(decl: &TableDecl) -> String {
     let Names { table, partition, row, etag, columns } = Names::new(&Postgres, decl);
@@ -266,6 +285,37 @@ impl<'a> CommitParameters<'a> {
         let first: [&(dyn ToSql + Sync); FIRST_COLUMN - 1] =
             [&self.partition, &self.etag, &self.at, &self.op, &self.key, &self.expected];
         first.into_iter().chain(self.columns.parameters()).collect()
+    }
+}
+
+/// The parameters of a row that is replaced.
+pub(crate) struct ReplaceParameters<'a> {
+    partition: &'a str,
+    key: &'a str,
+    expected: i64,
+    etag: i64,
+    values: Vec<Parameter<'a>>,
+}
+
+impl<'a> ReplaceParameters<'a> {
+    /// None if the commit has other mutations, or expects an etag that is none of this store's.
+    pub(crate) fn new(
+        decl: &TableDecl,
+        partition: &'a str,
+        etag: i64,
+        mutations: &'a [Mutation],
+    ) -> Option<Self> {
+        let [Mutation::Replace { row, etag: expected }] = mutations else { return None };
+        let expected = etags::number(expected)?;
+        let lasting = decl.columns.iter().filter(|column| !column.volatile);
+        let values = lasting.map(|column| Parameter(row.get(column.name))).collect();
+        Some(Self { partition, key: row.key(), expected, etag, values })
+    }
+
+    pub(crate) fn parameters(&self) -> Vec<&(dyn ToSql + Sync)> {
+        let first: [&(dyn ToSql + Sync); 4] =
+            [&self.partition, &self.key, &self.expected, &self.etag];
+        first.into_iter().chain(self.values.iter().map(|v| v as &(dyn ToSql + Sync))).collect()
     }
 }
 
