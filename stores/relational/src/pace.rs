@@ -57,9 +57,13 @@ pub(crate) struct Runs<'a> {
 }
 
 impl Runs<'_> {
-    /// Notes how long the request took, or after which time it was given up.
-    pub(crate) fn note(&self) {
-        self.pace.note(self.kind, self.begun.elapsed());
+    /// Notes how long the request took. One that failed has not taken its whole time: it counts
+    /// only where it lasted longer than is expected of one that succeeds.
+    pub(crate) fn note(&self, has_failed: bool) {
+        let took = self.begun.elapsed();
+        if !has_failed || took > self.pace.estimate(self.kind) {
+            self.pace.note(self.kind, took);
+        }
     }
 }
 

@@ -106,10 +106,7 @@ impl<D: Driver> Relational<D> {
         let connection = lease.connection().map_err(Failure::Nothing)?;
         let ended =
             timeout_at(deadline, self.driver.run(connection, table, request, &mut sent)).await;
-        // A request that was refused or broke off says nothing about how long others take.
-        if !matches!(ended, Ok(Err(_))) {
-            runs.note();
-        }
+        runs.note(matches!(ended, Ok(Err(_))));
         let silent =
             |_| Err(Failure::Broken(Fault::unavailable("the server does not answer in time")));
         let ended = ended.unwrap_or_else(silent);

@@ -14,5 +14,6 @@ mod failover;
 mod faults;
 mod pooler;
 mod refused;
+mod slow;
 mod suite;
 mod tls;
