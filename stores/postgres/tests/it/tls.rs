@@ -22,8 +22,8 @@ async fn connections_are_as_secure_as_asked_for() {
     server.psql(&["-c", "ALTER SYSTEM SET ssl = on"]).unwrap();
     let is_on = |application: &str| {
         let sql = format!(
-            "SELECT s.ssl FROM pg_stat_ssl s JOIN pg_stat_activity a USING (pid) WHERE \
-             application_name = '{application}'"
+            "SELECT DISTINCT s.ssl FROM pg_stat_ssl s JOIN pg_stat_activity a USING (pid) \
+             WHERE application_name = '{application}'"
         );
         server.psql(&["-Atc", &sql]).unwrap().trim().to_owned()
     };
