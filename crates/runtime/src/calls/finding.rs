@@ -10,7 +10,7 @@ use super::Calls;
 use super::path::Hint;
 use crate::clock::Due;
 use crate::cluster::locations::Locations;
-use crate::cluster::{Chosen, Sought};
+use crate::cluster::{Chosen, Question, Sought};
 use crate::grain::{Failure, Rejection};
 use crate::hosting::{BoxTurn, Given, RunActivation, StartError, contain};
 use crate::trace;
@@ -76,12 +76,12 @@ impl Calls {
             directory.lookup(id).await
         };
         let found = found.map_err(|why| self.unavailable(why))?;
-        match found {
-            Some(at) if at.silo != self.address => {
-                Ok(Place::There { peer: at.silo, placed: false })
-            }
-            _ => self.placed(sought, avoid).await,
+        if let Some(at) = found
+            && at.silo != self.address
+        {
+            return Ok(Place::There { peer: at.silo, placed: false });
         }
+        self.placed(sought, avoid).await
     }
 
     /// Where placement puts a grain. For a worker, all of which are busy, that may be known later.
@@ -170,17 +170,19 @@ impl Calls {
     ) -> Result<SiloAddress, Failure> {
         match self.choose_now(sought, avoid)? {
             Chosen::At(silo) => Ok(silo),
-            Chosen::Ask(question) => {
-                let asked = self.asked.ask(*question, &self.spawner);
-                let answer = tokio::select! {
-                    biased;
-                    answer = Box::pin(asked) => answer,
-                    () = self.stopped.cancelled() => return Err(Failure::shutting_down()),
-                };
-                self.cluster.placing.count(answer.as_ref());
-                answer.map_err(|why| not_placed(&why))
-            }
+            // Rare, and larger than the rest of the call.
+            Chosen::Ask(question) => Box::pin(self.ask_director(question)).await,
         }
+    }
+
+    async fn ask_director(&self, question: Box<Question>) -> Result<SiloAddress, Failure> {
+        let answer = tokio::select! {
+            biased;
+            answer = self.asked.ask(*question, &self.spawner) => answer,
+            () = self.stopped.cancelled() => return Err(Failure::shutting_down()),
+        };
+        self.cluster.placing.count(answer.as_ref());
+        answer.map_err(|why| not_placed(&why))
     }
 
     fn choose_now(&self, sought: Sought<'_>, avoid: &[SiloAddress]) -> Result<Chosen, Failure> {

@@ -27,7 +27,7 @@ mod traffic;
 pub(crate) use self::connection::Connection;
 pub(crate) use self::driver::{Handler, drive};
 pub(crate) use self::handshake::{DialError, Greeting, dial, dial_probe};
-pub(crate) use self::held::HeldBytes;
+pub(crate) use self::held::{Expected, HeldBytes};
 pub(crate) use self::lifeline::keep_lifeline;
 pub(crate) use self::listener::{Callers, Listener, Port};
 pub(crate) use self::lost::{Lost, SendError};

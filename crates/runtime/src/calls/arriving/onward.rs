@@ -1,5 +1,6 @@
 //! Calls that do not end at once: they wait here, are placed, or are passed on.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use crate::grain::Failure;
 use crate::hosting::{
     Begun, BoxTurn, Progress, Sink, StartError, TurnEnd, run_to_end, until_begun,
 };
-use crate::net::{Answer, SendError};
+use crate::net::{Answer, Expected, SendError};
 use crate::trace;
 
 impl Calls {
@@ -26,7 +27,8 @@ impl Calls {
     pub(super) async fn finish(self: Arc<Self>, arrived: Arrived, turn: BoxTurn) {
         match self.run_there(&arrived, turn).await {
             Ok(()) => {}
-            Err(Tried::Met(met)) => self.serve(arrived, met).await,
+            // Rare, and larger than all that a turn needs.
+            Err(Tried::Met(met)) => Box::pin(self.serve(arrived, met)).await,
             Err(Tried::Failed(failure)) => arrived.fail(&failure),
         }
     }
@@ -68,49 +70,76 @@ impl Calls {
 
     /// Finds the grain of a call that cannot be run at once, here or elsewhere, and answers. `met`:
     /// what its first try came to.
-    pub(super) async fn serve(self: Arc<Self>, arrived: Arrived, mut met: Met) {
-        let mut path = Path::new(match arrived.connection.peer {
-            PeerKind::Silo(_) => Asker::Silo,
-            _ => Asker::Own,
-        });
-        let failure = loop {
-            let (hint, next) = path.met(met, arrived.deadline.left(self.clock.now()));
-            hint.tell(&self.cluster.locations, &arrived.header.target);
-            match next {
-                Next::Fail(failure) => break failure,
-                Next::Again(Duration::ZERO) => {}
-                // A client has other gateways.
-                Next::Again(_) if !self.accepts_activations() => break Failure::shutting_down(),
-                Next::Again(pause) => {
-                    if let Err(given_up) = arrived.unless_given_up(tokio::time::sleep(pause)).await
-                    {
-                        break given_up;
-                    }
+    ///
+    /// Not an `async fn`, which would hold each argument twice: a storm has a hundred thousand of
+    /// these at once.
+    #[allow(clippy::manual_async_fn, reason = "an `async fn` holds each argument twice")]
+    pub(super) fn serve(
+        self: Arc<Self>,
+        arrived: Arrived,
+        mut met: Met,
+    ) -> impl Future<Output = ()> + Send {
+        async move {
+            let mut path = Path::new(match arrived.connection.peer {
+                PeerKind::Silo(_) => Asker::Silo,
+                _ => Asker::Own,
+            });
+            let failure = loop {
+                let pause = match self.pause_after(met, &mut path, &arrived) {
+                    Ok(pause) => pause,
+                    Err(failure) => break failure,
+                };
+                if let Some(pause) = pause
+                    && let Err(given_up) = arrived.unless_given_up(tokio::time::sleep(pause)).await
+                {
+                    break given_up;
                 }
-            }
-            met = match self.try_once(&arrived, &mut path).await {
-                Ok(()) => return,
-                Err(Tried::Met(met)) => met,
-                Err(Tried::Failed(failure)) => break failure,
+                met = match self.try_once(&arrived, &mut path).await {
+                    Ok(()) => return,
+                    Err(Tried::Met(met)) => met,
+                    Err(Tried::Failed(failure)) => break failure,
+                };
             };
-        };
-        arrived.fail(&failure);
+            arrived.fail(&failure);
+        }
+    }
+
+    /// The pause before a call is tried again, if there is one.
+    fn pause_after(
+        &self,
+        met: Met,
+        path: &mut Path,
+        arrived: &Arrived,
+    ) -> Result<Option<Duration>, Failure> {
+        let (hint, next) = path.met(met, arrived.deadline.left(self.clock.now()));
+        hint.tell(&self.cluster.locations, &arrived.header.target);
+        match next {
+            Next::Fail(failure) => Err(failure),
+            Next::Again(Duration::ZERO) => Ok(None),
+            // A client has other gateways.
+            Next::Again(_) if !self.accepts_activations() => Err(Failure::shutting_down()),
+            Next::Again(pause) => Ok(Some(pause)),
+        }
     }
 
     /// Finds the grain, and runs the call or passes it on.
     async fn try_once(&self, arrived: &Arrived, path: &mut Path) -> Result<(), Tried> {
-        let mut room = None;
-        let place = async {
-            room = Some(arrived.connection.until_room().await);
-            self.place_arrived(arrived, path).await
-        };
-        let place = self.in_time(arrived, place).await?;
-        let place = place.map_err(|failure| self.not_found(arrived, failure))?;
-        let run = std::pin::pin!(self.run_at(arrived, place));
-        match room {
-            Some(room) => room.during(run).await,
-            None => run.await,
-        }
+        let (room, place) = self.find(arrived, path).await?;
+        room.during(std::pin::pin!(self.run_at(arrived, place))).await
+    }
+
+    /// Waits for the peer's room for an answer, and finds the grain.
+    async fn find<'a>(
+        &self,
+        arrived: &'a Arrived,
+        path: &mut Path,
+    ) -> Result<(Expected<'a>, Place), Tried> {
+        let found = std::pin::pin!(async {
+            let room = arrived.connection.until_room().await;
+            self.place_arrived(arrived, path).await.map(|place| (room, place))
+        });
+        let found = self.in_time(arrived, found).await?;
+        found.map_err(|failure| self.not_found(arrived, failure).into())
     }
 
     /// Runs the call at its place, or passes it on.
@@ -122,6 +151,7 @@ impl Calls {
                     Err(StartError::NoSuchMethod) => {
                         let due = Due::at(arrived.deadline);
                         let aside = self.step_aside(activation, arrived.seeks(), due);
+                        let aside = std::pin::pin!(aside);
                         let aside = self.in_time(arrived, aside).await?;
                         let mut turn = aside.map_err(|failure| self.not_found(arrived, failure))?;
                         turn.as_mut().set_driven();
@@ -139,7 +169,7 @@ impl Calls {
     async fn in_time<T>(
         &self,
         arrived: &Arrived,
-        place: impl Future<Output = T>,
+        place: Pin<&mut impl Future<Output = T>>,
     ) -> Result<T, Failure> {
         let due = tokio::time::sleep_until(self.clock.tokio_at_coarse(arrived.deadline));
         tokio::select! {
@@ -249,5 +279,21 @@ impl Calls {
         let header = ResponseHeader { correlation, status, location };
         arrived.answer(&self.clock, &header, &body).await;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn size_of_output<A, B, C, F>(_: &impl Fn(A, B, C) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    /// A storm has a hundred thousand of them at once.
+    #[test]
+    fn a_call_that_waits_takes_less_than_two_kilobytes() {
+        assert!(size_of_output(&Calls::serve) <= 1_800);
+        assert!(size_of_output(&Calls::finish) <= 1_300);
     }
 }
