@@ -1,6 +1,6 @@
 //! Faults that users of other actor systems report, tried here in virtual time.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::future::IntoFuture;
 use std::time::Duration;
@@ -339,6 +339,54 @@ async fn registrations_whose_answers_are_lost_leave_one_activation_each(world: W
         client.grain::<dyn Inner>(key).lives().timeout(secs(5)).await.unwrap();
     }
     assert_eq!(cluster.activations(), KEYS);
+}
+
+/// A silo is killed that had a thousand hot grains, and all are called at once. The store is read
+/// about once for each, and grains of the other silos answer meanwhile.
+#[emmer::test(seeds = 3)]
+async fn hot_grains_of_a_killed_silo_keep_no_other_grain_waiting(world: World) {
+    const KEYS: u64 = 1_000;
+    let mut cluster = silos(&world, 1).await;
+    let client = cluster.client().await;
+    let write = |key| client.grain::<dyn Inner>(key).write().into_future();
+    for written in join_all((0..KEYS).map(write)).await {
+        assert_eq!(written.unwrap(), 1);
+    }
+    for _ in 0..2 {
+        cluster.add().await;
+    }
+    world.advance(secs(10)).await;
+    cluster.kill(0);
+    world.advance(secs(2)).await;
+    for key in KEYS..KEYS + 20 {
+        client.grain::<dyn Inner>(key).write().timeout(secs(5)).await.unwrap();
+    }
+    let store = world.store();
+    let (reads, _) = store.requests();
+    store.limit_connections(4);
+    store.be_slow(millis(5));
+    let answered = Cell::new(false);
+    let hot = async {
+        let call = |key| client.grain::<dyn Inner>(key).lives().timeout(secs(20)).into_future();
+        let answers = join_all((0..KEYS).map(call)).await;
+        answered.set(true);
+        answers.into_iter().for_each(|number| assert_eq!(number.unwrap(), 1));
+    };
+    let others = async {
+        for key in (KEYS..KEYS + 20).cycle() {
+            if answered.get() {
+                break;
+            }
+            let called = world.elapsed();
+            client.grain::<dyn Inner>(key).lives().timeout(secs(5)).await.unwrap();
+            let took = world.elapsed() - called;
+            assert!(took <= millis(20), "{took:?}");
+            world.advance(millis(10)).await;
+        }
+    };
+    tokio::join!(hot, others);
+    let read = store.requests().0 - reads;
+    assert!(read <= KEYS + KEYS / 5, "{read} reads");
 }
 
 /// Longest time for which a connection that a firewall has forgotten fails calls.
