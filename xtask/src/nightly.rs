@@ -22,6 +22,7 @@ const STEPS: &[&str] = &[
     "reminders",
     "clusters",
     "bulk",
+    "outages",
     "live",
 ];
 
@@ -40,6 +41,9 @@ const CLUSTERS: [(&str, &str); 6] = [
     ("redis", "failover::"),
     ("postgres", "failover::"),
 ];
+
+/// The stores whose server goes away under silos.
+const OUTAGES: [&str; 6] = ["postgres", "mysql", "redis", "etcd", "zookeeper", "sqlite"];
 
 /// The builds whose traces have to be equal. What depends on overflow checks, on the optimiser or
 /// on an assertion with an effect shows up here.
@@ -105,6 +109,15 @@ fn run_step(context: &Context, step: &str) -> Result<Vec<Row>, String> {
             CLUSTERS.iter().map(run).collect::<Result<_, _>>()?
         }
         "bulk" => stores::bulk(context)?,
+        "outages" => {
+            let run = |store: &&str| {
+                let mut command = context.cargo("run");
+                command.args(["--release", "--package", "emmer-benches", "--features", "outages"]);
+                command.args(["--example", "outages", "--", store, "5", "12", "20"]);
+                context.step(&format!("outages of {store}"), 240, command)
+            };
+            OUTAGES.iter().map(run).collect::<Result<_, _>>()?
+        }
         "live" => {
             let mut rows = Vec::new();
             for store in STORES {

@@ -207,6 +207,7 @@ pub(crate) const LAYERS: &[Layer] = &[
             "emmer-membership",
             "emmer-report",
             "emmer-store",
+            "emmer-test-servers",
             "emmer-wire",
         ],
         tests_may_use: &[],
