@@ -20,7 +20,7 @@ use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{Mutex, Semaphore};
 
 use crate::places::{Place, Places};
@@ -35,6 +35,8 @@ const HEADER_TIME_MAX: Duration = Duration::from_millis(500);
 const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(5);
 /// A connection is closed after this time, whatever comes over it.
 const CONNECTION_TIME_MAX: Duration = Duration::from_secs(60);
+/// The length of the queue of connections that are not accepted yet; the system may allow fewer.
+const BACKLOG: u32 = 4_096;
 /// The pause after a connection could not be accepted.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -82,9 +84,10 @@ impl Endpoint {
     ///
     /// # Errors
     /// The address cannot be listened on.
+    #[allow(clippy::unused_async, reason = "a listener needs a tokio runtime")]
     pub async fn bind(address: SocketAddr) -> Result<Self, EndpointError> {
         let failed = |source| EndpointError::Listen { address, source };
-        let listener = TcpListener::bind(address).await.map_err(failed)?;
+        let listener = listen(address).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         let builder = PrometheusBuilder::new().set_buckets(&BUCKETS);
         let builder = builder.map_err(|error| EndpointError::Recorder(error.to_string()))?;
@@ -209,6 +212,17 @@ impl Shown {
         }
         response
     }
+}
+
+/// Listens with a queue that a burst of connections does not fill: one that finds no place there
+/// tries again after a second, and a supervisor would call the silo slow.
+fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    // A silo that starts again need not wait until the system has forgotten the old connections.
+    #[cfg(not(windows))]
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
 }
 
 async fn accept(listener: TcpListener, shown: Arc<Shown>) {
