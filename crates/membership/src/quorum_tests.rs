@@ -130,6 +130,20 @@ fn a_silo_that_is_alone_rests_on_its_touches_no_more_once_a_stranger_has_probed_
     }
 }
 
+/// Its next touch, after one that failed, would be seconds away.
+#[test]
+fn a_silo_that_is_alone_rests_on_its_touches_as_soon_as_the_table_is_back() {
+    for config in [Config::default(), Config::fast()] {
+        let mut world = World::cluster(&config, 1);
+        world.store = Store::Down;
+        world.run(secs(60));
+        assert!(closes_at(&world) <= world.now);
+        world.store = Store::Up;
+        let rests = |w: &World| closes_at(w) > w.now + config.fence_table_timeout;
+        world.until(config.table_retry_max + ms(200), rests);
+    }
+}
+
 /// A commit whose outcome is unknown may still come: its base has to be taken from it, also when
 /// nobody wishes any more what it says.
 #[test]

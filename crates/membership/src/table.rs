@@ -275,10 +275,9 @@ impl Membership {
         self.table.answered = Some(sent);
         if std::mem::take(&mut self.table.down) {
             self.forgive_staleness(now);
-            // A silo that is alone rests on its touches, and the next one may be seconds away.
-            if self.timers.is_set(Timer::Touch) {
-                let pause = self.dice.duration_below(self.config.table_retry_min);
-                self.timers.set_no_later(Timer::Touch, now.mono + pause);
+            // Otherwise the next touch may be seconds away.
+            if self.rests_on_touches() {
+                self.touch(now);
             }
             self.effects.push_back(Effect::Event(Event::StoreBack));
         }
