@@ -57,13 +57,9 @@ pub(crate) struct Runs<'a> {
 }
 
 impl Runs<'_> {
-    /// Notes how long the request took. One that failed has not taken its whole time: it counts
-    /// only where it lasted longer than is expected of one that succeeds.
+    /// Notes the time since the request began, at the end of a request.
     pub(crate) fn note(&self, has_failed: bool) {
-        let took = self.begun.elapsed();
-        if !has_failed || took > self.pace.estimate(self.kind) {
-            self.pace.note(self.kind, took);
-        }
+        self.pace.note(self.kind, self.begun.elapsed(), has_failed);
     }
 }
 
@@ -85,7 +81,12 @@ impl Pace {
         }
     }
 
-    fn note(&self, kind: Kind, took: Duration) {
+    /// Notes the time of a request. One that failed has not taken its whole time: it counts only
+    /// where it lasted longer than a request is expected to.
+    fn note(&self, kind: Kind, took: Duration, has_failed: bool) {
+        if has_failed && took <= self.estimate(kind) {
+            return;
+        }
         let (part, of) = ESTIMATE_MAX;
         let took = took.min(self.timeout * part / of);
         let took = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
@@ -147,7 +148,7 @@ mod tests {
     /// A store whose writes take two seconds of five.
     fn slow() -> Pace {
         let pace = Pace::new(SECOND * 5, 8);
-        (0..40).for_each(|_| pace.note(Kind::Write, SECOND * 2));
+        (0..40).for_each(|_| pace.note(Kind::Write, SECOND * 2, false));
         pace
     }
 
@@ -166,6 +167,18 @@ mod tests {
     }
 
     #[test]
+    fn a_request_that_failed_counts_where_it_lasted_longer_than_expected() {
+        let pace = slow();
+        let before = pace.estimate(Kind::Write);
+        pace.note(Kind::Write, SECOND / 1_000, true);
+        assert_eq!(pace.estimate(Kind::Write), before, "refused at once");
+        (0..40).for_each(|_| pace.note(Kind::Write, SECOND * 4, true));
+        assert!(pace.begin(Kind::Write, SECOND * 3).is_ok(), "the only one");
+        let _one = pace.begin(Kind::Write, SECOND * 5).unwrap();
+        assert!(pace.begin(Kind::Write, SECOND * 3).is_err(), "ended by the server after 4 s");
+    }
+
+    #[test]
     fn a_queue_is_as_long_as_its_last_request_has_time() {
         let pace = slow();
         let waiting: Vec<_> = (0..100).map_while(|_| pace.enter(Kind::Write).ok()).collect();
@@ -178,9 +191,9 @@ mod tests {
     #[test]
     fn a_store_that_stood_still_is_asked_again_and_found_fast() {
         let pace = Pace::new(SECOND * 5, 8);
-        (0..100).for_each(|_| pace.note(Kind::Write, SECOND * 60));
+        (0..100).for_each(|_| pace.note(Kind::Write, SECOND * 60, false));
         assert!(pace.enter(Kind::Write).is_ok() && pace.begin(Kind::Write, SECOND * 5).is_ok());
-        (0..10).for_each(|_| pace.note(Kind::Write, SECOND / 1_000));
+        (0..10).for_each(|_| pace.note(Kind::Write, SECOND / 1_000, false));
         assert!(pace.begin(Kind::Write, SECOND).is_ok());
     }
 }
