@@ -214,8 +214,8 @@ impl Shown {
     }
 }
 
-/// Listens with a queue that a burst of connections does not fill: one that finds no place there
-/// tries again after a second, and a supervisor would call the silo slow.
+/// Listens with a long queue. A connection that finds no place there tries again after a second,
+/// and a supervisor would call the silo slow.
 fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
     // A silo that starts again need not wait until the system has forgotten the old connections.
