@@ -8,13 +8,14 @@
 //! call again, and exits with 1 if one took more than two seconds.
 
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use emmer::ClusterId;
 use emmer::prelude::*;
-use emmer_benches::Result;
+use emmer_benches::grains::Counter;
+use emmer_benches::{Result, silos};
 use emmer_test_servers as servers;
 use emmer_test_servers::process::Frozen;
 use emmer_test_servers::{Local, Starter};
@@ -28,26 +29,6 @@ const BACK_WITHIN: Duration = Duration::from_secs(2);
 const PATIENCE: Duration = Duration::from_secs(90);
 /// Pause of a caller between two calls.
 const PACE: Duration = Duration::from_millis(100);
-
-#[grain_interface(key = String, grain = "outage-counter")]
-trait Counter {
-    async fn add(&mut self, n: u64) -> std::result::Result<u64, StateError>;
-}
-
-#[derive(Grain)]
-struct CounterGrain {
-    #[state("total")]
-    total: Persistent<u64>,
-}
-
-#[grain]
-impl Counter for CounterGrain {
-    async fn add(&mut self, n: u64) -> std::result::Result<u64, StateError> {
-        *self.total += n;
-        self.total.write().await?;
-        Ok(*self.total)
-    }
-}
 
 /// Ways in which a server is away.
 #[derive(Clone, Copy, Debug)]
@@ -154,50 +135,50 @@ fn main() -> Result<ExitCode> {
     runtime.block_on(measure(store, server, &outages))
 }
 
-/// What the callers of a cluster have met.
+/// Answers and failures of a cluster's calls.
 #[derive(Default)]
 struct Met {
-    /// Set while the server serves: only answers of that time count.
-    counts: AtomicBool,
     answered: AtomicU64,
     failed: AtomicU64,
-    /// Time of the first answer, and the last error, since the server came back.
+    /// Time of the first answer since the server came back.
     first: Mutex<Option<Instant>>,
     last_failure: Mutex<Option<String>>,
 }
 
 impl Met {
-    fn reset(&self, counts: bool) {
-        self.counts.store(counts, Ordering::SeqCst);
-        if let Ok(mut first) = self.first.lock() {
-            *first = None;
-        }
-    }
-
-    fn first(&self) -> Option<Instant> {
-        self.first.lock().ok().and_then(|first| *first)
-    }
-
-    fn note(&self, outcome: std::result::Result<(), String>) {
-        if let Err(error) = outcome {
-            self.failed.fetch_add(1, Ordering::Relaxed);
-            if let Ok(mut last) = self.last_failure.lock() {
-                *last = Some(error);
+    fn note(&self, outcome: std::result::Result<u64, CallError<StateError>>) {
+        match outcome {
+            Ok(_) => {
+                self.answered.fetch_add(1, Ordering::Relaxed);
+                lock(&self.first).get_or_insert_with(Instant::now);
             }
-            return;
-        }
-        self.answered.fetch_add(1, Ordering::Relaxed);
-        if let Ok(mut first) = self.first.lock()
-            && self.counts.load(Ordering::SeqCst)
-        {
-            first.get_or_insert_with(Instant::now);
+            Err(error) => {
+                self.failed.fetch_add(1, Ordering::Relaxed);
+                *lock(&self.last_failure) = Some(error.to_string());
+            }
         }
     }
+
+    /// The time from `back` to the first answer; none if no call was answered in time.
+    async fn first_since(&self, back: Instant) -> Option<Duration> {
+        while back.elapsed() < PATIENCE {
+            if let Some(first) = *lock(&self.first) {
+                return Some(first.saturating_duration_since(back));
+            }
+            tokio::time::sleep(millis(5)).await;
+        }
+        None
+    }
+}
+
+/// Takes a mutex. No holder panics.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Starts the clusters and sends the server away.
 async fn measure(store: &str, mut server: Box<dyn Server>, outages: &[u64]) -> Result<ExitCode> {
-    let (mut silos, mut callers, mut clusters) = (Vec::new(), JoinSet::new(), Vec::new());
+    let (mut started, mut callers, mut clusters) = (Vec::new(), JoinSet::new(), Vec::new());
     let shapes = std::env::var("CLUSTERS").unwrap_or_else(|_| CLUSTERS.to_owned());
     for (number, shape) in shapes.split(',').enumerate() {
         let (size, count) = shape.split_once('x').ok_or("expected: SILOSxCALLERS")?;
@@ -205,10 +186,10 @@ async fn measure(store: &str, mut server: Box<dyn Server>, outages: &[u64]) -> R
         let met = Arc::new(Met::default());
         let id = ClusterId::new(&format!("outage-{number}"))?;
         for _ in 0..size {
-            let builder = Silo::builder().store(server.url().as_str()).cluster_id(id.clone());
-            silos.push(builder.host::<dyn Counter, CounterGrain>().start().await?);
+            let builder = silos::builder(server.url())?.cluster_id(id.clone());
+            started.push(silos::hosting(builder).start().await?);
         }
-        let client = silos.last().map(|silo| silo.client()).ok_or("no silo")?;
+        let client = started.last().map(|silo| silo.client()).ok_or("no silo")?;
         for caller in 0..count {
             callers.spawn(call(client.clone(), caller, met.clone()));
         }
@@ -221,24 +202,23 @@ async fn measure(store: &str, mut server: Box<dyn Server>, outages: &[u64]) -> R
     {
         tokio::time::sleep(secs(10)).await;
         tokio::task::block_in_place(|| server.leave(how))?;
-        clusters.iter().for_each(|(_, met)| met.reset(false));
         tokio::time::sleep(secs(outage)).await;
         tokio::task::block_in_place(|| server.come_back())?;
-        clusters.iter().for_each(|(_, met)| met.reset(true));
+        clusters.iter().for_each(|(_, met)| *lock(&met.first) = None);
         let back = Instant::now();
         for ((size, count), met) in &clusters {
-            while met.first().is_none() && back.elapsed() < PATIENCE {
-                tokio::time::sleep(millis(5)).await;
-            }
-            let failure = met.last_failure.lock().map_or(None, |last| last.clone());
-            let took = met.first().map(|first| first.saturating_duration_since(back));
+            let took = met.first_since(back).await;
             is_late |= took.is_none_or(|took| took > BACK_WITHIN);
-            println!(
-                "{store} {how:?} for {outage} s: {size} silos, {count} callers answer after {}",
-                match took {
-                    Some(took) => format!("{:.2} s", took.as_secs_f64()),
-                    None => format!("more than {PATIENCE:?}: {}", failure.unwrap_or_default()),
+            let answered = match took {
+                Some(took) => format!("{:.2} s", took.as_secs_f64()),
+                None => {
+                    let why = lock(&met.last_failure).clone().unwrap_or_default();
+                    format!("more than {PATIENCE:?}: {why}")
                 }
+            };
+            println!(
+                "{store} {how:?} for {outage} s: {size} silos, {count} callers answer after \
+                 {answered}"
             );
         }
     }
@@ -248,7 +228,7 @@ async fn measure(store: &str, mut server: Box<dyn Server>, outages: &[u64]) -> R
             (met.answered.load(Ordering::Relaxed), met.failed.load(Ordering::Relaxed));
         println!("{store}: {size} silos, {count} callers: {answered} answered, {failed} failed");
     }
-    for silo in silos {
+    for silo in started {
         silo.stop_now().await;
     }
     Ok(ExitCode::from(u8::from(is_late)))
@@ -257,9 +237,8 @@ async fn measure(store: &str, mut server: Box<dyn Server>, outages: &[u64]) -> R
 /// Calls grains until the task is aborted.
 async fn call(client: ClusterClient, caller: u64, met: Arc<Met>) {
     for n in 0u64.. {
-        let grain = client.grain::<dyn Counter>(format!("{caller}/{}", n % 20));
-        let outcome = grain.add(1).timeout(secs(5)).await.map(|_| ()).map_err(|e| e.to_string());
-        met.note(outcome);
+        let grain = client.grain::<dyn Counter>(caller * 1_000 + n % 20);
+        met.note(grain.add(1).timeout(secs(5)).await);
         tokio::time::sleep(PACE).await;
     }
 }

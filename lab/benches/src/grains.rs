@@ -1,7 +1,7 @@
 //! The grains that are called.
 
 use bytes::Bytes;
-use emmer::{Ctx, Grain, Persistent, grain, grain_interface};
+use emmer::{Ctx, Grain, Persistent, StateError, grain, grain_interface};
 
 /// A grain with 16 bytes of state in memory.
 #[grain_interface(key = u64, grain = "bench-cell")]
@@ -51,6 +51,35 @@ impl StoredCell for StoredCellGrain {
     async fn bump(&mut self, n: u64) -> u64 {
         self.cell.modify(|cell| *cell = [cell[0] + 1, n]);
         n + 1
+    }
+}
+
+/// A grain that writes its state.
+#[grain_interface(key = u64, grain = "bench-counter")]
+pub trait Counter {
+    /// Adds `n`, writes the sum, and answers with it.
+    async fn add(&mut self, n: u64) -> Result<u64, StateError>;
+    /// The sum.
+    async fn total(&self) -> u64;
+}
+
+/// See [`Counter`].
+#[derive(Grain)]
+pub struct CounterGrain {
+    #[state("total")]
+    total: Persistent<u64>,
+}
+
+#[grain]
+impl Counter for CounterGrain {
+    async fn add(&mut self, n: u64) -> Result<u64, StateError> {
+        *self.total += n;
+        self.total.write().await?;
+        Ok(*self.total)
+    }
+
+    async fn total(&self) -> u64 {
+        *self.total
     }
 }
 

@@ -7,7 +7,9 @@ use emmer::certs::{Authority, Wanted};
 use emmer::store::{MemoryStore, SystemStore};
 use emmer::{Client, ClusterId, Silo, SiloBuilder, StoreSource, Tls};
 
-use crate::grains::{Cell, CellGrain, Echo, EchoGrain, StoredCell, StoredCellGrain};
+use crate::grains::{
+    Cell, CellGrain, Counter, CounterGrain, Echo, EchoGrain, StoredCell, StoredCellGrain,
+};
 
 /// The cluster that all scenarios use, each in a store of its own.
 ///
@@ -76,6 +78,7 @@ pub fn hosting(builder: SiloBuilder) -> SiloBuilder {
         .host::<dyn Cell, CellGrain>()
         .host::<dyn StoredCell, StoredCellGrain>()
         .host::<dyn Echo, EchoGrain>()
+        .host::<dyn Counter, CounterGrain>()
 }
 
 /// A client of the cluster in `store`.
