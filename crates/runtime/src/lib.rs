@@ -73,8 +73,8 @@ pub mod macro_support {
     };
     pub use crate::hosting::{
         Activation, AnyActivation, BoxTurn, Closed, Exclusive, Input, Instant, InstantEnd,
-        InstantTurn, LocalSlot, MethodEntry, Progress, Shared, Sink, StartMethod, Turn, TurnEnd,
-        TurnOutcome, boxed, poll_now,
+        InstantTurn, LocalSlot, MethodEntry, Progress, Shared, Sink, Slot, StartMethod, Turn,
+        TurnEnd, TurnOutcome, boxed, poll_now,
     };
     pub use crate::reminders::{
         NoReminders, ReminderError, ReminderTick, TickResult, is_among, no_handler,

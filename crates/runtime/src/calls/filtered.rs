@@ -1,6 +1,6 @@
 //! Calls with the caller's outgoing filters around them.
 
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
@@ -8,12 +8,12 @@ use std::task::{Context, Poll, Waker};
 use emmer_wire::RequestContext;
 use tokio::sync::Semaphore;
 
-use crate::calls::future::CallFuture;
+use crate::calls::future::{AnyCall, Way};
 use crate::calls::invoke::{Caller, Finished};
 use crate::calls::one_way::pass;
 use crate::filters::{Around, FilterCall, Outcome, around};
-use crate::grain::{Call, CallError, Failure, Method, NoError, TurnContext};
-use crate::hosting::{contain, let_go};
+use crate::grain::{CallError, CallHead, Failure, NoError, TurnContext};
+use crate::hosting::{Slot, contain, empty, let_go};
 use crate::trace;
 
 /// One-way calls of this process whose filters wait; one more is `Overloaded`.
@@ -22,30 +22,31 @@ const WAITING_MAX: usize = 100_000;
 static WAITING: Semaphore = Semaphore::const_new(WAITING_MAX);
 
 /// An awaited call. Its deadline holds for its filters, too.
-pub(super) async fn awaited<M: Method>(call: Call<M>) -> Finished<M> {
-    let target = call.target.share();
-    through_filters(call).await.map_err(|failure| Box::new((*failure).of(&target.0, M::NAME)))
+pub(super) async fn awaited(call: AnyCall) -> Finished {
+    let (target, method) = (call.head.target.share(), call.head.method);
+    through_filters(call).await.map_err(|failure| Box::new((*failure).of(&target.0, method.name)))
 }
 
-async fn through_filters<M: Method>(mut call: Call<M>) -> Finished<M> {
-    let filters = call.target.0.node.filters().cloned().unwrap_or_default();
+async fn through_filters(call: AnyCall) -> Finished {
+    let AnyCall { mut head, slot } = call;
+    let filters = head.target.0.node.filters().cloned().unwrap_or_default();
     let (chain, inherited) = TurnContext::caller().map_err(Failure::refused)?;
-    let due = Caller::check::<M>(&call, chain, inherited)?.due;
-    let clock = call.target.0.node.clock();
+    let due = Caller::check(&head, chain, inherited)?.due;
+    let clock = head.target.0.node.clock();
     let deadline = clock.tokio_at_coarse(due.settle(clock.now()));
-    let extra = call.extra.as_deref().and_then(|extra| extra.as_ref().ok());
-    let told = FilterCall::outgoing::<M>(&call.target.0.id, extra);
+    let extra = head.extra.as_deref().and_then(|extra| extra.as_ref().ok());
+    let told = FilterCall::outgoing(head.method, &head.target.0.id, extra);
     let passed = AtomicBool::new(false);
     let work = |context: Option<RequestContext>| {
         passed.store(true, Ordering::Relaxed);
         if let Some(context) = context {
-            call.extra = Some(Box::new(Ok(context)));
+            head.extra = Some(Box::new(Ok(context)));
         }
-        let mut call = CallFuture::passed(call);
-        async move { poll_fn(|cx| call.poll_finished(cx)).await }
+        Way::passed(head).finish(slot)
     };
-    let outcome_of = |finished: &Finished<M>| match finished {
-        Ok(output) => Outcome::of::<M>(output),
+    let outcome_of = |finished: &Finished| match finished {
+        Ok(slot) if slot.is_error() => Outcome::own_error(),
+        Ok(_) => Outcome::done(),
         Err(failure) => Outcome::failed(failure),
     };
     match tokio::time::timeout_at(deadline, around(&filters, told, work, outcome_of)).await {
@@ -63,34 +64,34 @@ async fn through_filters<M: Method>(mut call: Call<M>) -> Finished<M> {
 }
 
 /// A one-way call. Its filters run here and now; only those that wait get a task.
-pub(super) fn sent<M: Method>(call: Call<M>) -> Result<(), CallError<NoError>> {
-    let target = call.target.share();
-    sent_through(call).map_err(|failure| failure.of(&target.0, M::NAME))
+pub(super) fn sent(head: CallHead, slot: &mut dyn Slot) -> Result<(), CallError<NoError>> {
+    let (target, method) = (head.target.share(), head.method);
+    sent_through(head, slot).map_err(|failure| failure.of(&target.0, method.name))
 }
 
-fn sent_through<M: Method>(mut call: Call<M>) -> Result<(), Failure> {
-    call.take_turns_context();
-    let node = &call.target.0.node;
+fn sent_through(mut head: CallHead, slot: &mut dyn Slot) -> Result<(), Failure> {
+    head.take_turns_context();
+    let (node, method) = (&head.target.0.node, head.method);
     let (Some(spawner), Some(filters)) = (node.spawner().cloned(), node.filters().cloned()) else {
-        return pass(call);
+        return pass(head, slot);
     };
-    let timeout = call.timeout.unwrap_or_else(|| node.response_timeout());
-    let extra = match call.extra.as_deref() {
+    let timeout = head.timeout.unwrap_or_else(|| node.response_timeout());
+    let extra = match head.extra.as_deref() {
         Some(Err(error)) => {
-            let failure = Failure::refused(error);
-            let_go(call);
-            return Err(failure);
+            empty(slot);
+            return Err(Failure::refused(error));
         }
         Some(Ok(extra)) => Some(extra),
         None => None,
     };
-    let told = FilterCall::outgoing::<M>(&call.target.0.id, extra);
+    let told = FilterCall::outgoing(method, &head.target.0.id, extra);
+    let mut slot = slot.boxed();
     let mut filtered: Pin<Box<dyn Future<Output = _> + Send>> = Box::pin(async move {
         let work = |context: Option<RequestContext>| {
             if let Some(context) = context {
-                call.extra = Some(Box::new(Ok(context)));
+                head.extra = Some(Box::new(Ok(context)));
             }
-            async move { pass(call) }
+            async move { pass(head, &mut *slot) }
         };
         let outcome_of = |sent: &Result<(), CallError<NoError>>| match sent {
             Ok(()) => Outcome::done(),
@@ -117,9 +118,11 @@ fn sent_through<M: Method>(mut call: Call<M>) -> Result<(), Failure> {
         match tokio::time::timeout(timeout, filtered).await {
             Ok(Ok(())) => {}
             Ok(Err(failure)) => {
-                tracing::debug!(method = M::NAME, %failure, "a one-way call failed");
+                tracing::debug!(method = method.name, %failure, "a one-way call failed");
             }
-            Err(_) => tracing::debug!(method = M::NAME, "a filter of a one-way call did not end"),
+            Err(_) => {
+                tracing::debug!(method = method.name, "a filter of a one-way call did not end")
+            }
         }
         drop(permit);
     }));

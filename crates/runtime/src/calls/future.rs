@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use emmer_wire::codec;
+use emmer_store::BoxFuture;
 use tokio::task::coop;
 use tracing::Span;
 
@@ -16,10 +16,8 @@ use crate::calls::invoke::{self, Caller, Finished, LocalTurn};
 use crate::calls::path::Met;
 use crate::calls::remote::{self, no_output};
 use crate::calls::travel::travel;
-use crate::grain::{
-    Aim, Call, CallError, Failure, Found, Interface, Lane, Method, Node, TurnContext,
-};
-use crate::hosting::{Begun, LocalSlot, RunActivation, Sink, StartError, TurnEnd};
+use crate::grain::{Call, CallError, CallHead, Failure, Found, Lane, Method, Node, TurnContext};
+use crate::hosting::{Begun, LocalSlot, RunActivation, Sink, Slot, StartError, TurnEnd};
 use crate::net::{Correlation, KEPT_BODY_BYTES_MAX, SendError};
 use crate::trace;
 use crate::world::Spawner;
@@ -27,40 +25,24 @@ use crate::world::Spawner;
 /// A call being made. Dropping it cancels a call that has not begun.
 #[must_use = "futures do nothing unless polled"]
 pub struct CallFuture<M: Method> {
-    state: State<M>,
-    /// True once its filters have passed it on.
-    is_passed: bool,
+    slot: LocalSlot<M>,
+    way: Way,
 }
 
 impl<M: Method> CallFuture<M> {
-    pub(crate) const fn new(call: Call<M>) -> Self {
-        Self { state: State::New(Some(call)), is_passed: false }
+    pub(crate) fn new(call: Call<M>) -> Self {
+        Self { slot: LocalSlot::of(call.args), way: Way::new(call.head) }
     }
 
     /// The call, after its filters.
-    pub(crate) const fn passed(call: Call<M>) -> Self {
-        Self { state: State::New(Some(call)), is_passed: true }
+    pub(crate) fn past_filters(call: Call<M>) -> Self {
+        Self { slot: LocalSlot::of(call.args), way: Way::passed(call.head) }
     }
 
     /// The call without filters and without a span of its own: it begins no trace.
-    pub(crate) const fn without_span(call: Call<M>) -> Self {
-        Self { state: State::Ready(Some(call)), is_passed: true }
+    pub(crate) fn without_span(call: Call<M>) -> Self {
+        Self { slot: LocalSlot::of(call.args), way: Way::without_span(call.head) }
     }
-}
-
-type Boxed<M> = Pin<Box<dyn Future<Output = Finished<M>> + Send>>;
-
-enum State<M: Method> {
-    New(Option<Call<M>>),
-    /// It has the span that it shall have, or none.
-    Ready(Option<Call<M>>),
-    /// The grain is on this silo and busy.
-    Waiting(LocalTurn<M>),
-    /// Sent to another process.
-    Sent(Sent<M>),
-    /// Whatever needs more than that.
-    Slow(Boxed<M>),
-    Over,
 }
 
 // No field is ever pinned in place: turns and futures are pinned in their boxes.
@@ -70,74 +52,124 @@ impl<M: Method> Future for CallFuture<M> {
     type Output = Result<M::Ok, CallError<M::Err>>;
 
     #[inline]
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.poll_finished(cx).map(|finished| match finished {
-            Ok(output) => M::split(output).map_err(CallError::App),
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Self { slot, way } = self.get_mut();
+        Poll::Ready(match ready!(way.poll(slot, cx)) {
+            Ok(()) => match slot.output.take() {
+                Some(output) => M::split(output).map_err(CallError::App),
+                None => Err(no_output(M::INFO).into_call_error()),
+            },
             Err(failure) => Err(failure.into_call_error()),
         })
     }
 }
 
-impl<M: Method> CallFuture<M> {
-    #[inline]
-    pub(super) fn poll_finished(&mut self, cx: &mut Context<'_>) -> Poll<Finished<M>> {
+/// A call on its way, whatever its method: arguments and output stay in a [`Slot`] that its owner
+/// lends at every poll.
+pub(super) struct Way {
+    state: State,
+    /// True once its filters have passed it on.
+    is_passed: bool,
+}
+
+/// A call with its arguments, whose method is not known by type.
+pub(crate) struct AnyCall {
+    pub(crate) head: CallHead,
+    pub(crate) slot: Box<dyn Slot>,
+}
+
+enum State {
+    New(Option<CallHead>),
+    /// It has the span that it shall have, or none.
+    Ready(Option<CallHead>),
+    /// The grain is on this silo and busy.
+    Waiting(LocalTurn),
+    /// Sent to another process.
+    Sent(Sent),
+    /// Whatever needs more than that. It has what was in the slot.
+    Slow(BoxFuture<'static, Finished>),
+    Over,
+}
+
+impl Way {
+    const fn new(head: CallHead) -> Self {
+        Self { state: State::New(Some(head)), is_passed: false }
+    }
+
+    pub(super) const fn passed(head: CallHead) -> Self {
+        Self { state: State::New(Some(head)), is_passed: true }
+    }
+
+    const fn without_span(head: CallHead) -> Self {
+        Self { state: State::Ready(Some(head)), is_passed: true }
+    }
+
+    /// Goes to its end with a slot of its own.
+    pub(super) async fn finish(mut self, mut slot: Box<dyn Slot>) -> Finished {
+        poll_fn(|cx| self.poll(&mut *slot, cx)).await.map(|()| slot)
+    }
+
+    /// Goes on. The output is in the slot when it is over, and was no failure.
+    fn poll(
+        &mut self,
+        slot: &mut dyn Slot,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), Box<Failure>>> {
         let mut next = match &mut self.state {
-            State::New(call) => {
+            State::New(head) => {
                 if is_counted() {
                     ready!(coop::poll_proceed(cx)).made_progress();
                 }
-                let Some(call) = call.take() else { return polled_after_its_end() };
-                if call.target.0.is_filtered && !self.is_passed {
-                    through_filters(call)
+                let Some(head) = head.take() else { return polled_after_its_end() };
+                if head.target.0.is_filtered && !self.is_passed {
+                    Next::slow(filtered::awaited(head.with_slot(slot)))
                 } else {
                     let span = trace::of_call(TurnContext::is_in_turn, || {
-                        trace::call("client", M::Interface::NAME, M::NAME, &call.target)
+                        trace::call("client", head.method.interface, head.method.name, &head.target)
                     });
                     match span {
-                        None => first_poll(call, cx),
-                        Some(span) => in_span(call, span),
+                        None => first_poll(head, slot, cx),
+                        Some(span) => in_span(head.with_slot(slot), span),
                     }
                 }
             }
-            State::Ready(call) => match call.take() {
-                Some(call) => first_poll(call, cx),
+            State::Ready(head) => match head.take() {
+                Some(head) => first_poll(head, slot, cx),
                 None => return polled_after_its_end(),
             },
-            State::Waiting(local) => match local.poll(cx) {
+            State::Waiting(local) => match local.poll(slot, cx) {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(begun) => match std::mem::replace(&mut self.state, State::Over) {
-                    State::Waiting(local) => after_wait(local, begun),
+                    State::Waiting(local) => after_wait(local, slot, begun),
                     _ => return Poll::Pending,
                 },
             },
-            State::Sent(sent) => match sent.poll(cx) {
+            State::Sent(sent) => match sent.poll(slot, cx) {
                 Poll::Pending => return Poll::Pending,
-                Poll::Ready(Ok(output)) => Next::Ready(Ok(output)),
+                Poll::Ready(Ok(())) => Next::Ready(Ok(())),
                 Poll::Ready(Err(met)) => match std::mem::replace(&mut self.state, State::Over) {
-                    State::Sent(sent) => sent.again(met),
+                    State::Sent(sent) => sent.again(slot, met),
                     _ => return Poll::Pending,
                 },
             },
-            State::Slow(future) => match future.as_mut().poll(cx) {
-                Poll::Pending => return Poll::Pending,
-                Poll::Ready(finished) => Next::Ready(finished),
-            },
+            State::Slow(_) => Next::Pending,
             State::Over => return polled_after_its_end(),
         };
-        if let Next::State(State::Slow(future)) = &mut next
+        if let Next::State(state) = next {
+            self.state = state;
+            next = Next::Pending;
+        }
+        if let State::Slow(future) = &mut self.state
             && let Poll::Ready(finished) = future.as_mut().poll(cx)
         {
-            next = Next::Ready(finished);
+            next = Next::Ready(finished.map(|mut moved| slot.take_output(&mut *moved)));
         }
         match next {
             Next::Ready(finished) => {
                 self.state = State::Over;
                 Poll::Ready(finished)
             }
-            Next::State(state) => {
-                self.state = state;
-                Poll::Pending
-            }
+            Next::Pending | Next::State(_) => Poll::Pending,
         }
     }
 }
@@ -167,48 +199,38 @@ fn is_counted() -> bool {
 }
 
 /// What a poll leads to.
-enum Next<M: Method> {
-    Ready(Finished<M>),
-    State(State<M>),
+enum Next {
+    Ready(Result<(), Box<Failure>>),
+    State(State),
+    Pending,
 }
 
-impl<M: Method> Next<M> {
+impl Next {
     /// The call of `target` has failed.
     #[cold]
-    fn failed(failure: Failure, target: &Aim) -> Self {
-        Self::Ready(Err(Box::new(failure.of(&target.0, M::NAME))))
+    fn failed(failure: Failure, head: &CallHead) -> Self {
+        Self::Ready(Err(head.failed(failure)))
     }
 
-    /// The call of `target` is over.
-    #[inline]
-    fn over(output: Option<M::Output>, target: &Aim) -> Self {
-        match output {
-            Some(output) => Self::Ready(Ok(output)),
-            None => Self::failed(no_output::<M>(), target),
-        }
-    }
-
-    fn slow(future: impl Future<Output = Finished<M>> + Send + 'static) -> Self {
+    fn slow(future: impl Future<Output = Finished> + Send + 'static) -> Self {
         Self::State(State::Slow(Box::pin(future)))
     }
-}
 
-/// The call with its filters around it.
-#[cold]
-fn through_filters<M: Method>(call: Call<M>) -> Next<M> {
-    Next::slow(filtered::awaited(call))
+    fn travel(call: AnyCall, caller: Caller, met: Option<Met>) -> Self {
+        Self::slow(travel(call, caller, met))
+    }
 }
 
 /// The call within its span.
 #[cold]
-fn in_span<M: Method>(call: Call<M>, span: Span) -> Next<M> {
-    let mut call = CallFuture::without_span(call);
+fn in_span(call: AnyCall, span: Span) -> Next {
+    let AnyCall { head, slot } = call;
     let own = span.clone();
     let traced = async move {
-        let finished = poll_fn(|cx| call.poll_finished(cx)).await;
+        let finished = Way::without_span(head).finish(slot).await;
         match &finished {
             Err(failure) => trace::failed(&own, &**failure),
-            Ok(output) if M::is_error(output) => {
+            Ok(slot) if slot.is_error() => {
                 trace::failed(&own, &"the method returned its own error");
             }
             Ok(_) => {}
@@ -221,152 +243,138 @@ fn in_span<M: Method>(call: Call<M>, span: Span) -> Next<M> {
 /// The hot paths: the grain is on this silo and idle, so its turn runs here and now, on the
 /// caller's task; or it is behind a connection that is there, so the call is written into its
 /// buffer.
-fn first_poll<M: Method>(call: Call<M>, cx: &mut Context<'_>) -> Next<M> {
+fn first_poll(head: CallHead, slot: &mut dyn Slot, cx: &mut Context<'_>) -> Next {
     let checked = TurnContext::caller()
         .map_err(Failure::refused)
-        .and_then(|(chain, inherited)| Caller::check::<M>(&call, chain, inherited));
+        .and_then(|(chain, inherited)| Caller::check(&head, chain, inherited));
     let caller = match checked {
         Ok(caller) => caller,
-        Err(failure) => return Next::failed(failure, &call.target),
+        Err(failure) => return Next::failed(failure, &head),
     };
     #[cfg(feature = "virtual")]
-    if let Some(fate) = crate::world::calls::fate::<M>(&call.target.0.node) {
-        return Next::slow(crate::world::calls::fated(call, caller, fate));
+    if let Some(fate) = crate::world::calls::fate(&head) {
+        return Next::slow(crate::world::calls::fated(head.with_slot(slot), caller, fate));
     }
-    let target = &*call.target.0;
-    match &target.node {
+    let target = &*head.target.0;
+    let met = match &target.node {
         Node::Silo(silo) => match target.route(0) {
-            Found::Here(activation) => run_here(call, caller, activation, cx),
-            Found::There(lane) if call.cancel.is_none() => send(call, caller, lane, cx),
-            Found::There(_) => Next::slow(travel(call, caller, None)),
+            Found::Here(activation) => return run_here(head, slot, caller, activation, cx),
+            Found::There(lane) if head.cancel.is_none() => {
+                return send(head, slot, caller, lane, cx);
+            }
+            Found::There(_) => None,
             Found::Nothing => match silo.host.catalog.get(&target.id) {
                 Some(activation) => {
                     target.note_here(&activation);
-                    run_here(call, caller, activation, cx)
+                    return run_here(head, slot, caller, activation, cx);
                 }
-                None => match silo.place_now(caller.seeks::<M>(target)) {
+                None => match silo.place_now(caller.seeks(head.method, target)) {
                     Some(Ok(Place::Here(activation))) => {
                         target.note_here(&activation);
-                        run_here(call, caller, activation, cx)
+                        return run_here(head, slot, caller, activation, cx);
                     }
-                    Some(Ok(Place::There { peer, .. })) => {
-                        Next::slow(travel(call, caller, Some(Met::Placed(peer))))
-                    }
+                    Some(Ok(Place::There { peer, .. })) => Some(Met::Placed(peer)),
                     // Nobody is asked again for what placement has refused.
-                    Some(Err(failure)) => {
-                        Next::slow(travel(call, caller, Some(Met::NotFound(failure))))
-                    }
-                    None => Next::slow(travel(call, caller, None)),
+                    Some(Err(failure)) => Some(Met::NotFound(failure)),
+                    None => None,
                 },
             },
         },
         Node::Client(client) => match target.route(client.generation()) {
-            Found::There(lane) if call.cancel.is_none() => send(call, caller, lane, cx),
-            _ => Next::slow(travel(call, caller, None)),
+            Found::There(lane) if head.cancel.is_none() => {
+                return send(head, slot, caller, lane, cx);
+            }
+            _ => None,
         },
-        Node::Nowhere => Next::failed(invoke::unbound(&call.target), &call.target),
-    }
+        Node::Nowhere => return Next::failed(invoke::unbound(&head.target), &head),
+    };
+    Next::travel(head.with_slot(slot), caller, met)
 }
 
-fn run_here<M: Method>(
-    call: Call<M>,
+fn run_here(
+    head: CallHead,
+    slot: &mut dyn Slot,
     caller: Caller,
     activation: Arc<dyn RunActivation>,
     cx: &mut Context<'_>,
-) -> Next<M> {
+) -> Next {
     let Some(_depth) = invoke::InlineDepth::enter() else {
-        return Next::slow(travel(call, caller, None));
+        return Next::travel(head.with_slot(slot), caller, None);
     };
-    let Call { target, args, timeout, cancel, .. } = call;
-    let mut slot = LocalSlot { args: Some(args), output: None };
-    if let Some(ran) = caller.run_instant::<M>(&activation, &mut slot) {
+    if let Some(ran) = caller.run_instant(head.method, &activation, slot) {
         return match ran {
-            Ok(()) => Next::over(slot.output, &target),
-            Err(failure) => Next::failed(failure, &target),
+            Ok(()) => Next::Ready(Ok(())),
+            Err(failure) => Next::failed(failure, &head),
         };
     }
-    if !target.0.node.spawner().is_some_and(Spawner::is_here)
-        && let Some(args) = slot.args.take()
-    {
-        return Next::slow(travel(
-            Call { target, args, timeout, cancel, extra: None },
-            caller,
-            None,
-        ));
+    if !head.target.0.node.spawner().is_some_and(Spawner::is_here) {
+        return Next::travel(head.with_slot(slot), caller, None);
     }
-    let mut turn = match caller.start::<M>(activation, &mut slot) {
+    let mut turn = match caller.start(head.method, activation, slot) {
         Ok(turn) => turn,
         Err(StartError::NoSuchMethod) => {
-            let Some(args) = slot.args.take() else { return Next::over(None, &target) };
-            let call = Call { target, args, timeout, cancel, extra: None };
-            return Next::slow(travel(call, caller, Some(Met::Closed(None))));
+            return Next::travel(head.with_slot(slot), caller, Some(Met::Closed(None)));
         }
-        Err(why) => return Next::failed(why.into_failure(), &target),
+        Err(why) => return Next::failed(why.into_failure(), &head),
     };
-    let end = match turn.as_mut().poll_turn(cx, &mut Sink::Local(&mut slot)) {
-        Poll::Ready(TurnEnd::Done) => return Next::over(slot.output, &target),
-        Poll::Ready(end) => Some(end),
-        Poll::Pending => None,
-    };
-    after_first_poll(LocalTurn { target, turn, slot, timeout, cancel, caller }, end)
+    match turn.as_mut().poll_turn(cx, &mut Sink::Local(&mut *slot)) {
+        Poll::Ready(TurnEnd::Done) => Next::Ready(Ok(())),
+        Poll::Ready(end) => after_wait(LocalTurn { head, turn, caller }, slot, Begun::Over(end)),
+        Poll::Pending => after_first_poll(LocalTurn { head, turn, caller }, slot),
+    }
 }
 
-/// The turn was not over at once, or did not run.
-fn after_first_poll<M: Method>(mut local: LocalTurn<M>, end: Option<TurnEnd>) -> Next<M> {
-    if let Some(end) = end {
-        return after_wait(local, Begun::Over(end));
-    }
+/// The turn was not over at once.
+fn after_first_poll(mut local: LocalTurn, slot: &mut dyn Slot) -> Next {
     match local.standing() {
-        Poll::Ready(begun) => after_wait(local, begun),
-        Poll::Pending if local.cancel.is_some() => Next::slow(invoke::finish_local(local, false)),
+        Poll::Ready(begun) => after_wait(local, slot, begun),
+        Poll::Pending if local.head.cancel.is_some() => {
+            Next::slow(invoke::finish_local(local, slot.boxed(), false))
+        }
         Poll::Pending => Next::State(State::Waiting(local)),
     }
 }
 
 /// The turn is over, has begun, or is too late.
-fn after_wait<M: Method>(mut local: LocalTurn<M>, begun: Begun) -> Next<M> {
+fn after_wait(local: LocalTurn, slot: &mut dyn Slot, begun: Begun) -> Next {
     match begun {
-        Begun::Over(TurnEnd::Done) => Next::over(local.slot.output.take(), &local.target),
+        Begun::Over(TurnEnd::Done) => Next::Ready(Ok(())),
         Begun::Over(TurnEnd::Closed(elsewhere)) => {
-            let target = local.target.share();
-            match local.into_call() {
-                Some((call, caller)) => {
-                    Next::slow(travel(call, caller, Some(Met::Closed(elsewhere))))
-                }
-                None => Next::over(None, &target),
+            let LocalTurn { head, caller, .. } = local;
+            if !slot.has_args() {
+                return Next::failed(no_output(head.method), &head);
             }
+            Next::travel(head.with_slot(slot), caller, Some(Met::Closed(elsewhere)))
         }
-        Begun::Over(end) => Next::failed(invoke::failure_of(end), &local.target),
-        Begun::Running => Next::slow(invoke::finish_local(local, true)),
-        Begun::Overdue => Next::failed(invoke::overdue(), &local.target),
-        Begun::Ended => Next::failed(Failure::shutting_down(), &local.target),
+        Begun::Over(end) => Next::failed(invoke::failure_of(end), &local.head),
+        Begun::Running => Next::slow(invoke::finish_local(local, slot.boxed(), true)),
+        Begun::Overdue => Next::failed(invoke::overdue(), &local.head),
+        Begun::Ended => Next::failed(Failure::shutting_down(), &local.head),
     }
 }
 
 /// Writes the call into the connection's buffer. A connection that has ended is no failure: the
 /// grain is looked for anew.
-fn send<M: Method>(
-    call: Call<M>,
+fn send(
+    head: CallHead,
+    slot: &mut dyn Slot,
     caller: Caller,
     lane: Arc<Lane>,
     cx: &mut Context<'_>,
-) -> Next<M> {
-    let target = &*call.target.0;
+) -> Next {
+    let target = &*head.target.0;
     let (now, view) = (target.node.clock().now(), target.node.view_version());
     let deadline = caller.due.settle(now);
-    let head = caller.head::<M>(target, now, view);
-    match lane
-        .connection
-        .begin(cx.waker(), head, deadline, |out| codec::encode_into(out, &call.args))
-    {
+    let request = caller.head(head.method, target, now, view);
+    match lane.connection.begin(cx.waker(), request, deadline, |out| slot.encode_args(out)) {
         Ok(correlation) => {
-            let (call, correlation) = (Some((call, caller)), Some(correlation));
+            let (call, correlation) = (Some((head, caller)), Some(correlation));
             Next::State(State::Sent(Sent { call, lane, correlation }))
         }
         Err(SendError::Lost(why)) => {
             let met =
                 Met::Unsent { peer: lane.connection.silo(), placed: false, why: why.to_string() };
-            Next::slow(travel(call, caller, Some(met)))
+            Next::travel(head.with_slot(slot), caller, Some(met))
         }
         Err(error) => {
             if let (Node::Silo(silo), SendError::Full(_) | SendError::Overloaded(_)) =
@@ -374,15 +382,15 @@ fn send<M: Method>(
             {
                 silo.host.metrics.refused();
             }
-            Next::failed(invoke::send_failure(lane.connection.silo(), error), &call.target)
+            Next::failed(invoke::send_failure(lane.connection.silo(), error), &head)
         }
     }
 }
 
 /// A call on its way to another process. Dropping it gives the call up.
-struct Sent<M: Method> {
+struct Sent {
     /// Kept, should it turn out that it did not run.
-    call: Option<(Call<M>, Caller)>,
+    call: Option<(CallHead, Caller)>,
     lane: Arc<Lane>,
     correlation: Option<Correlation>,
 }
@@ -393,8 +401,8 @@ thread_local! {
     static BODY: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-impl<M: Method> Sent<M> {
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<M::Output, Met>> {
+impl Sent {
+    fn poll(&mut self, slot: &mut dyn Slot, cx: &mut Context<'_>) -> Poll<Result<(), Met>> {
         let Some(correlation) = self.correlation else { return polled_after_its_end() };
         let mut body = BODY.take();
         let Poll::Ready(answer) =
@@ -405,9 +413,9 @@ impl<M: Method> Sent<M> {
         };
         self.correlation = None;
         let peer = self.lane.connection.silo();
-        let node = self.call.as_ref().map_or(&Node::Nowhere, |(call, _)| &call.target.0.node);
+        let node = self.call.as_ref().map_or(&Node::Nowhere, |(head, _)| &head.target.0.node);
         let read = match answer {
-            Ok(answer) => remote::read_answer::<M>(node, peer, answer, &body)
+            Ok(answer) => remote::read_answer(node, peer, answer, &body, slot)
                 .map_err(|failure| Met::Answered { peer, failure }),
             Err(why) => Err(Met::Lost { peer, why }),
         };
@@ -415,27 +423,26 @@ impl<M: Method> Sent<M> {
         if body.capacity() <= KEPT_BODY_BYTES_MAX {
             BODY.set(body);
         }
-        Poll::Ready(read.map(|(output, location)| {
-            if let (Some(at), Some((call, _))) =
+        Poll::Ready(read.map(|location| {
+            if let (Some(at), Some((head, _))) =
                 (location.filter(|at| Some(*at) != peer), &self.call)
             {
-                call.target.0.learn(at);
+                head.target.0.learn(at);
             }
-            output
         }))
     }
 
     /// The call has no output: its path says what follows.
     #[cold]
-    fn again(mut self, met: Met) -> Next<M> {
+    fn again(mut self, slot: &mut dyn Slot, met: Met) -> Next {
         match self.call.take() {
-            Some((call, caller)) => Next::slow(travel(call, caller, Some(met))),
-            None => Next::Ready(Err(Box::new(no_output::<M>()))),
+            Some((head, caller)) => Next::travel(head.with_slot(slot), caller, Some(met)),
+            None => Next::Pending,
         }
     }
 }
 
-impl<M: Method> Drop for Sent<M> {
+impl Drop for Sent {
     fn drop(&mut self) {
         if let Some(correlation) = self.correlation {
             self.lane.connection.give_up(correlation);

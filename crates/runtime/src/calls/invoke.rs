@@ -5,31 +5,30 @@ use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use emmer_core::SiloAddress;
 use emmer_wire::{CallChain, RequestFlags, RequestHead};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-use crate::calls::Calls;
 use crate::calls::lanes::Handed;
 use crate::calls::path::{Met, unreachable_silo};
 use crate::calls::travel::travel;
 use crate::calls::waits::{Asked, Asker};
+use crate::calls::{AnyCall, Calls};
 use crate::clock::{Clock, CoarseInstant, Due};
 use crate::cluster::{Shut, Sought};
-use crate::grain::{Aim, Call, Extra, Failure, Method, Node, Rejection, Target};
+use crate::grain::{Aim, CallHead, Extra, Failure, MethodInfo, Node, Rejection, Target};
 use crate::hosting::{
-    Begun, BoxTurn, Input, LocalSlot, RunActivation, Sink, StartError, TurnEnd, let_go, poll_begun,
+    Begun, BoxTurn, Ends, Input, RunActivation, Sink, Slot, StartError, TurnEnd, empty, poll_begun,
     run_to_end, standing, until_begun,
 };
 use crate::net::SendError;
 use crate::trace;
 
-/// What a call comes to before the method's own error is told apart.
-/// In a box: a call that succeeds then moves few bytes.
-pub(crate) type Finished<M> = Result<<M as Method>::Output, Box<Failure>>;
+/// What a call comes to that is made apart from its slot: the slot that it was given, with the
+/// output. The failure is in a box: a call that succeeds then moves few bytes.
+pub(crate) type Finished = Result<Box<dyn Slot>, Box<Failure>>;
 
 /// How deep turns may run on one task's stack, one calling the next. A deeper one begins when the
 /// stack has unwound: by then each turn further out has a task of its own.
@@ -90,8 +89,8 @@ impl Caller {
     /// Checks what can be checked before anything moves: the key's length, a turn that calls its
     /// own grain.
     #[inline]
-    pub(crate) fn check<M: Method>(
-        call: &Call<M>,
+    pub(crate) fn check(
+        call: &CallHead,
         mut chain: CallChain,
         inherited: Option<Due>,
     ) -> Result<Self, Failure> {
@@ -107,8 +106,9 @@ impl Caller {
             return Err(Failure::refused(format!("the grain key is longer than {max} bytes")));
         }
         // Longer circles are found when they stand: a turn further out may have given its call up.
-        let calls_itself =
-            chain.last().is_some_and(|own| own.grain == target.id && own.holds_up(M::EXCLUSIVE));
+        let calls_itself = chain
+            .last()
+            .is_some_and(|own| own.grain == target.id && own.holds_up(call.method.exclusive));
         // Of several workers another one may take it.
         if calls_itself && target.node.workers_max(&target.id).is_none_or(|max| max < 2) {
             return Err(Failure::deadlock(format!("{0:?} waits for {0:?}", call.target)));
@@ -128,23 +128,15 @@ impl Caller {
     /// Runs the call's turn in place, if it is one that cannot suspend and nothing stands in its
     /// way.
     #[inline]
-    pub(crate) fn run_instant<M: Method>(
+    pub(crate) fn run_instant(
         &self,
+        method: &MethodInfo,
         activation: &Arc<dyn RunActivation>,
-        slot: &mut LocalSlot<M>,
+        slot: &mut dyn Slot,
     ) -> Option<Result<(), Failure>> {
-        // Arguments and output each have the slot for themselves.
-        let mut output = LocalSlot::<M> { args: None, output: None };
-        let mut sink = Sink::Local(&mut output);
-        let ran = activation.run_instant(
-            activation,
-            M::ID,
-            Input::Local(slot),
-            self.due,
-            &self.chain,
-            &mut sink,
-        )?;
-        slot.output = output.output;
+        let mut ends = Ends::Local(slot);
+        let ran =
+            activation.run_instant(activation, method.id, &mut ends, self.due, &self.chain)?;
         Some(match ran {
             Ok(TurnEnd::Done) => Ok(()),
             Ok(end) => Err(failure_of(end)),
@@ -154,22 +146,24 @@ impl Caller {
 
     /// Starts the call's turn on an activation of this silo.
     #[inline]
-    pub(crate) fn start<M: Method>(
+    pub(crate) fn start(
         &self,
+        method: &MethodInfo,
         activation: Arc<dyn RunActivation>,
-        slot: &mut LocalSlot<M>,
+        slot: &mut dyn Slot,
     ) -> Result<BoxTurn, StartError> {
-        activation.start(M::ID, Input::Local(slot), self.due, self.chain.clone())
+        activation.start(method.id, Input::Local(slot), self.due, self.chain.clone())
     }
 
     /// The call, as those see it who look for its grain.
-    pub(crate) const fn seeks<'a, M: Method>(&'a self, target: &'a Target) -> Sought<'a> {
-        Sought { grain: &target.id, method: M::ID, chain: &self.chain }
+    pub(crate) const fn seeks<'a>(&'a self, method: &MethodInfo, target: &'a Target) -> Sought<'a> {
+        Sought { grain: &target.id, method: method.id, chain: &self.chain }
     }
 
     /// The call's header.
-    pub(crate) fn head<'a, M: Method>(
+    pub(crate) fn head<'a>(
         &'a self,
+        method: &MethodInfo,
         target: &'a Target,
         now: CoarseInstant,
         view: u64,
@@ -177,8 +171,8 @@ impl Caller {
         RequestHead {
             correlation: 0,
             target: &target.id,
-            method: M::ID,
-            flags: if M::EXCLUSIVE { RequestFlags::NONE } else { RequestFlags::READ_ONLY },
+            method: method.id,
+            flags: if method.exclusive { RequestFlags::NONE } else { RequestFlags::READ_ONLY },
             deadline_ms: self.due.settle(now).left_on_wire(now),
             forwards: 0,
             expect_view: view,
@@ -221,52 +215,44 @@ pub(crate) fn failure_of(end: TurnEnd) -> Failure {
 }
 
 /// A turn on this silo that did not end in its first poll.
-pub(crate) struct LocalTurn<M: Method> {
-    pub(crate) target: Aim,
+pub(crate) struct LocalTurn {
+    pub(crate) head: CallHead,
     pub(crate) turn: BoxTurn,
-    pub(crate) slot: LocalSlot<M>,
-    pub(crate) timeout: Option<Duration>,
-    pub(crate) cancel: Option<CancellationToken>,
     pub(crate) caller: Caller,
 }
 
-impl<M: Method> LocalTurn<M> {
+impl LocalTurn {
     /// Polls the turn until it has begun.
-    #[inline]
-    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Begun> {
-        let clock = self.target.0.node.clock();
-        let begun = poll_begun(&mut self.turn, clock, cx, &mut Sink::Local(&mut self.slot));
+    pub(crate) fn poll(&mut self, slot: &mut dyn Slot, cx: &mut Context<'_>) -> Poll<Begun> {
+        let clock = self.head.target.0.node.clock();
+        let begun = poll_begun(&mut self.turn, clock, cx, &mut Sink::Local(slot));
         self.unless_ended(begun)
     }
 
     /// Where the turn stands after a poll that was pending.
     pub(crate) fn standing(&mut self) -> Poll<Begun> {
-        let begun = standing(&mut self.turn, self.target.0.node.clock());
+        let begun = standing(&mut self.turn, self.head.target.0.node.clock());
         self.unless_ended(begun)
     }
 
     /// A turn that waits on a silo that has ended waits for nobody: whoever was inside was dropped,
     /// and no closer comes.
     fn unless_ended(&self, begun: Poll<Begun>) -> Poll<Begun> {
-        match &self.target.0.node {
+        match &self.head.target.0.node {
             Node::Silo(silo) if begun.is_pending() && silo.stopped.is_cancelled() => {
                 Poll::Ready(Begun::Ended)
             }
             _ => begun,
         }
     }
-
-    /// The call again, after its activation was closed.
-    pub(crate) fn into_call(self) -> Option<(Call<M>, Caller)> {
-        let Self { target, slot, timeout, cancel, caller, .. } = self;
-        Some((Call { target, args: slot.args?, timeout, cancel, extra: None }, caller))
-    }
 }
 
 /// What a turn on this silo came to.
-pub(crate) enum LocalEnd<M: Method> {
-    Output(M::Output),
-    Closed(M, Option<SiloAddress>),
+pub(crate) enum LocalEnd {
+    /// It has its output.
+    Done(Box<dyn Slot>),
+    /// It has its arguments again.
+    Closed(Box<dyn Slot>, Option<SiloAddress>),
     Failed(Failure),
 }
 
@@ -316,17 +302,17 @@ pub(crate) fn dropped() -> Failure {
 /// Waits in the caller's task while the turn waits for admission; once it has begun, it gets a task
 /// of its own, so that a caller who gives up does not leave the grain half way, and `handed` is let
 /// go.
-pub(crate) async fn run_local<M: Method>(
+pub(crate) async fn run_local(
     silo: &Arc<Calls>,
     mut turn: BoxTurn,
-    mut slot: LocalSlot<M>,
+    mut slot: Box<dyn Slot>,
     caller: &Caller,
     cancel: Option<&CancellationToken>,
     handed: &mut Option<Handed>,
-) -> LocalEnd<M> {
+) -> LocalEnd {
     let deadline = caller.due.settle(silo.clock.now());
     let begun = {
-        let mut sink = Sink::Local(&mut slot);
+        let mut sink = Sink::Local(&mut *slot);
         let begun = with_room(until_begun(&mut turn, &silo.clock, &mut sink));
         let begun = pin!(silo.host.fence.unless_shut(begun));
         bounded(&silo.clock, deadline, cancel, begun).await
@@ -344,13 +330,13 @@ pub(crate) async fn run_local<M: Method>(
 }
 
 /// Gives a turn that has begun a task of its own, and waits for it.
-async fn run_apart<M: Method>(
+async fn run_apart(
     silo: &Arc<Calls>,
     mut turn: BoxTurn,
-    mut slot: LocalSlot<M>,
+    mut slot: Box<dyn Slot>,
     deadline: CoarseInstant,
     cancel: Option<&CancellationToken>,
-) -> LocalEnd<M> {
+) -> LocalEnd {
     let (done, wait) = oneshot::channel();
     let driven = silo.clone();
     // Dropped with the caller's wait, whatever ends it.
@@ -358,10 +344,10 @@ async fn run_apart<M: Method>(
     turn.as_mut().asked_by(asker.clone());
     let _asked = Asked(asker);
     silo.spawner.spawn(async move {
-        if let Ok(end) = run_to_end(turn, &driven.host.fence, &mut Sink::Local(&mut slot)).await {
+        if let Ok(end) = run_to_end(turn, &driven.host.fence, &mut Sink::Local(&mut *slot)).await {
             // Nobody waits for it any more.
-            if let Err((_, slot)) = done.send((end, slot)) {
-                let_go(slot);
+            if let Err((_, mut slot)) = done.send((end, slot)) {
+                empty(&mut *slot);
             }
         }
     });
@@ -373,41 +359,34 @@ async fn run_apart<M: Method>(
     }
 }
 
-fn local_end<M: Method>(end: TurnEnd, slot: LocalSlot<M>) -> LocalEnd<M> {
-    match (end, slot) {
-        (TurnEnd::Done, LocalSlot { output: Some(output), .. }) => LocalEnd::Output(output),
-        (TurnEnd::Closed(elsewhere), LocalSlot { args: Some(args), .. }) => {
-            LocalEnd::Closed(args, elsewhere)
-        }
-        (end, _) => LocalEnd::Failed(failure_of(end)),
+fn local_end(end: TurnEnd, slot: Box<dyn Slot>) -> LocalEnd {
+    match end {
+        TurnEnd::Done if slot.has_output() => LocalEnd::Done(slot),
+        TurnEnd::Closed(elsewhere) if slot.has_args() => LocalEnd::Closed(slot, elsewhere),
+        end => LocalEnd::Failed(failure_of(end)),
     }
 }
 
 /// Goes on with a local turn: one that waits and may be cancelled, or one that has begun and
 /// suspends. When the activation closes under it, the call is resolved anew.
-pub(crate) async fn finish_local<M: Method>(local: LocalTurn<M>, begun: bool) -> Finished<M> {
-    let LocalTurn { target, mut turn, slot, timeout, cancel, mut caller } = local;
-    let Node::Silo(silo) = &target.0.node else {
-        return Err(Box::new(Failure::shutting_down().of(&target.0, M::NAME)));
+pub(crate) async fn finish_local(local: LocalTurn, slot: Box<dyn Slot>, begun: bool) -> Finished {
+    let LocalTurn { head, mut turn, mut caller } = local;
+    let Node::Silo(silo) = &head.target.0.node else {
+        return Err(head.failed(Failure::shutting_down()));
     };
     let deadline = turn.as_mut().settle(silo.clock.now().as_millis());
     let deadline = CoarseInstant::from_millis(deadline);
     caller.due = Due::at(deadline);
     let end = if begun {
-        run_apart(silo, turn, slot, deadline, cancel.as_ref()).await
+        run_apart(silo, turn, slot, deadline, head.cancel.as_ref()).await
     } else {
-        run_local(silo, turn, slot, &caller, cancel.as_ref(), &mut None).await
+        run_local(silo, turn, slot, &caller, head.cancel.as_ref(), &mut None).await
     };
     match end {
-        LocalEnd::Output(output) => Ok(output),
-        LocalEnd::Failed(failure) => Err(Box::new(failure.of(&target.0, M::NAME))),
-        LocalEnd::Closed(args, elsewhere) => {
-            travel(
-                Call { target, args, timeout, cancel, extra: None },
-                caller,
-                Some(Met::Closed(elsewhere)),
-            )
-            .await
+        LocalEnd::Done(slot) => Ok(slot),
+        LocalEnd::Failed(failure) => Err(head.failed(failure)),
+        LocalEnd::Closed(slot, elsewhere) => {
+            travel(AnyCall { head, slot }, caller, Some(Met::Closed(elsewhere))).await
         }
     }
 }

@@ -26,6 +26,7 @@ use tokio_util::sync::CancellationToken;
 pub(crate) use self::arriving::Rules;
 pub(crate) use self::asking::Open;
 pub(crate) use self::finding::Place;
+pub(crate) use self::future::AnyCall;
 pub use self::future::CallFuture;
 use self::lanes::Lanes;
 use self::shedding::Shedding;

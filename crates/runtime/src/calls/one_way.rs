@@ -1,15 +1,15 @@
 //! One-way calls: nobody waits for their end.
 
-use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 
 use emmer_store::BoxFuture;
-use emmer_wire::{CallChain, codec};
+use emmer_wire::CallChain;
 
 use crate::calls::Calls;
 use crate::calls::filtered;
+use crate::calls::future::AnyCall;
 use crate::calls::invoke::{
     Caller, Finished, InlineDepth, LocalTurn, failure_of, finish_local, send_failure, unbound,
 };
@@ -17,9 +17,9 @@ use crate::calls::lanes::Handed;
 use crate::calls::path::Met;
 use crate::calls::travel::{travel, travel_in_line};
 use crate::grain::{
-    Call, CallError, Failure, Found, Interface, Method, NoError, Node, Target, TurnContext,
+    CallError, CallHead, Failure, Found, MethodInfo, NoError, Node, Target, TurnContext,
 };
-use crate::hosting::{LocalSlot, RunActivation, Sink, StartError, TurnEnd, let_go};
+use crate::hosting::{RunActivation, Sink, Slot, StartError, TurnEnd, empty, let_go};
 use crate::net::{Connection, SendError};
 use crate::trace;
 
@@ -28,59 +28,56 @@ const ONE_WAY_MAX: usize = 100_000;
 
 /// Hands a one-way call over. A turn on an idle grain of this silo runs here and now; only one that
 /// waits or suspends gets a task.
-pub(crate) fn send<M: Method>(call: Call<M>) -> Result<(), CallError<NoError>> {
-    if call.target.0.is_filtered { filtered::sent(call) } else { pass(call) }
+///
+/// The arguments in `slot` are let go here, and not by the caller: their `Drop` may panic.
+pub(crate) fn send(head: CallHead, slot: &mut dyn Slot) -> Result<(), CallError<NoError>> {
+    let sent =
+        if head.target.0.is_filtered { filtered::sent(head, slot) } else { pass(head, slot) };
+    empty(slot);
+    sent
 }
 
 /// As [`send`], without filters.
-pub(super) fn pass<M: Method>(call: Call<M>) -> Result<(), CallError<NoError>> {
+pub(super) fn pass(head: CallHead, slot: &mut dyn Slot) -> Result<(), CallError<NoError>> {
     #[cfg(feature = "virtual")]
-    if let Some(fate) = crate::world::calls::fate::<M>(&call.target.0.node) {
-        return crate::world::calls::send_fated(call, fate);
+    if let Some(fate) = crate::world::calls::fate(&head) {
+        return crate::world::calls::send_fated(head, slot, fate);
     }
-    set_off(call)
+    set_off(head, slot)
 }
 
 /// Hands a call over that goes its way.
-pub(crate) fn set_off<M: Method>(call: Call<M>) -> Result<(), CallError<NoError>> {
+pub(crate) fn set_off(head: CallHead, slot: &mut dyn Slot) -> Result<(), CallError<NoError>> {
     let span = trace::of_call(TurnContext::is_in_turn, || {
-        trace::call("producer", M::Interface::NAME, M::NAME, &call.target)
+        trace::call("producer", head.method.interface, head.method.name, &head.target)
     });
     match span {
-        None => set_off_now(call),
+        None => set_off_now(head, slot),
         Some(span) => {
             let _in_span = trace::enter(&span);
-            set_off_now(call).inspect_err(|failure| trace::failed(&span, failure))
+            set_off_now(head, slot).inspect_err(|failure| trace::failed(&span, failure))
         }
     }
 }
 
-fn set_off_now<M: Method>(call: Call<M>) -> Result<(), CallError<NoError>> {
-    let reference = call.target.share();
-    hand_over(call, &reference.0).map_err(|failure| failure.of(&reference.0, M::NAME))
+fn set_off_now(head: CallHead, slot: &mut dyn Slot) -> Result<(), CallError<NoError>> {
+    let (reference, method) = (head.target.share(), head.method);
+    hand_over(head, slot, &reference.0).map_err(|failure| failure.of(&reference.0, method.name))
 }
 
-/// The call's arguments are let go here, and not by the caller: their `Drop` may panic.
-fn hand_over<M: Method>(call: Call<M>, target: &Target) -> Result<(), Failure> {
+fn hand_over(head: CallHead, slot: &mut dyn Slot, target: &Target) -> Result<(), Failure> {
     // A one-way call belongs to no chain: nobody waits for it.
     let context = TurnContext::request_context().unwrap_or_default();
     let chain = CallChain::EMPTY.with_context(context);
-    let caller = match Caller::check(&call, chain, None) {
-        Ok(caller) => caller,
-        Err(failure) => {
-            let_go(call);
-            return Err(failure);
-        }
-    };
+    let caller = Caller::check(&head, chain, None)?;
     match &target.node {
         Node::Silo(silo) => {
             if silo.lanes.has(&target.id) {
                 let here = silo.host.catalog.get(&target.id);
                 if let Some(Err(full)) = here.map(|activation| activation.check_queue()) {
-                    let_go(call);
                     return Err(full.into_failure());
                 }
-                return in_lane(silo, call, caller, None);
+                return in_lane(silo, head.with_slot(slot), caller, None);
             }
             let found = match target.route(0) {
                 Found::Nothing => {
@@ -92,140 +89,117 @@ fn hand_over<M: Method>(call: Call<M>, target: &Target) -> Result<(), Failure> {
                 found => found,
             };
             match found {
-                Found::Here(activation) => run_here(silo, call, caller, activation),
-                Found::There(lane) => match send_over(&lane.connection, &call, &caller) {
+                Found::Here(activation) => run_here(silo, head, slot, caller, activation),
+                Found::There(lane) => match send_over(&lane.connection, &head, slot, &caller) {
                     Err(SendError::Lost(why)) => {
                         let peer = lane.connection.silo();
                         let met = Met::Unsent { peer, placed: false, why: why.to_string() };
-                        in_lane(silo, call, caller, Some(met))
+                        in_lane(silo, head.with_slot(slot), caller, Some(met))
                     }
-                    sent => {
-                        let_go(call);
-                        sent.map_err(|e| send_failure(lane.connection.silo(), e))
-                    }
+                    sent => sent.map_err(|e| send_failure(lane.connection.silo(), e)),
                 },
                 // Calls to workers have no order to keep.
                 Found::Nothing if silo.is_worker(&target.id) => {
-                    apart::<M>(silo, travel(call, caller, None))
+                    let method = head.method;
+                    apart(silo, method, Box::pin(travel(head.with_slot(slot), caller, None)))
                 }
-                Found::Nothing => in_lane(silo, call, caller, None),
+                Found::Nothing => in_lane(silo, head.with_slot(slot), caller, None),
             }
         }
         Node::Client(client) => {
-            let sent = client.gateway_now(&target.id).and_then(|connection| {
-                send_over(&connection, &call, &caller)
-                    .map_err(|e| send_failure(connection.silo(), e))
-            });
-            let_go(call);
-            sent
+            let connection = client.gateway_now(&target.id)?;
+            send_over(&connection, &head, slot, &caller)
+                .map_err(|e| send_failure(connection.silo(), e))
         }
-        Node::Nowhere => {
-            let failure = unbound(&call.target);
-            let_go(call);
-            Err(failure)
-        }
+        Node::Nowhere => Err(unbound(&head.target)),
     }
 }
 
-fn send_over<M: Method>(
+fn send_over(
     connection: &Arc<Connection>,
-    call: &Call<M>,
+    head: &CallHead,
+    slot: &dyn Slot,
     caller: &Caller,
 ) -> Result<(), SendError> {
-    let target = &*call.target.0;
+    let target = &*head.target.0;
     let (now, view) = (target.node.clock().now(), target.node.view_version());
-    connection
-        .one_way(caller.head::<M>(target, now, view), |out| codec::encode_into(out, &call.args))
+    connection.one_way(caller.head(head.method, target, now, view), |out| slot.encode_args(out))
 }
 
-fn run_here<M: Method>(
+fn run_here(
     silo: &Arc<Calls>,
-    call: Call<M>,
+    head: CallHead,
+    slot: &mut dyn Slot,
     caller: Caller,
     activation: Arc<dyn RunActivation>,
 ) -> Result<(), Failure> {
-    let Some(depth) = InlineDepth::enter() else { return in_lane(silo, call, caller, None) };
+    let Some(depth) = InlineDepth::enter() else {
+        return in_lane(silo, head.with_slot(slot), caller, None);
+    };
     // A fenced silo, or one that has ended, answers in its own time.
     if silo.host.is_fenced() {
-        return in_lane(silo, call, caller, None);
+        return in_lane(silo, head.with_slot(slot), caller, None);
     }
-    let Call { target, args, timeout, cancel, .. } = call;
-    let mut slot = LocalSlot { args: Some(args), output: None };
-    if let Some(ran) = caller.run_instant::<M>(&activation, &mut slot) {
+    if let Some(ran) = caller.run_instant(head.method, &activation, slot) {
         if let Err(failure) = ran {
-            log_failure::<M>(&failure.of(&target.0, M::NAME));
+            log_failure(head.method, &head.failed(failure));
         }
-        let_go(slot);
         return Ok(());
     }
-    if !silo.spawner.is_here()
-        && let Some(args) = slot.args.take()
-    {
-        return in_lane(silo, Call { target, args, timeout, cancel, extra: None }, caller, None);
+    if !silo.spawner.is_here() && slot.has_args() {
+        return in_lane(silo, head.with_slot(slot), caller, None);
     }
-    let mut turn = match (caller.start::<M>(activation, &mut slot), slot.args.take()) {
-        (Err(StartError::NoSuchMethod), Some(args)) => {
-            let call = Call { target, args, timeout, cancel, extra: None };
+    let mut turn = match caller.start(head.method, activation, slot) {
+        Ok(turn) => turn,
+        Err(StartError::NoSuchMethod) if slot.has_args() => {
+            let call = head.with_slot(slot);
             return in_lane(silo, call, caller, Some(Met::Closed(None)));
         }
-        (Ok(turn), args) => {
-            slot.args = args;
-            turn
-        }
-        (Err(why), args) => {
-            slot.args = args;
-            let_go(slot);
-            return Err(why.into_failure());
-        }
+        Err(why) => return Err(why.into_failure()),
     };
     turn.as_mut().set_driven();
     // Nobody is to be woken: a turn that is not over now is polled again by the task it gets.
     let mut cx = Context::from_waker(Waker::noop());
-    let polled = turn.as_mut().poll_turn(&mut cx, &mut Sink::Local(&mut slot));
+    let polled = turn.as_mut().poll_turn(&mut cx, &mut Sink::Local(&mut *slot));
     drop(depth);
     match polled {
-        Poll::Ready(TurnEnd::Done) => {
-            let_go(slot);
-            Ok(())
+        Poll::Ready(TurnEnd::Done) => Ok(()),
+        Poll::Ready(TurnEnd::Closed(elsewhere)) if slot.has_args() => {
+            let call = head.with_slot(slot);
+            in_lane(silo, call, caller, Some(Met::Closed(elsewhere)))
         }
-        Poll::Ready(TurnEnd::Closed(elsewhere)) => {
-            let local = LocalTurn { target, turn, slot, timeout, cancel, caller };
-            match local.into_call() {
-                Some((call, caller)) => in_lane(silo, call, caller, Some(Met::Closed(elsewhere))),
-                None => Ok(()),
-            }
-        }
+        Poll::Ready(TurnEnd::Closed(_)) => Ok(()),
         Poll::Ready(end) => {
-            log_failure::<M>(&failure_of(end).of(&target.0, M::NAME));
-            let_go(slot);
+            log_failure(head.method, &head.failed(failure_of(end)));
             Ok(())
         }
         Poll::Pending => {
             let begun = turn.progress() == crate::hosting::Progress::Running;
-            let local = LocalTurn { target, turn, slot, timeout, cancel, caller };
-            if begun { go_on(silo, local) } else { apart::<M>(silo, finish_local(local, false)) }
+            let (method, slot) = (head.method, slot.boxed());
+            let local = LocalTurn { head, turn, caller };
+            let finished = finish_local(local, slot, begun);
+            if !begun {
+                return apart(silo, method, Box::pin(finished));
+            }
+            // A turn that has begun runs to its end, whatever the limits.
+            silo.spawner.spawn(log(method, Box::pin(finished)));
+            Ok(())
         }
     }
 }
 
-/// A turn that has begun runs to its end, whatever the limits.
-fn go_on<M: Method>(silo: &Arc<Calls>, local: LocalTurn<M>) -> Result<(), Failure> {
-    silo.spawner.spawn(log::<M>(finish_local(local, true)));
-    Ok(())
-}
-
 /// Looks for the call's grain, behind earlier calls whose grain is looked for, if there is room for
 /// one more.
-fn in_lane<M: Method>(
+fn in_lane(
     silo: &Arc<Calls>,
-    call: Call<M>,
+    call: AnyCall,
     caller: Caller,
     met: Option<Met>,
 ) -> Result<(), Failure> {
     let (permit, call) = silo.permit_for(call)?;
-    let grain = call.target.0.id.clone();
+    let (grain, method) = (call.head.target.0.id.clone(), call.head.method);
     let trip = move |handed: Handed| async move {
-        log::<M>(travel_in_line(call, caller, met, Some(handed))).await;
+        log(method, Box::pin(travel_in_line(call, caller, met, Some(handed)))).await;
         drop(permit);
     };
     let span = trace::current();
@@ -241,29 +215,30 @@ fn in_lane<M: Method>(
 }
 
 /// Runs the call in a task of its own, if there is room for one more.
-fn apart<M: Method>(
+fn apart(
     silo: &Arc<Calls>,
-    call: impl Future<Output = Finished<M>> + Send + 'static,
+    method: &'static MethodInfo,
+    call: BoxFuture<'static, Finished>,
 ) -> Result<(), Failure> {
     let (permit, call) = silo.permit_for(call)?;
     let apart = async move {
-        log::<M>(call).await;
+        log(method, call).await;
         drop(permit);
     };
     silo.spawner.spawn(trace::along(apart));
     Ok(())
 }
 
-async fn log<M: Method>(call: impl Future<Output = Finished<M>>) {
+async fn log(method: &'static MethodInfo, call: BoxFuture<'static, Finished>) {
     match call.await {
-        Ok(output) => let_go(output),
-        Err(failure) => log_failure::<M>(&failure),
+        Ok(mut slot) => empty(&mut *slot),
+        Err(failure) => log_failure(method, &failure),
     }
 }
 
 #[cold]
-fn log_failure<M: Method>(failure: &Failure) {
-    tracing::debug!(method = M::NAME, %failure, "a one-way call failed");
+fn log_failure(method: &MethodInfo, failure: &Failure) {
+    tracing::debug!(method = method.name, %failure, "a one-way call failed");
 }
 
 /// One one-way call under way.

@@ -1,27 +1,27 @@
 //! What an answer from another process means.
 
 use emmer_core::SiloAddress;
-use emmer_wire::{FailureCode, ResponseStatus, codec, decode_failure};
+use emmer_wire::{FailureCode, ResponseStatus, decode_failure};
 
-use crate::grain::{CallError, Failure, Method, Node, Rejection};
-use crate::hosting::contain;
+use crate::grain::{CallError, Failure, MethodInfo, Node, Rejection};
+use crate::hosting::{Slot, contain};
 use crate::net::Answer;
 
-/// The output of a call of `node` that `peer` (a gateway, when it is none) answered, and where the
-/// grain really is if the peer had to pass it on.
-#[inline]
-pub(crate) fn read_answer<M: Method>(
+/// Reads the output of a call of `node` that `peer` (a gateway, when it is none) answered. Returns
+/// where the grain really is if the peer had to pass it on.
+pub(crate) fn read_answer(
     node: &Node,
     peer: Option<SiloAddress>,
     answer: Answer,
     body: &[u8],
-) -> Result<(M::Output, Option<SiloAddress>), Failure> {
+    slot: &mut dyn Slot,
+) -> Result<Option<SiloAddress>, Failure> {
     match answer {
         Answer::Response { status: ResponseStatus::Ok, location } => {
-            let output = contain(|| node.binds(|| codec::decode(body)))
-                .and_then(|output| output.map_err(|e| e.to_string()));
-            match output {
-                Ok(output) => Ok((output, location.map(|at| *at))),
+            let read = contain(|| node.binds(|| slot.decode_output(body)))
+                .and_then(|read| read.map_err(|e| e.to_string()));
+            match read {
+                Ok(()) => Ok(location.map(|at| *at)),
                 Err(detail) => Err(Failure::codec(true, detail)),
             }
         }
@@ -57,9 +57,9 @@ pub(crate) fn timed_out(peer: Option<SiloAddress>) -> Failure {
 
 /// A turn that is over left no output: a fault of this crate.
 #[cold]
-pub(crate) fn no_output<M: Method>() -> Failure {
-    debug_assert!(false, "{} ended without its output", M::NAME);
-    Failure::internal(format!("{} ended without its output", M::NAME))
+pub(crate) fn no_output(method: &MethodInfo) -> Failure {
+    debug_assert!(false, "{} ended without its output", method.name);
+    Failure::internal(format!("{} ended without its output", method.name))
 }
 
 #[cold]

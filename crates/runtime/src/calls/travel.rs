@@ -6,7 +6,6 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use emmer_wire::codec;
 use tokio_util::sync::CancellationToken;
 
 use crate::calls::invoke::{
@@ -15,26 +14,22 @@ use crate::calls::invoke::{
 use crate::calls::lanes::Handed;
 use crate::calls::path::{Asker, Met, Next, Path, Tried, unreachable_silo};
 use crate::calls::remote;
-use crate::calls::{Calls, Place};
+use crate::calls::{AnyCall, Calls, Place};
 use crate::client::ClientCore;
 use crate::clock::{Clock, CoarseInstant, Due};
-use crate::grain::{Call, Failure, Lane, Method, Node, Route, Target};
-use crate::hosting::{LocalSlot, StartError};
+use crate::grain::{CallHead, Failure, Lane, MethodInfo, Node, Route, Target};
+use crate::hosting::{Slot, StartError};
 use crate::net::{Connection, SendError};
 use crate::trace;
 
 /// Makes a call: finds the grain, here or elsewhere, placing it if it is nowhere, and tries again
 /// as long as the call certainly did not run. `met`: what its first try came to.
-pub(crate) async fn travel<M: Method>(
-    call: Call<M>,
-    caller: Caller,
-    met: Option<Met>,
-) -> Finished<M> {
-    let reference = call.target.share();
+pub(crate) async fn travel(call: AnyCall, caller: Caller, met: Option<Met>) -> Finished {
+    let (reference, method) = (call.head.target.share(), call.head.method);
     let trip = travel_in_line(call, caller, met, None);
     let node = &reference.0.node;
     let Some(spawner) = node.spawner() else {
-        return Err(Box::new(unbound(&reference).of(&reference.0, M::NAME)));
+        return Err(Box::new(unbound(&reference).of(&reference.0, method.name)));
     };
     // A worker comes to whoever waits for one: not to a call that its caller keeps unpolled.
     let may_be_kept = node.workers_max(&reference.0.id).is_none();
@@ -45,35 +40,35 @@ pub(crate) async fn travel<M: Method>(
     // caller is.
     spawner.run(trace::along(trip)).await.unwrap_or_else(|| {
         let why = "the runtime that the silo or client was started on has ended".to_owned();
-        Err(Box::new(unreachable_silo(None, true, why).of(&reference.0, M::NAME)))
+        Err(Box::new(unreachable_silo(None, true, why).of(&reference.0, method.name)))
     })
 }
 
 /// As [`travel`]; `handed` is let go when the call has begun where it stays, or was sent there.
-pub(crate) async fn travel_in_line<M: Method>(
-    call: Call<M>,
+pub(crate) async fn travel_in_line(
+    call: AnyCall,
     caller: Caller,
     met: Option<Met>,
     handed: Option<Handed>,
-) -> Finished<M> {
-    let target = call.target.share();
+) -> Finished {
+    let (target, method) = (call.head.target.share(), call.head.method);
     let finished = follow_path(call, caller, met, handed).await;
-    finished.map_err(|failure| Box::new(failure.of(&target.0, M::NAME)))
+    finished.map_err(|failure| Box::new(failure.of(&target.0, method.name)))
 }
 
-async fn follow_path<M: Method>(
-    call: Call<M>,
+async fn follow_path(
+    call: AnyCall,
     mut caller: Caller,
     mut met: Option<Met>,
     handed: Option<Handed>,
-) -> Result<M::Output, Failure> {
-    let Call { target: reference, args, cancel, .. } = call;
+) -> Result<Box<dyn Slot>, Failure> {
+    let AnyCall { head: CallHead { target: reference, method, cancel, .. }, slot } = call;
     let target = &*reference.0;
     let deadline = caller.due.settle(target.node.clock().now());
     caller.due = Due::at(deadline);
     let bounds = Bounds { clock: target.node.clock(), deadline, cancel: cancel.as_ref() };
-    let mut trip =
-        Trip { target, args: Some(args), caller, bounds, path: Path::new(Asker::Own), handed };
+    let path = Path::new(Asker::Own);
+    let mut trip = Trip { target, method, slot: Some(slot), caller, bounds, path, handed };
     loop {
         if let Some(met) = met.take() {
             trip.turn(met).await?;
@@ -84,20 +79,21 @@ async fn follow_path<M: Method>(
             Node::Nowhere => return Err(unbound(&reference)),
         };
         match tried {
-            Ok(output) => return Ok(output),
+            Ok(slot) => return Ok(slot),
             Err(Tried::Failed(failure)) => return Err(failure),
             Err(Tried::Met(other)) => met = Some(other),
         }
     }
 }
 
-type Try<M> = Result<<M as Method>::Output, Tried>;
+type Try = Result<Box<dyn Slot>, Tried>;
 
 /// A call under way.
-struct Trip<'a, M: Method> {
+struct Trip<'a> {
     target: &'a Target,
-    /// None while a turn on this silo has them.
-    args: Option<M>,
+    method: &'static MethodInfo,
+    /// None while a turn on this silo has it.
+    slot: Option<Box<dyn Slot>>,
     caller: Caller,
     bounds: Bounds<'a>,
     path: Path,
@@ -131,7 +127,7 @@ impl Bounds<'_> {
     }
 }
 
-impl<M: Method> Trip<'_, M> {
+impl Trip<'_> {
     /// Does what the path says about what was met.
     async fn turn(&mut self, met: Met) -> Result<(), Failure> {
         let (hint, next) = self.path.met(met, self.bounds.left());
@@ -146,7 +142,7 @@ impl<M: Method> Trip<'_, M> {
         }
     }
 
-    async fn within_cluster(&mut self, silo: &Arc<Calls>) -> Try<M> {
+    async fn within_cluster(&mut self, silo: &Arc<Calls>) -> Try {
         let known = self.path.take_elsewhere().filter(|peer| *peer != silo.address);
         let placed = self.path.take_placed();
         let place = if let Some(peer) = known {
@@ -154,40 +150,46 @@ impl<M: Method> Trip<'_, M> {
         } else if let Some(peer) = placed {
             Place::There { peer, placed: true }
         } else {
-            let sought = self.caller.seeks::<M>(self.target);
+            let sought = self.caller.seeks(self.method, self.target);
             let located = pin!(silo.locate(sought, self.path.avoid()));
             self.bounds.keep("looking for the grain", located).await?.map_err(Met::NotFound)?
         };
         match place {
             Place::Here(activation) => {
                 self.target.note_here(&activation);
-                let mut slot = LocalSlot { args: self.args.take(), output: None };
+                let Some(mut slot) = self.slot.take() else {
+                    return Err(remote::no_output(self.method).into());
+                };
                 // Its registration may fail, and the call then runs elsewhere: nobody goes before
                 // it.
                 let is_settled = activation.is_registered() || activation.is_worker();
                 let mut first = if is_settled { self.handed.take() } else { None };
-                let turn = match self.caller.start::<M>(activation.clone(), &mut slot) {
+                let turn = match self.caller.start(self.method, activation.clone(), &mut *slot) {
                     Ok(turn) => turn,
                     Err(StartError::NoSuchMethod) => {
-                        let sought = self.caller.seeks::<M>(self.target);
+                        let sought = self.caller.seeks(self.method, self.target);
                         let turn = pin!(silo.step_aside(activation, sought, self.caller.due));
                         let turn = self.bounds.keep("looking for the grain", turn).await;
-                        turn.flatten().map_err(|failure| {
-                            // It is tried again, and still goes before the next call in its lane.
-                            self.args = slot.args.take();
-                            self.handed = self.handed.take().or_else(|| first.take());
-                            Met::NotFound(failure)
-                        })?
+                        match turn.flatten() {
+                            Ok(turn) => turn,
+                            Err(failure) => {
+                                // It is tried again, and still goes before the next call in its
+                                // lane.
+                                self.slot = Some(slot);
+                                self.handed = self.handed.take().or_else(|| first.take());
+                                return Err(Met::NotFound(failure).into());
+                            }
+                        }
                     }
                     Err(why) => return Err(why.into_failure().into()),
                 };
                 let cancel = self.bounds.cancel;
                 match run_local(silo, turn, slot, &self.caller, cancel, &mut first).await {
-                    LocalEnd::Output(output) => Ok(output),
+                    LocalEnd::Done(slot) => Ok(slot),
                     LocalEnd::Failed(failure) => Err(failure.into()),
                     LocalEnd::Closed(back, elsewhere) => {
                         self.handed = self.handed.take().or(first);
-                        self.args = Some(back);
+                        self.slot = Some(back);
                         Err(Met::Closed(elsewhere).into())
                     }
                 }
@@ -202,7 +204,7 @@ impl<M: Method> Trip<'_, M> {
         }
     }
 
-    async fn through_gateway(&mut self, client: &Arc<ClientCore>) -> Try<M> {
+    async fn through_gateway(&mut self, client: &Arc<ClientCore>) -> Try {
         let listed = client.generation();
         let gateway = pin!(client.gateway_for(&self.target.id));
         let connection = self.bounds.keep("waiting for a gateway", gateway).await??;
@@ -210,18 +212,22 @@ impl<M: Method> Trip<'_, M> {
     }
 
     /// Sends the call over a connection and waits for the answer.
-    async fn send(&mut self, connection: &Arc<Connection>, listed: u64, placed: bool) -> Try<M> {
+    async fn send(&mut self, connection: &Arc<Connection>, listed: u64, placed: bool) -> Try {
         let (target, peer) = (self.target, connection.silo());
-        let Some(args) = &self.args else { return Err(remote::no_output::<M>().into()) };
-        let head =
-            self.caller.head::<M>(target, target.node.clock().now(), target.node.view_version());
-        let sent = connection.call(head, self.bounds.deadline, |out| codec::encode_into(out, args));
-        let ticket = sent.map_err(|error| match error {
-            SendError::Lost(why) => {
-                Tried::Met(Met::Unsent { peer, placed: false, why: why.to_string() })
+        let Some(mut slot) = self.slot.take() else {
+            return Err(remote::no_output(self.method).into());
+        };
+        let (now, view) = (target.node.clock().now(), target.node.view_version());
+        let head = self.caller.head(self.method, target, now, view);
+        let sent = connection.call(head, self.bounds.deadline, |out| slot.encode_args(out));
+        let ticket = match sent {
+            Ok(ticket) => ticket,
+            Err(SendError::Lost(why)) => {
+                self.slot = Some(slot);
+                return Err(Met::Unsent { peer, placed: false, why: why.to_string() }.into());
             }
-            error => Tried::Failed(send_failure(peer, error)),
-        })?;
+            Err(error) => return Err(send_failure(peer, error).into()),
+        };
         if !placed {
             self.handed = None;
         }
@@ -235,9 +241,17 @@ impl<M: Method> Trip<'_, M> {
                 }
             },
         };
-        let (answer, body) = answered.map_err(|why| Met::Lost { peer, why })?;
-        let read = remote::read_answer::<M>(&target.node, peer, answer, &body);
-        let (output, location) = read.map_err(|failure| Met::Answered { peer, failure })?;
+        let read = answered.map_err(|why| Met::Lost { peer, why }).and_then(|(answer, body)| {
+            remote::read_answer(&target.node, peer, answer, &body, &mut *slot)
+                .map_err(|failure| Met::Answered { peer, failure })
+        });
+        let location = match read {
+            Ok(location) => location,
+            Err(met) => {
+                self.slot = Some(slot);
+                return Err(met.into());
+            }
+        };
         let at = location.or(peer);
         let lane = || Route::There(Lane::new(connection.clone(), listed));
         match &target.node {
@@ -258,6 +272,6 @@ impl<M: Method> Trip<'_, M> {
                 }
             }
         }
-        Ok(output)
+        Ok(slot)
     }
 }

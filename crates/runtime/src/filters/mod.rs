@@ -18,7 +18,7 @@ use emmer_wire::{CallChain, ContextError, RequestContext};
 use parking_lot::Mutex;
 
 use crate::access::Identity;
-use crate::grain::{ContextKey, Method, TurnContext};
+use crate::grain::{ContextKey, MethodInfo, TurnContext};
 
 pub(crate) use around::{Around, around, around_now};
 
@@ -115,30 +115,38 @@ pub struct FilterCall {
 
 impl FilterCall {
     /// A call that is about to be made, which takes `extra` along.
-    pub(crate) fn outgoing<M: Method>(grain: &GrainId, extra: Option<&RequestContext>) -> Self {
+    pub(crate) fn outgoing(
+        method: &MethodInfo,
+        grain: &GrainId,
+        extra: Option<&RequestContext>,
+    ) -> Self {
         let turns = TurnContext::request_context().unwrap_or_default();
         // If both together are too much, the call is refused when it is made.
         let context = extra.and_then(|own| turns.merged(own).ok()).unwrap_or(turns);
-        Self::new::<M>(grain, TurnContext::own_grain(), context)
+        Self::new(method, grain, TurnContext::own_grain(), context)
     }
 
     /// The call of the current turn.
-    pub(crate) fn incoming<M: Method>(grain: &GrainId) -> Self {
+    pub(crate) fn incoming(method: &MethodInfo, grain: &GrainId) -> Self {
         let context = TurnContext::request_context().unwrap_or_default();
-        Self::new::<M>(grain, TurnContext::calling_grain(), context)
+        Self::new(method, grain, TurnContext::calling_grain(), context)
     }
 
     /// The call of a turn that runs in place.
-    pub(crate) fn in_place<M: Method>(grain: &GrainId, chain: &CallChain) -> Self {
+    pub(crate) fn in_place(method: &MethodInfo, grain: &GrainId, chain: &CallChain) -> Self {
         let caller = chain.last().map(|caller| caller.grain.clone());
-        Self::new::<M>(grain, caller, chain.context().inherited())
+        Self::new(method, grain, caller, chain.context().inherited())
     }
 
-    fn new<M: Method>(grain: &GrainId, caller: Option<GrainId>, context: RequestContext) -> Self {
-        use crate::grain::Interface;
+    fn new(
+        method: &MethodInfo,
+        grain: &GrainId,
+        caller: Option<GrainId>,
+        context: RequestContext,
+    ) -> Self {
         Self {
-            interface: M::Interface::NAME,
-            method: M::NAME,
+            interface: method.interface,
+            method: method.name,
             grain: grain.clone(),
             caller,
             context,
@@ -262,9 +270,8 @@ enum End {
 }
 
 impl Outcome {
-    /// The method ran, and this is what it returned.
-    pub(crate) fn of<M: Method>(output: &M::Output) -> Self {
-        Self(if M::is_error(output) { End::OwnError } else { End::Done })
+    pub(crate) const fn own_error() -> Self {
+        Self(End::OwnError)
     }
 
     pub(crate) const fn done() -> Self {

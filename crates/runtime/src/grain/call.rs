@@ -7,9 +7,9 @@ use std::time::Duration;
 use emmer_wire::{HINT_KEY, RequestContext};
 use tokio_util::sync::CancellationToken;
 
-use super::{Aim, CallError, ContextKey, Extra, Method, NoError, TurnContext};
-use crate::calls::CallFuture;
-use crate::calls::one_way;
+use super::{Aim, CallError, ContextKey, Extra, Failure, Method, MethodInfo, NoError, TurnContext};
+use crate::calls::{AnyCall, CallFuture, one_way};
+use crate::hosting::{LocalSlot, Slot};
 
 /// A call that was not made yet: await it, or [`send`](Self::send) it.
 ///
@@ -20,53 +20,26 @@ use crate::calls::one_way;
 #[must_use = "a call does nothing until it is awaited: write `.await`, or `.send()` if nobody \
     waits for its end"]
 pub struct Call<M: Method> {
-    pub(crate) target: Aim,
+    pub(crate) head: CallHead,
     pub(crate) args: M,
+}
+
+/// All of a call but its arguments, whatever its method.
+pub(crate) struct CallHead {
+    pub(crate) target: Aim,
+    pub(crate) method: &'static MethodInfo,
     pub(crate) timeout: Option<Duration>,
     pub(crate) cancel: Option<CancellationToken>,
     /// What it takes along, if it has something of its own.
     pub(crate) extra: Option<Box<Extra>>,
 }
 
-impl<M: Method> Call<M> {
-    pub(crate) const fn new(target: Aim, args: M) -> Self {
-        Self { target, args, timeout: None, cancel: None, extra: None }
-    }
-
-    /// Fails the call with [`CallError::Timeout`] after `timeout`. Without it the call inherits
-    /// what is left of the deadline of the turn that makes it, or takes the silo's or client's
-    /// `response_timeout`. Exact to about 10 ms.
-    pub const fn timeout(mut self, timeout: Duration) -> Self {
-        self.timeout = Some(timeout);
-        self
-    }
-
-    /// Fails the call with [`CallError::Cancelled`] when `token` fires. A turn that has begun runs
-    /// to its end all the same: a grain is never left half way.
-    pub fn cancel_on(mut self, token: CancellationToken) -> Self {
-        self.cancel = Some(token);
-        self
-    }
-
-    /// Sends a value along with this call, and with what follows from it ([`ContextKey`]). A call
-    /// that takes along more than it may is `Rejected`.
-    pub fn with<T: Display>(mut self, key: &ContextKey<T>, value: impl Into<T>) -> Self {
+impl CallHead {
+    fn with(&mut self, put: &dyn Fn(&RequestContext) -> Extra) {
         let extra = self.extra.get_or_insert_with(|| Box::new(Ok(RequestContext::EMPTY)));
         if let Ok(context) = &**extra {
-            **extra = key.put(context, value);
+            **extra = put(context);
         }
-        self
-    }
-
-    /// Says something to the placement director of the grain's class, in case the grain has to be
-    /// activated for this call: a zone, say. In-built strategies follow the address of a silo that
-    /// can host the grain. What follows from the call does not carry it.
-    pub fn hint(mut self, hint: impl Display) -> Self {
-        let extra = self.extra.get_or_insert_with(|| Box::new(Ok(RequestContext::EMPTY)));
-        if let Ok(context) = &**extra {
-            **extra = context.with(HINT_KEY, &hint.to_string());
-        }
-        self
     }
 
     /// Takes along by itself what the current turn sends along: it may be made outside of it.
@@ -77,20 +50,71 @@ impl<M: Method> Call<M> {
         }
     }
 
+    /// The call, with what `slot` holds.
+    pub(crate) fn with_slot(self, slot: &mut dyn Slot) -> AnyCall {
+        AnyCall { head: self, slot: slot.boxed() }
+    }
+
+    /// The failure of this call.
+    #[cold]
+    pub(crate) fn failed(&self, failure: Failure) -> Box<Failure> {
+        Box::new(failure.of(&self.target.0, self.method.name))
+    }
+}
+
+impl<M: Method> Call<M> {
+    pub(crate) const fn new(target: Aim, args: M) -> Self {
+        let head = CallHead { target, method: M::INFO, timeout: None, cancel: None, extra: None };
+        Self { head, args }
+    }
+
+    /// Fails the call with [`CallError::Timeout`] after `timeout`. Without it the call inherits
+    /// what is left of the deadline of the turn that makes it, or takes the silo's or client's
+    /// `response_timeout`. Exact to about 10 ms.
+    pub const fn timeout(mut self, timeout: Duration) -> Self {
+        self.head.timeout = Some(timeout);
+        self
+    }
+
+    /// Fails the call with [`CallError::Cancelled`] when `token` fires. A turn that has begun runs
+    /// to its end all the same: a grain is never left half way.
+    pub fn cancel_on(mut self, token: CancellationToken) -> Self {
+        self.head.cancel = Some(token);
+        self
+    }
+
+    /// Sends a value along with this call, and with what follows from it ([`ContextKey`]). A call
+    /// that takes along more than it may is `Rejected`.
+    pub fn with<T: Display>(mut self, key: &ContextKey<T>, value: impl Into<T>) -> Self {
+        let value: T = value.into();
+        let value = value.to_string();
+        self.head.with(&|context| key.put_text(context, &value));
+        self
+    }
+
+    /// Says something to the placement director of the grain's class, in case the grain has to be
+    /// activated for this call: a zone, say. In-built strategies follow the address of a silo that
+    /// can host the grain. What follows from the call does not carry it.
+    pub fn hint(mut self, hint: impl Display) -> Self {
+        let hint = hint.to_string();
+        self.head.with(&|context| context.with(HINT_KEY, &hint));
+        self
+    }
+
     /// Makes the call one-way: nobody waits for its end, nobody learns of its failure. Returns as
     /// soon as it is handed over.
     ///
     /// # Errors
     /// What can be known at once: `Overloaded`, `ShuttingDown`, a key that is too long.
     pub fn send(self) -> Result<(), CallError<NoError>> {
-        one_way::send(self)
+        one_way::send(self.head, &mut LocalSlot::of(self.args))
     }
 }
 
 impl<M: Method> Call<M> {
     /// Makes the call past the filters of outgoing calls.
-    pub(crate) const fn past_filters(self) -> CallFuture<M> {
-        CallFuture::passed(self)
+    pub(crate) fn past_filters(self) -> CallFuture<M> {
+        CallFuture::past_filters(self)
     }
 
     /// Makes the call past the filters of outgoing calls; it begins no trace.
@@ -101,7 +125,7 @@ impl<M: Method> Call<M> {
 
 impl<M: Method> fmt::Debug for Call<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Call({:?}.{})", self.target, M::NAME)
+        write!(f, "Call({:?}.{})", self.head.target, M::NAME)
     }
 }
 

@@ -18,7 +18,7 @@ use tracing::Span;
 
 use crate::calls::waits::{Asker, Listing, next_turn};
 use crate::clock::{CoarseInstant, Due};
-use crate::grain::{ClusterClient, DeactivationReason, Interface, RawRef, Services};
+use crate::grain::{ClusterClient, DeactivationReason, Interface, MethodInfo, RawRef, Services};
 use crate::hosting::{AnyActivation, Asks, RunActivation, Who};
 use crate::metrics::{Ended, Outer};
 use crate::reminders::Reminding;
@@ -287,11 +287,6 @@ impl TurnContext {
         }
     }
 
-    /// The turns that wait for this one, and what goes along.
-    pub(crate) const fn chain(&self) -> &CallChain {
-        &self.chain
-    }
-
     /// Runs a turn of `activation` in place, with `context`.
     #[inline]
     pub(crate) fn scope_instant<R>(
@@ -357,13 +352,13 @@ impl TurnContext {
         Self::with(|turn| turn.is_some())
     }
 
-    /// The span of this turn of `interface`.`method`, if it is traced.
-    pub(crate) fn span(&self, interface: &str, method: &str) -> Option<Box<Span>> {
+    /// The span of this turn of `method`, if it is traced.
+    pub(crate) fn span(&self, method: &MethodInfo) -> Option<Box<Span>> {
         trace::is_traced().then(|| {
             let grain = self.activation(|activation| activation.name()).unwrap_or_default();
             let silo = self.activation(|activation| activation.client()).flatten();
             let silo = silo.and_then(|client| client.silo());
-            Box::new(trace::turn(interface, method, &grain, silo))
+            Box::new(trace::turn(method.interface, method.name, &grain, silo))
         })
     }
 

@@ -30,6 +30,21 @@ pub trait Interface: 'static {
     const VERSION: u32;
 }
 
+/// A method, as code knows it that is compiled once for all of them.
+#[derive(Debug)]
+pub struct MethodInfo {
+    /// The name of its interface.
+    pub interface: &'static str,
+    /// The name of the grain type that its interface is for.
+    pub grain_type: &'static str,
+    /// Its name.
+    pub name: &'static str,
+    /// Its number.
+    pub id: u32,
+    /// True if it takes `&mut self`.
+    pub exclusive: bool,
+}
+
 /// One method of an interface. The implementing type holds the arguments as named fields, so that
 /// arguments travel as a map and may grow by trailing ones with a default.
 pub trait Method: Serialize + DeserializeOwned + Send + 'static {
@@ -48,6 +63,14 @@ pub trait Method: Serialize + DeserializeOwned + Send + 'static {
     const ID: u32;
     /// Whether it takes `&mut self`: such a turn runs alone.
     const EXCLUSIVE: bool;
+    /// All of it that is no type.
+    const INFO: &'static MethodInfo = &MethodInfo {
+        interface: Self::Interface::NAME,
+        grain_type: Self::Interface::GRAIN_TYPE,
+        name: Self::NAME,
+        id: Self::ID,
+        exclusive: Self::EXCLUSIVE,
+    };
 
     /// Whether the method returned its own error.
     fn is_error(output: &Self::Output) -> bool {

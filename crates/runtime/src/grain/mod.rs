@@ -25,12 +25,13 @@ use emmer_placement::{DataError, Placement};
 
 pub use self::any_error::{Error, own_error};
 pub use self::call::Call;
+pub(crate) use self::call::CallHead;
 pub use self::called::{Called, Rejection};
 pub use self::context::Ctx;
 pub use self::context::TurnContext;
 pub use self::error::{ActivationError, CallError, DeactivationReason, StateError};
 pub(crate) use self::failure::Failure;
-pub use self::interface::{Hosted, Interface, Method, NoError, NoResult, Returned};
+pub use self::interface::{Hosted, Interface, Method, MethodInfo, NoError, NoResult, Returned};
 pub use self::journal::{Apply, Journal, JournalSpec};
 pub use self::key::{IntoKey, KeyKind, KeyType};
 pub use self::persistent::Persistent;

@@ -53,10 +53,19 @@ impl<T> ContextKey<T> {
     where
         T: Display,
     {
+        self.put_text(context, &value.into().to_string())
+    }
+
+    /// A context with a value in it that is text already.
+    pub(crate) fn put_text(
+        &self,
+        context: &RequestContext,
+        value: &str,
+    ) -> Result<RequestContext, ContextError> {
         if self.is_reserved() {
             return Err(ContextError::Reserved(self.name.to_owned()));
         }
-        context.with(self.name, &value.into().to_string())
+        context.with(self.name, value)
     }
 
     /// The value that came with the call whose turn runs now; none if there is none, if it is no

@@ -1,28 +1,26 @@
 //! A call that another version of the class has to serve: it waits, in its turn, for the end of the
 //! activation that is here, and goes on where the grain shall be.
 
-use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use emmer_core::SiloAddress;
+use emmer_store::BoxFuture;
 use emmer_wire::CallChain;
 
-use super::turn::suspend;
-use super::{
-    Activation, BoxTurn, Closed, Progress, RunActivation, Sink, StartError, Turn, TurnEnd,
-};
-use crate::calls::waits::{Asker, Listing};
-use crate::clock::{CoarseInstant, Due};
+use super::turn::{Work, turn};
+use super::{Activation, BoxTurn, Closed, RunActivation, Sink, StartError, TurnEnd};
+use crate::clock::Due;
 use crate::grain::{DeactivationReason, Grain, TurnContext};
+use crate::metrics::Ended;
 
 /// Such a call. It never begins here.
 struct Aside {
-    wait: Pin<Box<dyn Future<Output = Closed> + Send>>,
-    context: Option<TurnContext>,
-    asker: Option<Arc<Asker>>,
-    listing: Option<Listing>,
+    /// The wait for the end of the activation; none once it has ended.
+    wait: Option<BoxFuture<'static, Closed>>,
+    /// The way on.
+    closed: Closed,
 }
 
 impl<G: Grain> Activation<G> {
@@ -36,57 +34,34 @@ impl<G: Grain> Activation<G> {
         self.check_queue()?;
         self.begin_closing(DeactivationReason::OtherVersion(to));
         let context = TurnContext::new(self.clone(), u16::MAX, true, due, chain, None);
-        let wait = Box::pin(async move {
+        let wait: BoxFuture<'static, Closed> = Box::pin(async move {
             // Whoever closes it stands before this.
             let lock = self.lock_exclusive().await;
             lock.grain().err().unwrap_or(Closed::Gone)
         });
-        let aside = Aside { wait, context: Some(context), asker: None, listing: None };
-        Ok(Box::pin(aside))
+        Ok(turn(context, None, Aside { wait: Some(wait), closed: Closed::Gone }))
     }
 }
 
-impl Turn for Aside {
-    fn poll_turn(self: Pin<&mut Self>, cx: &mut Context<'_>, _: &mut Sink<'_>) -> Poll<TurnEnd> {
-        let Self { wait, context, asker, listing } = self.get_mut();
-        let run = || wait.as_mut().poll(cx);
-        let polled = match asker {
-            None => TurnContext::scope(context, run),
-            Some(asker) => TurnContext::scope_asked(context, asker, run),
+impl Work for Aside {
+    fn poll_work(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        if let Some(wait) = &mut self.wait {
+            self.closed = ready!(wait.as_mut().poll(cx));
+            self.wait = None;
+        }
+        Poll::Ready(())
+    }
+
+    fn deliver(self: Pin<&mut Self>, _: &mut Sink<'_>) -> (TurnEnd, Ended) {
+        let end = match &self.closed {
+            // Why this class could not be activated is no affair of the call.
+            Closed::Gone | Closed::Failed(_) => TurnEnd::Closed(None),
+            Closed::Elsewhere(silo) => TurnEnd::Closed(Some(*silo)),
         };
-        match polled {
-            Poll::Pending => {
-                suspend(context, asker.as_ref(), listing).map_or(Poll::Pending, Poll::Ready)
-            }
-            Poll::Ready(closed) => Poll::Ready(match closed {
-                // Why this class could not be activated is no affair of the call.
-                Closed::Gone | Closed::Failed(_) => TurnEnd::Closed(None),
-                Closed::Elsewhere(silo) => TurnEnd::Closed(Some(silo)),
-            }),
-        }
+        (end, Ended::Closed)
     }
 
-    fn progress(&self) -> Progress {
-        Progress::Waiting
-    }
-
-    fn settle(self: Pin<&mut Self>, now: u64) -> u64 {
-        let now = CoarseInstant::from_millis(now);
-        let context = self.get_mut().context.as_mut();
-        context.map_or(CoarseInstant::LAST, |context| context.settle(now)).as_millis()
-    }
-
-    fn set_driven(self: Pin<&mut Self>) {
-        if let Some(context) = &mut self.get_mut().context {
-            context.set_driven();
-        }
-    }
-
-    fn has_caller(&self) -> bool {
-        self.context.as_ref().is_some_and(TurnContext::has_caller)
-    }
-
-    fn asked_by(self: Pin<&mut Self>, asker: Arc<Asker>) {
-        self.get_mut().asker = Some(asker);
+    fn clear(mut self: Pin<&mut Self>) {
+        self.wait = None;
     }
 }

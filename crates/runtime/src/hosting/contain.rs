@@ -22,9 +22,16 @@ pub(crate) fn contain<T>(code: impl FnOnce() -> T) -> Result<T, String> {
 /// `Drop` is logged.
 #[inline]
 pub(crate) fn let_go<T>(value: T) {
-    if std::mem::needs_drop::<T>()
-        && let Err(panic) = contain(|| drop(value))
-    {
+    if std::mem::needs_drop::<T>() {
+        let mut value = Some(value);
+        let_go_by(&mut || value = None);
+    }
+}
+
+/// As [`let_go`], of what `drop` drops.
+#[inline(never)]
+pub(crate) fn let_go_by(drop: &mut dyn FnMut()) {
+    if let Err(panic) = contain(drop) {
         warn_seldom!(panic, "a value of a grain's panicked while it was dropped");
     }
 }

@@ -13,13 +13,13 @@ use std::task::{Context, Poll, Waker};
 
 use emmer_wire::CallChain;
 
-use super::contain::contain;
+use super::contain::{contain, let_go};
 use super::gate::Gate;
-use super::turn::deliver;
-use super::{Activation, Exclusive, Input, RunActivation, Shared, Sink, StartError, TurnEnd};
+use super::slot::deliver;
+use super::{Activation, Ends, Exclusive, RunActivation, Shared, StartError, TurnEnd};
 use crate::clock::{CoarseInstant, Due};
 use crate::filters::{Around, FilterCall, Outcome, around_now};
-use crate::grain::{DeactivationReason, Grain, Method, TurnContext};
+use crate::grain::{DeactivationReason, Grain, Method, MethodInfo, TurnContext};
 use crate::metrics::Ended;
 use crate::trace;
 
@@ -43,13 +43,12 @@ impl<G: Grain> Copy for Instant<G> {}
 
 /// A turn that is run in place: whose, who calls, where its arguments come from and where its
 /// output goes.
-pub struct InstantTurn<'a, 'sink> {
+pub struct InstantTurn<'a, 'e> {
     activation: &'a Arc<dyn RunActivation>,
     /// Filters are around its method, none of which waits.
     filtered: bool,
-    context: TurnContext,
-    input: Input<'a>,
-    sink: &'a mut Sink<'sink>,
+    chain: &'a CallChain,
+    ends: &'a mut Ends<'e>,
 }
 
 /// How such a turn ended.
@@ -84,113 +83,101 @@ impl InstantTurn<'_, '_> {
     /// Runs `method`, and gives the grain's lock back.
     pub fn run<M: Method, L: Admitted>(
         self,
-        mut admitted: L,
-        method: impl FnOnce(&mut L, M) -> Poll<M::Output> + Send,
-    ) -> InstantEnd {
-        if self.filtered {
-            return self.run_filtered(admitted, method);
-        }
-        let Self { activation, context, input, sink, .. } = self;
-        let mut refused = None;
-        let polled = TurnContext::scope_instant(activation, context, || {
-            let args = match input.take::<M>() {
-                Ok(args) => args,
-                Err(detail) => {
-                    admitted.done();
-                    refused = Some(detail);
-                    return Ok(Poll::Pending);
-                }
-            };
-            // As for a turn of its own: a panic unwinds through the method's values and the lock,
-            // and breaks the activation.
-            contain(move || {
-                let output = method(&mut admitted, args);
-                if output.is_ready() {
-                    admitted.done();
-                }
-                output
-            })
-        });
-        if let Some(detail) = refused {
-            return InstantEnd(Err(detail));
-        }
-        InstantEnd(Ok(ended::<M>(polled, sink)))
-    }
-
-    /// The same with filters around the method.
-    #[inline(never)]
-    fn run_filtered<M: Method, L: Admitted>(
-        self,
         admitted: L,
         method: impl FnOnce(&mut L, M) -> Poll<M::Output> + Send,
     ) -> InstantEnd {
-        let Self { activation, context, input, sink, .. } = self;
-        let filters = activation.filters();
-        let call = FilterCall::in_place::<M>(activation.id(), context.chain());
-        let mut admitted = Some(admitted);
-        let around = TurnContext::scope_instant(activation, context, || {
-            let args = input.take::<M>()?;
-            let work = |context| {
-                if let Some(context) = context {
-                    TurnContext::set_request_context(context);
-                }
-                // Nobody else takes it.
-                let mut admitted = admitted.take();
-                contain(move || {
-                    let output = admitted.as_mut().map(|admitted| method(admitted, args));
-                    let output = output.unwrap_or(Poll::Pending);
-                    if output.is_ready() {
-                        admitted.into_iter().for_each(Admitted::done);
-                    }
-                    output
-                })
-            };
-            let outcome_of = |done: &Result<Poll<M::Output>, String>| match done {
-                Ok(Poll::Ready(output)) => Outcome::of::<M>(output),
-                Ok(Poll::Pending) => Outcome::failed("the method waits"),
-                Err(panic) => Outcome::failed(format_args!("the grain panicked: {panic}")),
-            };
-            Ok(around_now(filters, call, work, outcome_of))
+        let args = match self.ends.input().take::<M>() {
+            Ok(args) => args,
+            Err(detail) => {
+                admitted.done();
+                return InstantEnd(Err(detail));
+            }
+        };
+        let mut output = None;
+        let mut begins = Some((admitted, method, args));
+        let ran = self.ran(M::INFO, &mut || {
+            let Some((mut admitted, method, args)) = begins.take() else { return Ran::Waits };
+            // As for a turn of its own: a panic unwinds through the method's values and the lock,
+            // and breaks the activation.
+            let Poll::Ready(done) = method(&mut admitted, args) else { return Ran::Waits };
+            admitted.done();
+            let ran = if M::is_error(&done) { Ran::OwnError } else { Ran::Done };
+            output = Some(done);
+            ran
         });
         // What was not begun has changed nothing.
-        admitted.into_iter().for_each(Admitted::done);
-        InstantEnd(match around {
-            Err(detail) => Err(detail),
-            Ok(Around::Done(polled)) => Ok(ended::<M>(polled, sink)),
-            Ok(Around::Refused(why)) => Ok((TurnEnd::Refused(why), Ended::Failed)),
-            Ok(Around::GivenUp(why)) => {
-                let why = format!("a filter gave the method up half way: {why}");
-                Ok((TurnEnd::Panicked(why), Ended::Failed))
+        if let Some((admitted, ..)) = begins {
+            admitted.done();
+        }
+        InstantEnd(Ok(match (ran, output) {
+            (Ok(()), Some(output)) => deliver::<M>(output, &mut self.ends.sink()),
+            (Ok(()), None) => hidden_wait(M::NAME),
+            (Err(end), output) => {
+                let_go(output);
+                (end, Ended::Failed)
             }
-        })
+        }))
+    }
+
+    /// Runs `method`, with the filters around it if there are any.
+    fn ran(
+        &self,
+        info: &'static MethodInfo,
+        method: &mut (dyn FnMut() -> Ran + Send),
+    ) -> Result<(), TurnEnd> {
+        if self.filtered {
+            return self.ran_filtered(info, method);
+        }
+        contain(method).map(|_| ()).map_err(TurnEnd::Panicked)
+    }
+
+    #[inline(never)]
+    fn ran_filtered(
+        &self,
+        info: &'static MethodInfo,
+        method: &mut (dyn FnMut() -> Ran + Send),
+    ) -> Result<(), TurnEnd> {
+        let filters = self.activation.filters();
+        let call = FilterCall::in_place(info, self.activation.id(), self.chain);
+        let work = |context| {
+            if let Some(context) = context {
+                TurnContext::set_request_context(context);
+            }
+            contain(method)
+        };
+        let outcome_of = |ran: &Result<Ran, String>| match ran {
+            Ok(Ran::Done) => Outcome::done(),
+            Ok(Ran::OwnError) => Outcome::own_error(),
+            Ok(Ran::Waits) => Outcome::failed("the method waits"),
+            Err(panic) => Outcome::failed(format_args!("the grain panicked: {panic}")),
+        };
+        match around_now(filters, call, work, outcome_of) {
+            Around::Done(ran) => ran.map(|_| ()).map_err(TurnEnd::Panicked),
+            Around::Refused(why) => Err(TurnEnd::Refused(why)),
+            Around::GivenUp(why) => {
+                Err(TurnEnd::Panicked(format!("a filter gave the method up half way: {why}")))
+            }
+        }
     }
 }
 
-/// How a turn ended whose method was polled.
-fn ended<M: Method>(
-    polled: Result<Poll<M::Output>, String>,
-    sink: &mut Sink<'_>,
-) -> (TurnEnd, Ended) {
-    match polled {
-        Ok(Poll::Ready(output)) => {
-            let own = if M::is_error(&output) { Ended::OwnError } else { Ended::Done };
-            match deliver::<M>(output, sink) {
-                unencodable @ TurnEnd::Unencodable(_) => (unencodable, Ended::Failed),
-                end => (end, own),
-            }
-        }
-        Ok(Poll::Pending) => (TurnEnd::Panicked(hidden_wait::<M>()), Ended::Failed),
-        Err(text) => (TurnEnd::Panicked(text), Ended::Failed),
-    }
+/// What a method came to that was polled once.
+pub(crate) enum Ran {
+    /// It returned, and not its own error.
+    Done,
+    /// It returned its own error.
+    OwnError,
+    /// It waits.
+    Waits,
 }
 
 #[cold]
-fn hidden_wait<M: Method>() -> String {
-    format!(
-        "{} waited inside a macro that looks like one of the standard library; write the `.await` \
-         outside of it",
-        M::NAME
-    )
+fn hidden_wait(method: &str) -> (TurnEnd, Ended) {
+    let why = format!(
+        "{method} waited inside a macro that looks like one of the standard library; write the \
+         `.await` outside of it"
+    );
+    (TurnEnd::Panicked(why), Ended::Failed)
 }
 
 impl<G: Grain> Activation<G> {
@@ -200,10 +187,9 @@ impl<G: Grain> Activation<G> {
         &self,
         me: &Arc<dyn RunActivation>,
         method: u32,
-        input: Input<'_>,
+        ends: &mut Ends<'_>,
         due: Due,
         chain: &CallChain,
-        sink: &mut Sink<'_>,
     ) -> Option<Result<TurnEnd, StartError>> {
         let (place, entry) = self.class.method(method)?;
         // The span of a turn is its own.
@@ -221,8 +207,8 @@ impl<G: Grain> Activation<G> {
                 let timed = self.count(place);
                 let context = TurnContext::instant(true, due.settle(now), chain.clone());
                 let polling = watch.polling(method, now);
-                let turn = InstantTurn { activation: me, filtered, context, input, sink };
-                let ended = run(admitted, turn);
+                let turn = InstantTurn { activation: me, filtered, chain, ends };
+                let ended = TurnContext::scope_instant(me, context, || run(admitted, turn));
                 polling.end();
                 (timed, ended)
             }
@@ -233,8 +219,8 @@ impl<G: Grain> Activation<G> {
                 let timed = self.count(place);
                 let context = TurnContext::instant(false, due.settle(now), chain.clone());
                 let polling = watch.polling(method, now);
-                let turn = InstantTurn { activation: me, filtered, context, input, sink };
-                let ended = run(admitted, turn);
+                let turn = InstantTurn { activation: me, filtered, chain, ends };
+                let ended = TurnContext::scope_instant(me, context, || run(admitted, turn));
                 polling.end();
                 (timed, ended)
             }

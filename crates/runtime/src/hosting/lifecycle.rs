@@ -17,7 +17,7 @@ use super::contain::{contain, contained};
 use super::gate::{Alone, Asks, Life};
 use super::turn::suspend;
 use super::{
-    Activation, AnyActivation, BoxTurn, Closed, Input, RunActivation, Sink, StartError, TurnEnd,
+    Activation, AnyActivation, BoxTurn, Closed, Ends, Input, RunActivation, StartError, TurnEnd,
 };
 use crate::calls::waits::{Asker, Listing, Wait};
 use crate::clock::{CoarseInstant, Due};
@@ -341,12 +341,11 @@ impl<G: Grain> RunActivation for Activation<G> {
         &self,
         me: &Arc<dyn RunActivation>,
         method: u32,
-        input: Input<'_>,
+        ends: &mut Ends<'_>,
         due: Due,
         chain: &CallChain,
-        sink: &mut Sink<'_>,
     ) -> Option<Result<TurnEnd, StartError>> {
-        self.instant(me, method, input, due, chain, sink)
+        self.instant(me, method, ends, due, chain)
     }
 
     fn start(

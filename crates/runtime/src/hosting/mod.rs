@@ -23,6 +23,7 @@ mod interleaved;
 mod lifecycle;
 mod queues;
 mod seat;
+mod slot;
 mod states;
 mod turn;
 mod workers;
@@ -52,10 +53,10 @@ pub(crate) use self::states::States;
 pub(crate) use self::workers::Given;
 
 pub(crate) use self::class::{AnyClass, Class, Constructor, Lack, MethodCollision};
+pub(crate) use self::slot::{Ends, empty};
+pub use self::slot::{Input, LocalSlot, Sink, Slot};
 pub(crate) use self::turn::{Begun, poll_begun, run_to_end, standing, until_begun};
-pub use self::turn::{
-    BoxTurn, Input, LocalSlot, Progress, Sink, Turn, TurnEnd, TurnOutcome, boxed,
-};
+pub use self::turn::{BoxTurn, Progress, Turn, TurnEnd, TurnOutcome, boxed};
 use crate::calls::waits::{Asker, Listing, Wait};
 use crate::clock::{CoarseInstant, Due};
 use crate::cluster::Shut;
@@ -432,10 +433,9 @@ pub(crate) trait RunActivation: AnyActivation {
         &self,
         me: &Arc<dyn RunActivation>,
         method: u32,
-        input: Input<'_>,
+        ends: &mut Ends<'_>,
         due: Due,
         chain: &CallChain,
-        sink: &mut Sink<'_>,
     ) -> Option<Result<TurnEnd, StartError>>;
 
     /// Starts a turn; it must then be polled.

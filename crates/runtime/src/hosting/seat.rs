@@ -12,7 +12,7 @@ use emmer_store::state::StateSlot;
 use emmer_wire::CallChain;
 
 use super::catalog::Catalog;
-use super::{AnyActivation, BoxTurn, Input, RunActivation, Sink, StartError, TurnEnd};
+use super::{AnyActivation, BoxTurn, Ends, Input, RunActivation, StartError, TurnEnd};
 use crate::calls::waits::{Asker, Listing, Wait};
 use crate::clock::{CoarseInstant, Due};
 use crate::filters::Filters;
@@ -107,12 +107,11 @@ impl RunActivation for Seat {
         &self,
         me: &Arc<dyn RunActivation>,
         method: u32,
-        input: Input<'_>,
+        ends: &mut Ends<'_>,
         due: Due,
         chain: &CallChain,
-        sink: &mut Sink<'_>,
     ) -> Option<Result<TurnEnd, StartError>> {
-        self.worker.run_instant(me, method, input, due, chain, sink)
+        self.worker.run_instant(me, method, ends, due, chain)
     }
 
     fn start(

@@ -9,80 +9,26 @@
 //! A turn that has begun and suspends is polled again only while the silo's fence is open. One
 //! whose fence was shut for good is dropped where it stands.
 
-use std::any::Any;
 use std::future::Future;
-use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use bytes::BytesMut;
 use emmer_core::SiloAddress;
 use emmer_store::BoxFuture;
-use emmer_wire::codec;
 use pin_project_lite::pin_project;
 use tracing::Span;
 
-use super::Closed;
-use super::contain::{Contained, contain, contained, let_go};
+use super::contain::contain;
+use super::slot::{deliver, give_back};
+use super::{Closed, Sink};
 use crate::calls::waits::{Asker, Listing};
 use crate::clock::{Clock, CoarseInstant};
 use crate::cluster::{Fence, Shut};
-use crate::grain::{Interface, Method, TurnContext};
+use crate::grain::{Method, TurnContext};
+use crate::log::warn_seldom;
 use crate::metrics::{Ended, Outer};
 use crate::trace;
-
-/// Where a turn's arguments come from.
-pub enum Input<'a> {
-    /// A caller in this process: a [`LocalSlot`] of the method.
-    Local(&'a mut dyn Any),
-    /// The body of a request frame.
-    Wire(&'a [u8]),
-}
-
-impl Input<'_> {
-    /// The arguments of method `M`.
-    ///
-    /// # Errors
-    /// The codec's words when the body does not decode as `M`.
-    pub fn take<M: Method>(self) -> Result<M, String> {
-        match self {
-            Self::Local(slot) => slot
-                .downcast_mut::<LocalSlot<M>>()
-                .and_then(|slot| slot.args.take())
-                .ok_or_else(|| {
-                    format!(
-                        "this process calls {} by another version of its interface than the one \
-                         that it hosts",
-                        M::NAME
-                    )
-                }),
-            Self::Wire(body) => {
-                contain(|| codec::decode(body)).and_then(|args| args.map_err(|e| e.to_string()))
-            }
-        }
-    }
-}
-
-/// Where a turn's result goes.
-pub enum Sink<'a> {
-    /// To the caller's [`LocalSlot`] of the method.
-    Local(&'a mut (dyn Any + Send)),
-    /// Into a response body.
-    Wire(&'a mut BytesMut),
-    /// Nowhere: a one-way call.
-    Discard,
-}
-
-/// A local call's two ends: arguments on the way in (and back, when the activation was closed
-/// first), the output on the way out.
-#[derive(Debug)]
-pub struct LocalSlot<M: Method> {
-    /// The arguments; none while the turn has them.
-    pub args: Option<M>,
-    /// The result; some once the turn is done.
-    pub output: Option<M::Output>,
-}
 
 /// How a turn ended.
 #[derive(Debug, PartialEq, Eq)]
@@ -123,38 +69,67 @@ pub enum TurnOutcome<M: Method> {
     Refused(String),
 }
 
-/// A turn whose method is not known by type.
-pub trait Turn: Send {
-    /// Drives the turn; its result goes to `sink` in the poll that ends it.
-    fn poll_turn(self: Pin<&mut Self>, cx: &mut Context<'_>, sink: &mut Sink<'_>) -> Poll<TurnEnd>;
+/// The grain's own code in a turn. It alone knows the types of its method: all that runs a turn is
+/// compiled once.
+pub trait Work: Send {
+    /// Goes on. A panic is the grain's; the future is dropped in the poll that ends it.
+    fn poll_work(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()>;
 
-    /// Where the turn stands.
-    fn progress(&self) -> Progress;
+    /// Hands over what it came to, after its end.
+    fn deliver(self: Pin<&mut Self>, sink: &mut Sink<'_>) -> (TurnEnd, Ended);
 
-    /// The turn's deadline in milliseconds of the silo's clock; one that was given as a span counts
-    /// from `now`, once and for all.
-    #[doc(hidden)]
-    fn settle(self: Pin<&mut Self>, now: u64) -> u64;
-
-    /// Says that a task of the runtime polls the turn, as soon as it waits.
-    #[doc(hidden)]
-    fn set_driven(self: Pin<&mut Self>);
-
-    /// Whether a turn made the call.
-    #[doc(hidden)]
-    fn has_caller(&self) -> bool;
-
-    /// Says how to know whether that turn still waits.
-    #[doc(hidden)]
-    fn asked_by(self: Pin<&mut Self>, asker: Arc<Asker>);
+    /// Drops whatever is left. May panic, once.
+    fn clear(self: Pin<&mut Self>);
 }
 
-/// A boxed turn: the one allocation of a call.
-pub type BoxTurn = Pin<Box<dyn Turn>>;
+pin_project! {
+    /// The future of the generated code, and then what it came to.
+    #[project = WorkState]
+    enum MethodWork<M, F>
+    where
+        M: Method,
+    {
+        Running { #[pin] future: F },
+        Over { outcome: Option<TurnOutcome<M>> },
+    }
+}
+
+impl<M: Method, F: Future<Output = TurnOutcome<M>> + Send> Work for MethodWork<M, F> {
+    fn poll_work(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        if let WorkState::Running { future } = self.as_mut().project() {
+            let outcome = ready!(future.poll(cx));
+            self.set(Self::Over { outcome: Some(outcome) });
+        }
+        Poll::Ready(())
+    }
+
+    fn deliver(self: Pin<&mut Self>, sink: &mut Sink<'_>) -> (TurnEnd, Ended) {
+        let outcome = match self.project() {
+            WorkState::Over { outcome } => outcome.take(),
+            WorkState::Running { .. } => None,
+        };
+        match outcome {
+            Some(TurnOutcome::Done(output)) => deliver::<M>(output, sink),
+            Some(TurnOutcome::Closed(args, closed)) => give_back::<M>(args, closed, sink),
+            Some(TurnOutcome::Refused(why)) => (TurnEnd::Refused(why), Ended::Failed),
+            None => (TurnEnd::Closed(None), Ended::Closed),
+        }
+    }
+
+    fn clear(mut self: Pin<&mut Self>) {
+        self.set(Self::Over { outcome: None });
+    }
+}
+
+/// A turn in a box: the one allocation of a call.
+pub type BoxTurn = Pin<Box<Turn>>;
 
 pin_project! {
-    /// The turn around the generated code's future.
-    struct TypedTurn<M, F> {
+    /// A turn: the grain's own code, and all that runs it.
+    pub struct Turn<W: ?Sized = dyn Work>
+    where
+        W: Work,
+    {
         // It holds the grain and waits for something else.
         suspended: bool,
         // The wait for the fence, of a turn that was to go on and found it closed.
@@ -165,22 +140,32 @@ pin_project! {
         listing: Option<Listing>,
         // Its span, if it is traced.
         span: Option<Box<Span>>,
-        #[pin]
-        future: Contained<F>,
         // In the thread's hands during every poll, so that calls made by the method know who makes
-        // them. Dropped after the future, which may have a lock: it may hold a worker, which the
-        // next call then has.
+        // them. Dropped after the work, which may have a lock: it may hold a worker, which the next
+        // call then has.
         context: Option<TurnContext>,
-        method: PhantomData<fn() -> M>,
+        #[pin]
+        work: W,
     }
 
-    impl<M, F> PinnedDrop for TypedTurn<M, F> {
+    impl<W: ?Sized> PinnedDrop for Turn<W>
+    where
+        W: Work,
+    {
         fn drop(this: Pin<&mut Self>) {
-            // Its context goes with its end. What is dropped here half way leaves its grain so.
-            if let Some(context) = this.project().context.as_ref().filter(|c| c.has_begun()) {
-                context.break_activation("a turn was dropped half way");
-            }
+            let mut this = this.project();
+            end_half_way(this.context.as_ref(), &mut || this.work.as_mut().clear());
         }
+    }
+}
+
+/// Lets a turn go. Its context goes with its end: what is dropped half way leaves its grain so.
+fn end_half_way(context: Option<&TurnContext>, clear: &mut dyn FnMut()) {
+    if let Some(context) = context.filter(|context| context.has_begun()) {
+        context.break_activation("a turn was dropped half way");
+    }
+    if let Err(words) = contain(clear) {
+        warn_seldom!(panic = words, "a grain's code panicked while it was dropped");
     }
 }
 
@@ -190,25 +175,34 @@ where
     M: Method,
     F: Future<Output = TurnOutcome<M>> + Send + 'static,
 {
-    let span = context.span(M::Interface::NAME, M::NAME);
-    Box::pin(TypedTurn::<M, F> {
+    let span = context.span(M::INFO);
+    turn(context, span, MethodWork::<M, F>::Running { future })
+}
+
+/// Makes a turn of `work`.
+pub(super) fn turn<W: Work + 'static>(
+    context: TurnContext,
+    span: Option<Box<Span>>,
+    work: W,
+) -> BoxTurn {
+    Box::pin(Turn {
         suspended: false,
         held: None,
         asker: None,
         listing: None,
         span,
-        future: contained(future),
         context: Some(context),
-        method: PhantomData,
+        work,
     })
 }
 
-impl<M, F> Turn for TypedTurn<M, F>
-where
-    M: Method,
-    F: Future<Output = TurnOutcome<M>> + Send,
-{
-    fn poll_turn(self: Pin<&mut Self>, cx: &mut Context<'_>, sink: &mut Sink<'_>) -> Poll<TurnEnd> {
+impl Turn {
+    /// Drives the turn; its result goes to `sink` in the poll that ends it.
+    pub(crate) fn poll_turn(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        sink: &mut Sink<'_>,
+    ) -> Poll<TurnEnd> {
         let this = self.project();
         let outer = loop {
             let Some(context) = this.context.as_ref() else { break Outer::default() };
@@ -226,9 +220,10 @@ where
         // A panic unwinds through the method's own values, and through the lock, which breaks the
         // activation before it is given back: nobody observes a broken one.
         let span = this.span.as_deref();
+        let mut work = this.work;
         let run = || {
             let _in_span = span.map(trace::enter);
-            this.future.poll(cx)
+            contain(|| work.as_mut().poll_work(cx))
         };
         let polled = match this.asker {
             None => TurnContext::scope(this.context, run),
@@ -236,25 +231,18 @@ where
         };
         this.context.as_ref().inspect(|context| context.poll_ends(outer));
         let (end, ended) = match polled {
-            Poll::Pending => match suspend(this.context, this.asker.as_ref(), this.listing) {
+            Ok(Poll::Pending) => match suspend(this.context, this.asker.as_ref(), this.listing) {
                 Some(doomed) => (doomed, Ended::Failed),
                 None => {
                     *this.suspended = this.context.as_ref().is_some_and(TurnContext::has_begun);
                     return Poll::Pending;
                 }
             },
-            Poll::Ready(Ok(TurnOutcome::Done(output))) => {
-                let own = if M::is_error(&output) { Ended::OwnError } else { Ended::Done };
-                match deliver::<M>(output, sink) {
-                    unencodable @ TurnEnd::Unencodable(_) => (unencodable, Ended::Failed),
-                    end => (end, own),
-                }
-            }
-            Poll::Ready(Ok(TurnOutcome::Closed(args, closed))) => {
-                closed_end::<M>(args, closed, sink)
-            }
-            Poll::Ready(Ok(TurnOutcome::Refused(why))) => (TurnEnd::Refused(why), Ended::Failed),
-            Poll::Ready(Err(text)) => {
+            Ok(Poll::Ready(())) => work.deliver(sink),
+            Err(text) => {
+                // Once for what is left of the future, and once for an outcome behind it.
+                let _ = contain(|| work.as_mut().clear());
+                let _ = contain(|| work.as_mut().clear());
                 if let Some(context) = this.context {
                     context.break_activation(&text);
                 }
@@ -270,24 +258,28 @@ where
         Poll::Ready(end)
     }
 
-    fn progress(&self) -> Progress {
+    /// Where the turn stands.
+    pub(crate) fn progress(&self) -> Progress {
         match &self.context {
             Some(context) if context.has_begun() => Progress::Running,
             _ => Progress::Waiting,
         }
     }
 
-    fn set_driven(self: Pin<&mut Self>) {
+    /// Says that a task of the runtime polls the turn, as soon as it waits.
+    pub(crate) fn set_driven(self: Pin<&mut Self>) {
         if let Some(context) = self.project().context {
             context.set_driven();
         }
     }
 
-    fn has_caller(&self) -> bool {
+    /// Returns true if a turn made the call.
+    pub(crate) fn has_caller(&self) -> bool {
         self.context.as_ref().is_some_and(TurnContext::has_caller)
     }
 
-    fn asked_by(self: Pin<&mut Self>, asker: Arc<Asker>) {
+    /// Says how to know whether that turn still waits.
+    pub(crate) fn asked_by(self: Pin<&mut Self>, asker: Arc<Asker>) {
         let this = self.project();
         if let Some(listing) = this.listing {
             listing.asked_by(asker.clone());
@@ -295,7 +287,9 @@ where
         *this.asker = Some(asker);
     }
 
-    fn settle(self: Pin<&mut Self>, now: u64) -> u64 {
+    /// The turn's deadline in milliseconds of the silo's clock; one that was given as a span counts
+    /// from `now`, once and for all.
+    pub(crate) fn settle(self: Pin<&mut Self>, now: u64) -> u64 {
         let now = CoarseInstant::from_millis(now);
         self.project()
             .context
@@ -342,46 +336,13 @@ fn end_span(span: &Span, ended: Ended, end: &TurnEnd) {
     }
 }
 
-/// Gives the arguments back to a local caller.
-#[cold]
-fn closed_end<M: Method>(args: M, closed: Closed, sink: &mut Sink<'_>) -> (TurnEnd, Ended) {
-    match sink {
-        Sink::Local(slot) => {
-            if let Some(slot) = slot.downcast_mut::<LocalSlot<M>>() {
-                slot.args = Some(args);
-            }
-        }
-        Sink::Wire(_) | Sink::Discard => let_go(args),
-    }
-    match closed {
-        Closed::Gone => (TurnEnd::Closed(None), Ended::Closed),
-        Closed::Elsewhere(silo) => (TurnEnd::Closed(Some(silo)), Ended::Closed),
-        Closed::Failed(why) => (TurnEnd::ActivationFailed(why), Ended::Failed),
-    }
-}
-
-/// Hands the output to the caller, or encodes it behind what the response already holds.
-pub(super) fn deliver<M: Method>(output: M::Output, sink: &mut Sink<'_>) -> TurnEnd {
-    match sink {
-        Sink::Local(slot) => {
-            if let Some(slot) = slot.downcast_mut::<LocalSlot<M>>() {
-                slot.output = Some(output);
-            }
-            TurnEnd::Done
-        }
-        Sink::Wire(out) => {
-            let end = match contain(|| codec::encode_into(out, &output)) {
-                Ok(Ok(())) => TurnEnd::Done,
-                Ok(Err(e)) => TurnEnd::Unencodable(e.to_string()),
-                Err(panic) => TurnEnd::Unencodable(format!("a panic: {panic}")),
-            };
-            // The turn is over and its answer stands, whatever its `Drop` does.
-            let_go(output);
-            end
-        }
-        Sink::Discard => {
-            let_go(output);
-            TurnEnd::Done
+impl Closed {
+    /// How a turn ends that did not run.
+    pub(super) fn into_end(self) -> (TurnEnd, Ended) {
+        match self {
+            Self::Gone => (TurnEnd::Closed(None), Ended::Closed),
+            Self::Elsewhere(silo) => (TurnEnd::Closed(Some(silo)), Ended::Closed),
+            Self::Failed(why) => (TurnEnd::ActivationFailed(why), Ended::Failed),
         }
     }
 }

@@ -19,7 +19,7 @@ pub(crate) const SAMPLE_EVERY: u64 = 64;
 
 /// How a turn ended, for the counters; a success is not told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ended {
+pub enum Ended {
     /// The method ran.
     Done,
     /// The method ran and returned its own error.

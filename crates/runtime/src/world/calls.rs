@@ -5,36 +5,41 @@ use std::pin::pin;
 
 use emmer_virtual::{CallFate, CallFault};
 
+use crate::calls::AnyCall;
 use crate::calls::invoke::{Caller, Finished, bounded, interrupted};
 use crate::calls::one_way::set_off;
 use crate::calls::path::unreachable_silo;
 use crate::calls::travel::travel;
 use crate::clock::Due;
-use crate::grain::{Call, CallError, Failure, Interface, Method, NoError, Node};
+use crate::grain::{CallError, CallHead, Failure, NoError, Node};
+use crate::hosting::Slot;
 use crate::world;
 
 /// What this call meets in a virtual world; none where it goes its way.
-pub(crate) fn fate<M: Method>(node: &Node) -> Option<CallFate> {
+pub(crate) fn fate(head: &CallHead) -> Option<CallFate> {
+    let node = &head.target.0.node;
     if matches!(node, Node::Nowhere) {
         return None;
     }
-    let fate = node.clock().host()?.calls().meets(M::Interface::GRAIN_TYPE, M::NAME);
+    let fate = node.clock().host()?.calls().meets(head.method.grain_type, head.method.name);
     (fate != CallFate::default()).then_some(fate)
 }
 
 /// Makes a call that does not go its way unhindered.
-pub(crate) async fn fated<M: Method>(call: Call<M>, caller: Caller, fate: CallFate) -> Finished<M> {
-    let target = call.target.share();
-    suffer(call, caller, fate).await.map_err(|failure| Box::new((*failure).of(&target.0, M::NAME)))
+pub(crate) async fn fated(call: AnyCall, caller: Caller, fate: CallFate) -> Finished {
+    let (target, method) = (call.head.target.share(), call.head.method);
+    suffer(call, caller, fate)
+        .await
+        .map_err(|failure| Box::new((*failure).of(&target.0, method.name)))
 }
 
-async fn suffer<M: Method>(call: Call<M>, mut caller: Caller, fate: CallFate) -> Finished<M> {
-    let clock = call.target.0.node.clock();
+async fn suffer(call: AnyCall, mut caller: Caller, fate: CallFate) -> Finished {
+    let clock = call.head.target.0.node.clock();
     let deadline = caller.due.settle(clock.now());
     caller.due = Due::at(deadline);
     if !fate.delay.is_zero() {
         let delay = pin!(tokio::time::sleep(fate.delay));
-        let waited = bounded(clock, deadline, call.cancel.as_ref(), delay).await;
+        let waited = bounded(clock, deadline, call.head.cancel.as_ref(), delay).await;
         waited.map_err(|by| interrupted(&by, false, "the test delays the call"))?;
     }
     match fate.fault {
@@ -49,25 +54,27 @@ async fn suffer<M: Method>(call: Call<M>, mut caller: Caller, fate: CallFate) ->
 }
 
 /// As [`fated`], for a call that nobody waits for: its caller hears only that a limit was reached.
-pub(crate) fn send_fated<M: Method>(
-    mut call: Call<M>,
+pub(crate) fn send_fated(
+    mut head: CallHead,
+    slot: &mut dyn Slot,
     fate: CallFate,
 ) -> Result<(), CallError<NoError>> {
     match fate.fault {
         Some(CallFault::Overloaded) => {
-            return Err(failure(CallFault::Overloaded).of(&call.target.0, M::NAME));
+            return Err(*head.failed(failure(CallFault::Overloaded)));
         }
         Some(CallFault::Unreachable | CallFault::Rejected) => return Ok(()),
         Some(CallFault::LostAnswer) | None => {}
     }
     if fate.delay.is_zero() {
-        return set_off(call);
+        return set_off(head, slot);
     }
-    call.take_turns_context();
+    head.take_turns_context();
+    let (method, mut slot) = (head.method.name, slot.boxed());
     world::spawn(async move {
         tokio::time::sleep(fate.delay).await;
-        if let Err(failure) = set_off(call) {
-            tracing::debug!(method = M::NAME, %failure, "a delayed one-way call failed");
+        if let Err(failure) = set_off(head, &mut *slot) {
+            tracing::debug!(method, %failure, "a delayed one-way call failed");
         }
     });
     Ok(())

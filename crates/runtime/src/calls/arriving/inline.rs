@@ -15,7 +15,7 @@ use crate::calls::invoke::failure_of;
 use crate::calls::remote::failure_parts;
 use crate::clock::Due;
 use crate::grain::Failure;
-use crate::hosting::{BoxTurn, Input, RunActivation, Sink, StartError, TurnEnd};
+use crate::hosting::{BoxTurn, Ends, Input, RunActivation, Sink, StartError, TurnEnd};
 use crate::net::Connection;
 
 /// How a turn polled in the read loop stands.
@@ -124,14 +124,8 @@ fn answer_instantly(
 ) -> bool {
     let correlation = header.correlation;
     let run = |sink: &mut Sink<'_>| {
-        activation.run_instant(
-            activation,
-            header.method,
-            Input::Wire(body),
-            due,
-            &header.chain,
-            sink,
-        )
+        let mut ends = Ends::Wire(body, sink.lend());
+        activation.run_instant(activation, header.method, &mut ends, due, &header.chain)
     };
     let ended = if correlation == 0 {
         run(&mut Sink::Discard)
