@@ -101,7 +101,7 @@ fn ticks(item: &ItemImpl, handlers: &[Handler]) -> TokenStream {
             pub const __REMINDERS: &'static [&'static str] = &[#(#names),*];
 
             #[doc(hidden)]
-            pub fn __ticks() -> ::core::option::Option<::emmer::__rt::MethodEntry<Self>> {
+            pub fn __ticks() -> ::core::option::Option<::emmer::__rt::MethodEntry> {
                 ::core::option::Option::Some(::emmer::__rt::MethodEntry {
                     id: <::emmer::__rt::ReminderTick as ::emmer::__rt::Method>::ID,
                     also: &[],
@@ -124,12 +124,13 @@ fn ticks(item: &ItemImpl, handlers: &[Handler]) -> TokenStream {
 
 fn arm(class: &Type, handler: &Handler) -> TokenStream {
     let Handler { name, method, exclusive } = handler;
-    let (context, admit, admitted, grain) = if *exclusive {
-        (quote!(context), quote!(admit_exclusive), quote!(mut admitted), quote!(&mut *admitted))
+    let (context, admit, admitted) = if *exclusive {
+        (quote!(context), quote!(admit_exclusive), quote!(mut admitted))
     } else {
-        (quote!(context.beside()), quote!(admit_shared), quote!(admitted), quote!(&*admitted))
+        (quote!(context.beside()), quote!(admit_shared), quote!(admitted))
     };
-    let call = quote_spanned!(method.span()=> <#class>::#method(#grain, args.tick()).await);
+    let call =
+        quote_spanned!(method.span()=> <#class>::#method(admitted.grain(), args.tick()).await);
     quote! {
         #name => ::core::result::Result::Ok(
             ::emmer::__rt::boxed::<::emmer::__rt::ReminderTick, _>(#context, async move {

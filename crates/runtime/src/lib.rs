@@ -72,9 +72,9 @@ pub mod macro_support {
         service, shareable,
     };
     pub use crate::hosting::{
-        Activation, AnyActivation, BoxTurn, Closed, Exclusive, Input, Instant, InstantEnd,
-        InstantTurn, LocalSlot, MethodEntry, Progress, Shared, Sink, Slot, StartMethod, Turn,
-        TurnEnd, TurnOutcome, boxed, poll_now,
+        Activation, BoxTurn, Closed, Exclusive, Input, Instant, InstantEnd, InstantTurn, LocalSlot,
+        MethodEntry, Progress, Shared, Sink, Slot, StartMethod, Turn, TurnEnd, TurnOutcome, boxed,
+        poll_now,
     };
     pub use crate::reminders::{
         NoReminders, ReminderError, ReminderTick, TickResult, is_among, no_handler,

@@ -29,6 +29,7 @@ pub(super) fn class(class: &Class) -> TokenStream {
     );
     let reads: Vec<TokenStream> = class.fields.iter().filter_map(read).collect();
     let has_state = !reads.is_empty();
+    let has_hooks = class.attributes.lifecycle;
     let (reentrant, comes_back) =
         (class.attributes.reentrant, class.attributes.call_chain_reentrancy);
     let create = create(class);
@@ -55,6 +56,7 @@ pub(super) fn class(class: &Class) -> TokenStream {
             #name
             const IDLE: ::core::option::Option<::core::time::Duration> = #idle;
             const HAS_STATE: bool = #has_state;
+            const HAS_HOOKS: bool = #has_hooks;
             const REENTRANT: bool = #reentrant;
             const CALL_CHAIN_REENTRANCY: bool = #comes_back;
             const REMINDERS: &'static [&'static str] = {
@@ -63,7 +65,7 @@ pub(super) fn class(class: &Class) -> TokenStream {
                 Self::__REMINDERS
             };
 
-            fn ticks() -> ::core::option::Option<::emmer::__rt::MethodEntry<Self>> {
+            fn ticks() -> ::core::option::Option<::emmer::__rt::MethodEntry> {
                 #[allow(unused_imports)]
                 use ::emmer::__rt::NoReminders as _;
                 Self::__ticks()

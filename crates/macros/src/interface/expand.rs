@@ -296,7 +296,7 @@ fn hosted(interface: &Interface) -> TokenStream {
         where
             __Class: #trait_ident + ::emmer::__rt::Grain,
         {
-            fn methods() -> ::std::vec::Vec<::emmer::__rt::MethodEntry<__Class>> {
+            fn methods() -> ::std::vec::Vec<::emmer::__rt::MethodEntry> {
                 ::std::vec::Vec::from([#(#entries),*])
             }
         }
@@ -320,11 +320,7 @@ fn entry(interface: &Interface, method: &InterfaceMethod) -> TokenStream {
         Turn::Past => quote!(admit_past),
         Turn::Shared | Turn::Free => quote!(admit_shared),
     };
-    let (binding, borrow, instant_borrow) = if exclusive {
-        (quote!(mut admitted), quote!(&mut *admitted), quote!(&mut **admitted))
-    } else {
-        (quote!(admitted), quote!(&*admitted), quote!(&**admitted))
-    };
+    let binding = if exclusive { quote!(mut admitted) } else { quote!(admitted) };
     quote! {
         #(#conditions)*
         ::emmer::__rt::MethodEntry {
@@ -337,7 +333,7 @@ fn entry(interface: &Interface, method: &InterfaceMethod) -> TokenStream {
                 ::emmer::__rt::Instant::#instant(|admitted, turn| {
                     turn.run::<#args_type, _>(admitted, |admitted, args| {
                         ::emmer::__rt::poll_now(
-                            <__Class as #trait_ident>::#ident(#instant_borrow #(, args.#names)*)
+                            <__Class as #trait_ident>::#ident(admitted.grain() #(, args.#names)*)
                         )
                     })
                 })
@@ -355,7 +351,7 @@ fn entry(interface: &Interface, method: &InterfaceMethod) -> TokenStream {
                     };
                     let outcome = activation
                         .run_method::<#args_type, _>(
-                            <__Class as #trait_ident>::#ident(#borrow #(, args.#names)*)
+                            <__Class as #trait_ident>::#ident(admitted.grain() #(, args.#names)*)
                         )
                         .await;
                     admitted.done();

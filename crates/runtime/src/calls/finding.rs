@@ -1,7 +1,5 @@
 //! Where a call goes: finding a grain, or choosing a silo for it.
 
-use std::sync::Arc;
-
 use emmer_core::{GrainId, SiloAddress};
 use emmer_directory::FailReason;
 use emmer_placement::PlaceError;
@@ -12,13 +10,13 @@ use crate::clock::Due;
 use crate::cluster::locations::Locations;
 use crate::cluster::{Chosen, Question, Sought};
 use crate::grain::{Failure, Rejection};
-use crate::hosting::{BoxTurn, Given, RunActivation, StartError, contain};
+use crate::hosting::{BoxTurn, Given, Held, StartError, contain};
 use crate::trace;
 
 /// Where a call goes.
 pub(crate) enum Place {
     /// To an activation on this silo (which may still have to be activated).
-    Here(Arc<dyn RunActivation>),
+    Here(Held),
     /// To another silo. `placed`: the directory does not know the grain, this silo was chosen for
     /// it.
     There { peer: SiloAddress, placed: bool },
@@ -99,11 +97,11 @@ impl Calls {
                 return Ok(place);
             }
             match self.host.await_worker(sought.grain).await? {
-                Some(Given::Seat(worker)) => return Ok(Place::Here(worker)),
+                Some(Given::Seat(worker)) => return Ok(Place::Here(worker.into())),
                 Some(Given::Place(mut place)) if self.accepts_activations() => {
                     let made = self.host.create_in(sought.grain, Some(&mut place))?;
                     if let Some(worker) = made {
-                        return Ok(Place::Here(worker));
+                        return Ok(Place::Here(worker.into()));
                     }
                 }
                 _ => {}
@@ -204,7 +202,7 @@ impl Calls {
     /// the activation has, and the grain can be on a silo that has the method.
     pub(super) async fn step_aside(
         &self,
-        activation: Arc<dyn RunActivation>,
+        activation: Held,
         sought: Sought<'_>,
         due: Due,
     ) -> Result<BoxTurn, Failure> {

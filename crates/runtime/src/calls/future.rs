@@ -17,7 +17,7 @@ use crate::calls::path::Met;
 use crate::calls::remote::{self, no_output};
 use crate::calls::travel::travel;
 use crate::grain::{Call, CallError, CallHead, Failure, Found, Lane, Method, Node, TurnContext};
-use crate::hosting::{Begun, LocalSlot, RunActivation, Sink, Slot, StartError, TurnEnd};
+use crate::hosting::{Begun, Held, LocalSlot, Sink, Slot, StartError, TurnEnd};
 use crate::net::{Correlation, KEPT_BODY_BYTES_MAX, SendError};
 use crate::trace;
 use crate::world::Spawner;
@@ -295,7 +295,7 @@ fn run_here(
     head: CallHead,
     slot: &mut dyn Slot,
     caller: Caller,
-    activation: Arc<dyn RunActivation>,
+    activation: Held,
     cx: &mut Context<'_>,
 ) -> Next {
     let Some(_depth) = invoke::InlineDepth::enter() else {

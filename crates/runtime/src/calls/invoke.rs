@@ -20,7 +20,7 @@ use crate::clock::{Clock, CoarseInstant, Due};
 use crate::cluster::{Shut, Sought};
 use crate::grain::{Aim, CallHead, Extra, Failure, MethodInfo, Node, Rejection, Target};
 use crate::hosting::{
-    Begun, BoxTurn, Ends, Input, RunActivation, Sink, Slot, StartError, TurnEnd, empty, poll_begun,
+    Begun, BoxTurn, Ends, Held, Input, Sink, Slot, StartError, TurnEnd, empty, poll_begun,
     run_to_end, standing, until_begun,
 };
 use crate::net::SendError;
@@ -131,12 +131,11 @@ impl Caller {
     pub(crate) fn run_instant(
         &self,
         method: &MethodInfo,
-        activation: &Arc<dyn RunActivation>,
+        activation: &Held,
         slot: &mut dyn Slot,
     ) -> Option<Result<(), Failure>> {
         let mut ends = Ends::Local(slot);
-        let ran =
-            activation.run_instant(activation, method.id, &mut ends, self.due, &self.chain)?;
+        let ran = activation.run_instant(method.id, &mut ends, self.due, &self.chain)?;
         Some(match ran {
             Ok(TurnEnd::Done) => Ok(()),
             Ok(end) => Err(failure_of(end)),
@@ -149,7 +148,7 @@ impl Caller {
     pub(crate) fn start(
         &self,
         method: &MethodInfo,
-        activation: Arc<dyn RunActivation>,
+        activation: Held,
         slot: &mut dyn Slot,
     ) -> Result<BoxTurn, StartError> {
         activation.start(method.id, Input::Local(slot), self.due, self.chain.clone())

@@ -19,7 +19,7 @@ use crate::calls::travel::{travel, travel_in_line};
 use crate::grain::{
     CallError, CallHead, Failure, Found, MethodInfo, NoError, Node, Target, TurnContext,
 };
-use crate::hosting::{RunActivation, Sink, Slot, StartError, TurnEnd, empty, let_go};
+use crate::hosting::{Held, Sink, Slot, StartError, TurnEnd, empty, let_go};
 use crate::net::{Connection, SendError};
 use crate::trace;
 
@@ -131,7 +131,7 @@ fn run_here(
     head: CallHead,
     slot: &mut dyn Slot,
     caller: Caller,
-    activation: Arc<dyn RunActivation>,
+    activation: Held,
 ) -> Result<(), Failure> {
     let Some(depth) = InlineDepth::enter() else {
         return in_lane(silo, head.with_slot(slot), caller, None);

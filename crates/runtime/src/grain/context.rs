@@ -19,7 +19,7 @@ use tracing::Span;
 use crate::calls::waits::{Asker, Listing, next_turn};
 use crate::clock::{CoarseInstant, Due};
 use crate::grain::{ClusterClient, DeactivationReason, Interface, MethodInfo, RawRef, Services};
-use crate::hosting::{AnyActivation, Asks, RunActivation, Who};
+use crate::hosting::{Activation, Asks, Held, Who};
 use crate::metrics::{Ended, Outer};
 use crate::reminders::Reminding;
 use crate::trace;
@@ -35,20 +35,20 @@ use crate::trace;
 /// ```
 #[derive(Clone)]
 pub struct Ctx {
-    activation: Weak<dyn AnyActivation>,
+    activation: Weak<Activation>,
     client: ClusterClient,
     id: GrainId,
 }
 
 impl Ctx {
-    pub(crate) fn new(activation: &Arc<dyn AnyActivation>, client: ClusterClient) -> Self {
+    pub(crate) fn new(activation: &Arc<Activation>, client: ClusterClient) -> Self {
         Self { activation: Arc::downgrade(activation), client, id: activation.id().clone() }
     }
 
     /// The context of the grain whose turn runs on this thread now; none outside a turn.
     pub fn current() -> Option<Self> {
         TurnContext::with(|turn| {
-            let activation = turn?.activation(|activation| activation.clone().as_any())?;
+            let activation = turn?.activation(|held| held.activation().clone())?;
             let client = activation.client()?;
             Some(Self::new(&activation, client))
         })
@@ -149,7 +149,7 @@ impl Ctx {
     }
 
     /// The activation, while it is there.
-    pub(crate) fn activation(&self) -> Option<Arc<dyn AnyActivation>> {
+    pub(crate) fn activation(&self) -> Option<Arc<Activation>> {
         self.activation.upgrade()
     }
 
@@ -174,7 +174,7 @@ impl fmt::Debug for Ctx {
 /// What is known about the turn that is being polled.
 pub struct TurnContext {
     /// None: the one in [`INSTANT`], of a turn that runs in place.
-    activation: Option<Arc<dyn RunActivation>>,
+    activation: Option<Held>,
     /// The chain that led here; with this turn at its end once it has made a call.
     chain: CallChain,
     due: Due,
@@ -218,7 +218,7 @@ thread_local! {
 scoped_tls::scoped_thread_local! {
     // Whose turn runs in place on this thread: lent by whoever called, so that the turn counts no
     // hold of its own.
-    static INSTANT: Arc<dyn RunActivation>
+    static INSTANT: Held
 }
 
 /// Exchanges the context in the thread's hands with `context`.
@@ -230,7 +230,7 @@ fn exchange(context: &mut Option<TurnContext>) {
 
 impl TurnContext {
     pub(crate) const fn new(
-        activation: Arc<dyn RunActivation>,
+        activation: Held,
         method: u16,
         exclusive: bool,
         due: Due,
@@ -252,16 +252,12 @@ impl TurnContext {
     }
 
     /// The context of a timer's turn: nobody waits for it.
-    pub(crate) const fn timer(
-        activation: Arc<dyn RunActivation>,
-        exclusive: bool,
-        due: Due,
-    ) -> Self {
+    pub(crate) const fn timer(activation: Held, exclusive: bool, due: Due) -> Self {
         Self::new(activation, u16::MAX, exclusive, due, CallChain::EMPTY, None)
     }
 
     /// The context of a hook that holds its grain alone.
-    pub(crate) fn hook(activation: Arc<dyn RunActivation>, due: Due) -> Self {
+    pub(crate) fn hook(activation: Held, due: Due) -> Self {
         let mut hook = Self::new(activation, u16::MAX, true, due, CallChain::EMPTY, None);
         hook.begun = true;
         hook
@@ -289,15 +285,11 @@ impl TurnContext {
 
     /// Runs a turn of `activation` in place, with `context`.
     #[inline]
-    pub(crate) fn scope_instant<R>(
-        activation: &Arc<dyn RunActivation>,
-        context: Self,
-        run: impl FnOnce() -> R,
-    ) -> R {
+    pub(crate) fn scope_instant<R>(activation: &Held, context: Self, run: impl FnOnce() -> R) -> R {
         INSTANT.set(activation, || Self::scope(&mut Some(context), run))
     }
 
-    fn activation<R>(&self, look: impl FnOnce(&Arc<dyn RunActivation>) -> R) -> Option<R> {
+    fn activation<R>(&self, look: impl FnOnce(&Held) -> R) -> Option<R> {
         match &self.activation {
             Some(activation) => Some(look(activation)),
             None => INSTANT.is_set().then(|| INSTANT.with(look)),
@@ -355,7 +347,7 @@ impl TurnContext {
     /// The span of this turn of `method`, if it is traced.
     pub(crate) fn span(&self, method: &MethodInfo) -> Option<Box<Span>> {
         trace::is_traced().then(|| {
-            let grain = self.activation(|activation| activation.name()).unwrap_or_default();
+            let grain = self.activation(|activation| activation.title()).unwrap_or_default();
             let silo = self.activation(|activation| activation.client()).flatten();
             let silo = silo.and_then(|client| client.silo());
             Box::new(trace::turn(method.interface, method.name, &grain, silo))
@@ -529,7 +521,7 @@ impl TurnContext {
         let (link, outer) = self.linked.then(|| self.chain.split_last())??;
         let activation = self.activation.as_ref()?;
         let caller = outer.last().map_or(0, |caller| caller.turn);
-        Some(activation.clone().list_turn(link.turn, caller, asker.cloned(), !link.free))
+        Some(activation.activation().list_turn(link.turn, caller, asker.cloned(), !link.free))
     }
 
     /// Whether the turn has made a call.
@@ -545,7 +537,7 @@ impl TurnContext {
 
     pub(crate) fn break_activation(&self, why: &str) {
         if let Some(activation) = self.activation.clone() {
-            activation.deactivate(DeactivationReason::Broken(why.to_owned()));
+            activation.activation().deactivate(DeactivationReason::Broken(why.to_owned()));
         }
     }
 

@@ -92,7 +92,7 @@ pub trait Method: Serialize + DeserializeOwned + Send + 'static {
 )]
 pub trait Hosted<G: Grain>: Interface {
     /// Every method, ready to be started on an activation of `G`.
-    fn methods() -> Vec<MethodEntry<G>>;
+    fn methods() -> Vec<MethodEntry>;
 }
 
 /// Tells whether a return type is a `Result`, whatever it is called:

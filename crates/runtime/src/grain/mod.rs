@@ -91,6 +91,8 @@ pub trait Grain: Lifecycle {
     const IDLE: Option<Duration>;
     /// Whether [`load`](Self::load) has anything to read.
     const HAS_STATE: bool;
+    /// False for a class whose hooks do nothing.
+    const HAS_HOOKS: bool = true;
 
     /// Whether its `&self` methods go past calls that wait for their turn.
     const REENTRANT: bool = false;
@@ -104,7 +106,7 @@ pub trait Grain: Lifecycle {
     const REMINDERS: &'static [&'static str] = &[];
 
     /// The method that ticks of reminders call; none without a handler.
-    fn ticks() -> Option<MethodEntry<Self>> {
+    fn ticks() -> Option<MethodEntry> {
         None
     }
 

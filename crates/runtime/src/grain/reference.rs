@@ -17,7 +17,7 @@ use crate::clock::Clock;
 use crate::cluster::locations::Locations;
 use crate::filters::Filters;
 use crate::grain::{Call, Interface, IntoKey, KeyType, Method};
-use crate::hosting::RunActivation;
+use crate::hosting::{Activation, Held};
 use crate::net::Connection;
 use crate::world::Spawner;
 
@@ -165,7 +165,7 @@ impl OwnClient {
 pub(crate) enum Route {
     Unknown,
     /// On this silo.
-    Here(Weak<dyn RunActivation>),
+    Here(Weak<Activation>),
     /// Behind a connection.
     There(Arc<Lane>),
 }
@@ -241,7 +241,7 @@ pub(crate) struct Target {
 
 /// A route that still leads somewhere.
 pub(crate) enum Found {
-    Here(Arc<dyn RunActivation>),
+    Here(Held),
     There(Arc<Lane>),
     Nothing,
 }
@@ -263,7 +263,10 @@ impl Target {
     pub(crate) fn route(&self, generation: u64) -> Found {
         match &*self.route.lock() {
             Route::Unknown => Found::Nothing,
-            Route::Here(activation) => activation.upgrade().map_or(Found::Nothing, Found::Here),
+            Route::Here(activation) => match activation.upgrade() {
+                Some(activation) => Found::Here(activation.into()),
+                None => Found::Nothing,
+            },
             Route::There(lane) if lane.listed == generation => Found::There(lane.clone()),
             Route::There(..) => Found::Nothing,
         }
@@ -277,9 +280,9 @@ impl Target {
 
     /// Notes that the last call went to this activation. Which worker takes a call is asked anew
     /// each time.
-    pub(crate) fn note_here(&self, activation: &Arc<dyn RunActivation>) {
+    pub(crate) fn note_here(&self, activation: &Held) {
         if !activation.is_worker() {
-            self.set_route(Route::Here(Arc::downgrade(activation)));
+            self.set_route(Route::Here(Arc::downgrade(activation.activation())));
         }
     }
 

@@ -4,7 +4,6 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
-use std::sync::Arc;
 
 use emmer_core::limits::GRAIN_KEY_BYTES_MAX;
 use emmer_core::{GrainId, GrainKey, GrainTypeId};
@@ -14,7 +13,7 @@ use serde::ser::{Serialize, Serializer};
 
 use super::reference::{Node, class_name};
 use super::{Ctx, Interface, KeyType, RawRef};
-use crate::hosting::RunActivation;
+use crate::hosting::Held;
 
 scoped_tls::scoped_thread_local! {
     /// The silo or client for which something is decoded on this thread.
@@ -23,12 +22,12 @@ scoped_tls::scoped_thread_local! {
 
 scoped_tls::scoped_thread_local! {
     /// The grain for which the arguments of a call are decoded that came from elsewhere.
-    static ARRIVING: Arc<dyn RunActivation>
+    static ARRIVING: Held
 }
 
 /// Runs `decode` for a call of this grain that came from elsewhere.
 #[inline]
-pub(crate) fn arriving<T>(grain: &Arc<dyn RunActivation>, decode: impl FnOnce() -> T) -> T {
+pub(crate) fn arriving<T>(grain: &Held, decode: impl FnOnce() -> T) -> T {
     ARRIVING.set(grain, decode)
 }
 

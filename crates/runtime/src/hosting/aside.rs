@@ -10,9 +10,9 @@ use emmer_store::BoxFuture;
 use emmer_wire::CallChain;
 
 use super::turn::{Work, turn};
-use super::{Activation, BoxTurn, Closed, RunActivation, Sink, StartError, TurnEnd};
+use super::{Activation, BoxTurn, Closed, Sink, StartError, TurnEnd};
 use crate::clock::Due;
-use crate::grain::{DeactivationReason, Grain, TurnContext};
+use crate::grain::{DeactivationReason, TurnContext};
 use crate::metrics::Ended;
 
 /// Such a call. It never begins here.
@@ -23,7 +23,7 @@ struct Aside {
     closed: Closed,
 }
 
-impl<G: Grain> Activation<G> {
+impl Activation {
     /// Ends this activation, so that `to` can have the grain. The turn ends when it is over.
     pub(super) fn aside(
         self: Arc<Self>,
@@ -33,7 +33,7 @@ impl<G: Grain> Activation<G> {
     ) -> Result<BoxTurn, StartError> {
         self.check_queue()?;
         self.begin_closing(DeactivationReason::OtherVersion(to));
-        let context = TurnContext::new(self.clone(), u16::MAX, true, due, chain, None);
+        let context = TurnContext::new(self.clone().into(), u16::MAX, true, due, chain, None);
         let wait: BoxFuture<'static, Closed> = Box::pin(async move {
             // Whoever closes it stands before this.
             let lock = self.lock_exclusive().await;

@@ -10,9 +10,9 @@ use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 use parking_lot::Mutex;
 
-use super::RunActivation;
 use super::seat::Seat;
 use super::workers::{Place, Queued, Workers};
+use super::{Activation, Held};
 use crate::cluster::directory::Activations;
 use crate::grain::DeactivationReason;
 use crate::log::warn_seldom;
@@ -26,7 +26,7 @@ pub(super) const BUSY_FOR: Duration = Duration::from_secs(600);
 
 /// Activations by the stable hash of their grain. They know their grain themselves: a map with keys
 /// of its own would take 80 bytes more for each.
-type Grains = HashTable<Arc<dyn RunActivation>>;
+type Grains = HashTable<Arc<Activation>>;
 
 /// The activations of one part of the ring.
 #[derive(Default)]
@@ -55,13 +55,13 @@ const fn hash_of_grain(id: &GrainId) -> u64 {
     id.stable_hash().rotate_left(SHARD_BITS)
 }
 
-fn hash_of(activation: &Arc<dyn RunActivation>) -> u64 {
+fn hash_of(activation: &Arc<Activation>) -> u64 {
     hash_of_grain(activation.id())
 }
 
 impl Shard {
     /// All of them.
-    fn iter(&self) -> impl Iterator<Item = &Arc<dyn RunActivation>> {
+    fn iter(&self) -> impl Iterator<Item = &Arc<Activation>> {
         self.grains.iter().chain(self.workers.iter())
     }
 }
@@ -104,10 +104,12 @@ impl Catalog {
 
     /// The activation of `id` on this silo that takes a call, if there is one. Of a stateless
     /// worker, one that is free.
-    pub(crate) fn get(self: &Arc<Self>, id: &GrainId) -> Option<Arc<dyn RunActivation>> {
+    pub(crate) fn get(self: &Arc<Self>, id: &GrainId) -> Option<Held> {
         let mut shard = self.shard(id).lock();
         let found = shard.grains.find(hash_of_grain(id), |found| found.id() == id).cloned();
-        found.or_else(|| Some(shard.workers.take(id, |worker| Seat::new(worker, self))?))
+        found
+            .map(Held::from)
+            .or_else(|| shard.workers.take(id, |worker| Seat::new(worker, self)).map(Held::from))
     }
 
     /// The activation of `id`; when there is none, and fewer than `max` in all, the one that `make`
@@ -116,15 +118,15 @@ impl Catalog {
         &self,
         id: &GrainId,
         max: usize,
-        make: impl FnOnce(u64) -> Arc<dyn RunActivation>,
-    ) -> Result<Arc<dyn RunActivation>, NotMade> {
+        make: impl FnOnce(u64) -> Arc<Activation>,
+    ) -> Result<Held, NotMade> {
         let grains = &mut self.shard(id).lock().grains;
         match grains.entry(hash_of_grain(id), |found| found.id() == id, hash_of) {
-            Entry::Occupied(found) => Ok(found.get().clone()),
+            Entry::Occupied(found) => Ok(found.get().clone().into()),
             Entry::Vacant(slot) => {
                 let created = make(self.next(max)?);
                 slot.insert(created.clone());
-                Ok(created)
+                Ok(created.into())
             }
         }
     }
@@ -139,12 +141,12 @@ impl Catalog {
         max: usize,
         workers_max: usize,
         place: Option<&mut Place>,
-        make: impl FnOnce(u64) -> Arc<dyn RunActivation>,
-    ) -> Result<Option<Arc<dyn RunActivation>>, NotMade> {
+        make: impl FnOnce(u64) -> Arc<Activation>,
+    ) -> Result<Option<Held>, NotMade> {
         let workers = &mut self.shard(id).lock().workers;
         if place.is_none() {
             if let Some(free) = workers.take(id, |worker| Seat::new(worker, self)) {
-                return Ok(Some(free));
+                return Ok(Some(free.into()));
             }
             if workers.is_full(id) {
                 return Ok(None);
@@ -154,7 +156,7 @@ impl Catalog {
             Ok(number) => {
                 let created = make(number);
                 workers.add(created.clone(), workers_max, place);
-                Ok(Some(Seat::new(created, self)))
+                Ok(Some(Seat::new(created, self).into()))
             }
             Err(NotMade::Full) if workers.has_some(id) => {
                 if let Some(place) = place {
@@ -180,7 +182,7 @@ impl Catalog {
     }
 
     /// A call has left its worker.
-    pub(super) fn hand_over(self: &Arc<Self>, worker: &Arc<dyn RunActivation>) {
+    pub(super) fn hand_over(self: &Arc<Self>, worker: &Arc<Activation>) {
         let workers = &mut self.shard(worker.id()).lock().workers;
         if let Some(unused) = workers.hand_over(worker, |worker| Seat::new(worker, self)) {
             unused.end();
@@ -213,7 +215,7 @@ impl Catalog {
     /// Takes out exactly the activation `number` of `id`; a later one stays.
     pub(crate) fn remove(self: &Arc<Self>, id: &GrainId, number: u64) {
         let mut shard = self.shard(id).lock();
-        let this = |found: &Arc<dyn RunActivation>| found.number() == number && found.id() == id;
+        let this = |found: &Arc<Activation>| found.number() == number && found.id() == id;
         let grain = shard.grains.find_entry(hash_of_grain(id), this).ok();
         let gone = grain.map(|entry| entry.remove().0);
         if let Some(gone) = gone.or_else(|| shard.workers.remove(self, id, number)) {
@@ -257,7 +259,7 @@ impl Catalog {
 
     /// Every activation of one shard; walk `0..shard_count()` to see all without stopping all calls
     /// at once.
-    pub(crate) fn shard_activations(&self, at: usize) -> Vec<Arc<dyn RunActivation>> {
+    pub(crate) fn shard_activations(&self, at: usize) -> Vec<Arc<Activation>> {
         self.shards[at].lock().iter().cloned().collect()
     }
 
@@ -267,7 +269,7 @@ impl Catalog {
     }
 
     /// The activation `number` of `id`, if it is still there and no worker.
-    fn get_number(&self, id: &GrainId, number: u64) -> Option<Arc<dyn RunActivation>> {
+    fn get_number(&self, id: &GrainId, number: u64) -> Option<Arc<Activation>> {
         let shard = self.shard(id).lock();
         let found = shard.grains.find(hash_of_grain(id), |found| found.id() == id);
         found.filter(|found| found.number() == number).cloned()
@@ -306,7 +308,7 @@ impl Activations for Catalog {
         if let Some(found) = self.get_number(grain, number) {
             warn_seldom!(%grain, "another activation of the grain exists: this one goes");
             found.set_registered(false);
-            found.as_any().deactivate(DeactivationReason::Duplicate);
+            found.deactivate(DeactivationReason::Duplicate);
         }
     }
 }

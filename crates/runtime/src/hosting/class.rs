@@ -1,77 +1,30 @@
 //! A grain class as one silo hosts it: its methods by number, its name, its placement.
 
-use std::any::{Any, type_name};
 use std::sync::Arc;
 use std::time::Duration;
 
 use emmer_core::GrainId;
 use emmer_placement::Placement;
 
-use super::{Activation, Host, Instant, MethodEntry, RunActivation, States};
+use super::room::{AnyGrain, ClassInfo, Constructor, Parts};
+use super::{Activation, Host, Instant, MethodEntry, States};
 use crate::filters::Filters;
-use crate::grain::{ActivationError, Ctx, Grain, ServiceNeed, Services};
+use crate::grain::{ActivationError, Ctx, ServiceNeed, Services};
 use crate::metrics::{LifeMetrics, LifeStatistics, MethodMetrics, MethodStatistics};
 
-/// A class that does not know its grain by type.
-pub(crate) trait AnyClass: Send + Sync {
-    /// The grain type's name.
-    fn name(&self) -> &'static str;
-
-    /// Where its activations go; by the silo's default strategy when none.
-    fn placement(&self) -> &Placement;
-
-    /// For a stateless worker: how many activations of a grain a silo may have, 0 for as many as it
-    /// has processors. None for grains that have one in the whole cluster.
-    fn workers_max(&self) -> Option<usize>;
-
-    /// The methods' numbers and names, and the class as itself: for putting two interfaces of one
-    /// class together.
-    fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
-
-    /// This class with the methods of `other`, which is the same class under another interface.
-    fn merged(
-        self: Arc<Self>,
-        other: Arc<dyn AnyClass>,
-    ) -> Result<Arc<dyn AnyClass>, MethodCollision>;
-
-    /// Something that the silo needs to make its grains and was not given.
-    fn lacks(&self, services: &Services, states: &States) -> Option<Lack>;
-
-    /// The newest version of its interfaces.
-    fn version(&self) -> u32;
-
-    /// The numbers of all its methods.
-    fn method_numbers(&self) -> Vec<u32>;
-
-    /// The name of the method of this number, if it has it.
-    fn method_name(&self, number: u32) -> Option<&'static str>;
-
-    /// Returns true if clients may not call the method of this number.
-    fn is_internal(&self, number: u32) -> bool;
-
-    /// What is counted for each of its methods.
-    fn statistics(&self) -> Vec<MethodStatistics>;
-
-    /// The counts of its activations.
-    fn lives(&self) -> LifeStatistics;
-
-    /// A new activation of `id`, not yet activated.
-    fn create(self: Arc<Self>, host: Arc<Host>, id: GrainId, number: u64)
-    -> Arc<dyn RunActivation>;
-}
-
-/// The class `G` under the name of its grain type.
-pub(crate) struct Class<G: Grain> {
+/// A class under the name of its grain type.
+pub(crate) struct Class {
+    pub(super) info: &'static ClassInfo,
     pub(super) name: &'static str,
     /// The application's constructor, if there is one.
-    constructor: Option<Constructor<G>>,
+    constructor: Option<Constructor>,
     /// The filters around each of its methods.
     pub(super) filters: Filters,
     /// There are some.
     pub(super) filtered: bool,
     placement: Placement,
     version: u32,
-    methods: Box<[MethodEntry<G>]>,
+    methods: Box<[MethodEntry]>,
     /// Open addressing by method number: the number, and the place in `methods` or [`FREE`].
     places: Box<[(u32, u16)]>,
     shift: u32,
@@ -81,10 +34,6 @@ pub(crate) struct Class<G: Grain> {
 }
 
 const FREE: u16 = u16::MAX;
-
-/// A constructor of the application ([`host_with`](crate::SiloBuilder::host_with)).
-pub(crate) type Constructor<G> =
-    Arc<dyn Fn(&Ctx, &Services) -> Result<G, ActivationError> + Send + Sync>;
 
 /// A class cannot be made into grains.
 #[derive(Debug)]
@@ -104,18 +53,19 @@ pub(crate) struct MethodCollision {
     pub(crate) second: &'static str,
 }
 
-impl<G: Grain> Class<G> {
+impl Class {
     /// The class with `methods` of an interface of this version; `idle` is the silo's idle time,
     /// used when the class has none of its own.
     pub(crate) fn new(
+        info: &'static ClassInfo,
         name: &'static str,
         version: u32,
-        methods: Vec<MethodEntry<G>>,
+        methods: Vec<MethodEntry>,
         idle: Duration,
     ) -> Result<Self, MethodCollision> {
-        let mut by_number: Vec<MethodEntry<G>> = Vec::with_capacity(methods.len());
-        for method in methods.into_iter().chain(G::ticks()) {
-            let shares = |known: &MethodEntry<G>| known.numbers().any(|number| method.has(number));
+        let mut by_number: Vec<MethodEntry> = Vec::with_capacity(methods.len());
+        for method in methods.into_iter().chain((info.ticks)()) {
+            let shares = |known: &MethodEntry| known.numbers().any(|number| method.has(number));
             match by_number.iter_mut().find(|known| shares(known)) {
                 None => by_number.push(method),
                 Some(known) if known.name != method.name => {
@@ -133,6 +83,7 @@ impl<G: Grain> Class<G> {
         let numbers: usize = by_number.iter().map(|method| 1 + method.also.len()).sum();
         let bits = (numbers * 2).next_power_of_two().trailing_zeros().clamp(1, 24);
         let mut class = Self {
+            info,
             name,
             constructor: None,
             filters: Filters::default(),
@@ -144,14 +95,14 @@ impl<G: Grain> Class<G> {
             metrics: MethodMetrics::new(by_number.len()),
             lives: LifeMetrics::default(),
             methods: by_number.into_boxed_slice(),
-            idle: G::IDLE.unwrap_or(idle),
+            idle: info.idle.unwrap_or(idle),
         };
         class.index();
         Ok(class)
     }
 
     /// The same class, made by a constructor.
-    pub(crate) fn made_by(mut self, constructor: Option<Constructor<G>>) -> Self {
+    pub(crate) fn made_by(mut self, constructor: Option<Constructor>) -> Self {
         self.constructor = constructor;
         self
     }
@@ -172,15 +123,20 @@ impl<G: Grain> Class<G> {
         self
     }
 
-    /// A new instance.
+    /// Makes a new instance into its room.
     ///
     /// # Errors
     /// A service is missing, or the constructor refuses.
-    pub(super) fn make(&self, ctx: &Ctx, services: &Services) -> Result<G, ActivationError> {
-        let Some(constructor) = &self.constructor else { return G::create(ctx) };
-        let mut made = constructor(ctx, services)?;
-        made.bind(ctx);
-        Ok(made)
+    pub(super) fn make(
+        &self,
+        ctx: &Ctx,
+        services: &Services,
+        room: &mut dyn AnyGrain,
+    ) -> Result<(), ActivationError> {
+        match &self.constructor {
+            None => room.create(ctx),
+            Some(constructor) => constructor(ctx, services, room),
+        }
     }
 
     fn index(&mut self) {
@@ -203,7 +159,7 @@ impl<G: Grain> Class<G> {
 
     /// The method of this number, and its place among the class's methods.
     #[inline]
-    pub(super) fn method(&self, number: u32) -> Option<(u16, &MethodEntry<G>)> {
+    pub(super) fn method(&self, number: u32) -> Option<(u16, &MethodEntry)> {
         let mask = self.places.len() - 1;
         let first = first_place(number, self.shift);
         for at in first..first + self.places.len() {
@@ -215,90 +171,95 @@ impl<G: Grain> Class<G> {
         }
         None
     }
-}
 
-const fn first_place(number: u32, shift: u32) -> usize {
-    (number.wrapping_mul(0x9e37_79b9) >> shift) as usize
-}
-
-impl<G: Grain> AnyClass for Class<G> {
-    fn name(&self) -> &'static str {
+    /// The grain type's name.
+    pub(crate) const fn name(&self) -> &'static str {
         self.name
     }
 
-    fn placement(&self) -> &Placement {
+    /// Where its activations go; by the silo's default strategy when none.
+    pub(crate) const fn placement(&self) -> &Placement {
         &self.placement
     }
 
-    fn workers_max(&self) -> Option<usize> {
-        G::WORKERS_MAX
+    /// For a stateless worker: how many activations of a grain a silo may have, 0 for as many as it
+    /// has processors. None for grains that have one in the whole cluster.
+    pub(crate) const fn workers_max(&self) -> Option<usize> {
+        self.info.workers_max
     }
 
-    fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
-        self
-    }
-
-    fn merged(
-        self: Arc<Self>,
-        other: Arc<dyn AnyClass>,
-    ) -> Result<Arc<dyn AnyClass>, MethodCollision> {
-        let Ok(other) = other.into_any().downcast::<Self>() else { return Ok(self) };
-        let methods = self.methods.iter().chain(&other.methods).map(MethodEntry::same).collect();
+    /// This class with the methods of `other`, which is the same class under another interface.
+    pub(crate) fn merged(&self, other: &Self) -> Result<Self, MethodCollision> {
+        let methods = self.methods.iter().chain(&other.methods).copied().collect();
         let version = self.version.max(other.version);
         let constructor = self.constructor.clone().or_else(|| other.constructor.clone());
-        let merged = Self::new(self.name, version, methods, self.idle)?;
-        Ok(Arc::new(merged.made_by(constructor).filtered_by(self.filters.clone())))
+        let merged = Self::new(self.info, self.name, version, methods, self.idle)?;
+        Ok(merged.made_by(constructor).filtered_by(self.filters.clone()))
     }
 
-    fn lacks(&self, services: &Services, states: &States) -> Option<Lack> {
-        let class = type_name::<G>();
-        if let Some(store) = G::STATE_STORES.iter().find(|name| states.of(Some(name)).is_none()) {
+    /// Something that the silo needs to make its grains and was not given.
+    pub(crate) fn lacks(&self, services: &Services, states: &States) -> Option<Lack> {
+        let (info, class) = (self.info, (self.info.type_name)());
+        let stores = info.state_stores;
+        if let Some(store) = stores.iter().find(|name| states.of(Some(name)).is_none()) {
             return Some(Lack::Store { class, store });
         }
         if self.constructor.is_some() {
             return None;
         }
-        if G::CONSTRUCTOR {
+        if info.has_constructor {
             return Some(Lack::Constructor(class));
         }
-        let needs = G::services();
+        let needs = (info.services)();
         let need = needs.into_iter().find(|need| !(need.is_there)(services))?;
         Some(Lack::Service { class, need })
     }
 
-    fn create(
+    /// A new activation of `id`, not yet activated.
+    pub(crate) fn create(
         self: Arc<Self>,
         host: Arc<Host>,
         id: GrainId,
         number: u64,
-    ) -> Arc<dyn RunActivation> {
-        Arc::new(Activation::new(host, self, id, number))
+    ) -> Arc<Activation> {
+        let last_used = host.clock.now().as_idle_ticks();
+        (self.info.activation)(Parts { id, number, class: self, host, last_used })
     }
 
-    fn version(&self) -> u32 {
+    /// The newest version of its interfaces.
+    pub(crate) const fn version(&self) -> u32 {
         self.version
     }
 
-    fn method_numbers(&self) -> Vec<u32> {
+    /// The numbers of all its methods.
+    pub(crate) fn method_numbers(&self) -> Vec<u32> {
         self.methods.iter().flat_map(MethodEntry::numbers).collect()
     }
 
-    fn method_name(&self, number: u32) -> Option<&'static str> {
+    /// The name of the method of this number, if it has it.
+    pub(crate) fn method_name(&self, number: u32) -> Option<&'static str> {
         self.method(number).map(|(_, method)| method.name)
     }
 
-    fn is_internal(&self, number: u32) -> bool {
+    /// Returns true if clients may not call the method of this number.
+    pub(crate) fn is_internal(&self, number: u32) -> bool {
         self.method(number).is_some_and(|(_, method)| method.internal)
     }
 
-    fn lives(&self) -> LifeStatistics {
+    /// The counts of its activations.
+    pub(crate) fn lives(&self) -> LifeStatistics {
         self.lives.snapshot()
     }
 
-    fn statistics(&self) -> Vec<MethodStatistics> {
+    /// What is counted for each of its methods.
+    pub(crate) fn statistics(&self) -> Vec<MethodStatistics> {
         let methods = self.methods.iter().enumerate();
         methods
             .map(|(place, method)| self.metrics.snapshot(place, self.name, method.name))
             .collect()
     }
+}
+
+const fn first_place(number: u32, shift: u32) -> usize {
+    (number.wrapping_mul(0x9e37_79b9) >> shift) as usize
 }

@@ -13,7 +13,7 @@ use pin_project_lite::pin_project;
 
 use super::{Activation, TurnOutcome, contained};
 use crate::filters::{Around, FilterCall, Filters, Outcome, around};
-use crate::grain::{Grain, Method, MethodInfo, TurnContext};
+use crate::grain::{Method, MethodInfo, TurnContext};
 
 pin_project! {
     /// A method's future, with filters around it if there are any.
@@ -59,7 +59,7 @@ impl<M: Method, F: Future<Output = M::Output>> Future for RunMethod<'_, M, F> {
     }
 }
 
-impl<G: Grain> Activation<G> {
+impl Activation {
     /// Runs a method of the grain in its turn, which was admitted.
     #[inline]
     pub fn run_method<'a, M, F>(&self, method: F) -> RunMethod<'a, M, F>

@@ -13,7 +13,7 @@ use super::collection::Kept;
 use super::departures::Departures;
 use super::states::States;
 use super::workers::{Given, Place, Queued};
-use super::{AnyClass, RunActivation, StartError};
+use super::{Activation, Class, Held, StartError};
 use crate::calls::waits::Waits;
 use crate::clock::{Clock, CoarseInstant};
 use crate::cluster::directory::DirectoryService;
@@ -28,7 +28,7 @@ use crate::wheel::Wheel;
 use crate::world::Spawner;
 
 /// The classes that a silo hosts, by the number of their grain type.
-pub(crate) type Classes = NumberMap<GrainTypeId, Arc<dyn AnyClass>>;
+pub(crate) type Classes = NumberMap<GrainTypeId, Arc<Class>>;
 
 /// What hosts the grains of one silo. Its activations hold it, and it holds them until the silo
 /// ends.
@@ -61,7 +61,7 @@ pub(crate) struct Host {
     /// Where turns are listed that have made calls and wait.
     pub(crate) waits: Arc<Waits>,
     /// Activations whose waiting turns have deadlines to be looked at: at most one entry for each.
-    pub(crate) queues: Mutex<Vec<Arc<dyn RunActivation>>>,
+    pub(crate) queues: Mutex<Vec<Arc<Activation>>>,
     /// What is told when such deadlines begin to matter.
     pub(crate) ticking: Arc<Ticking>,
     /// How the grains call others.
@@ -108,7 +108,7 @@ impl Host {
     ///
     /// # Errors
     /// `Rejected` when this silo does not host it.
-    pub(crate) fn class_of(&self, id: &GrainId) -> Result<&Arc<dyn AnyClass>, Failure> {
+    pub(crate) fn class_of(&self, id: &GrainId) -> Result<&Arc<Class>, Failure> {
         self.classes.get(&id.grain_type()).ok_or_else(|| {
             let mut known: Vec<_> = self.classes.values().map(|c| c.name()).collect();
             known.sort_unstable();
@@ -137,10 +137,7 @@ impl Host {
     ///
     /// # Errors
     /// Why none can be made.
-    pub(crate) fn create_here(
-        self: &Arc<Self>,
-        id: &GrainId,
-    ) -> Result<Option<Arc<dyn RunActivation>>, Failure> {
+    pub(crate) fn create_here(self: &Arc<Self>, id: &GrainId) -> Result<Option<Held>, Failure> {
         self.create_in(id, None)
     }
 
@@ -149,7 +146,7 @@ impl Host {
         self: &Arc<Self>,
         id: &GrainId,
         place: Option<&mut Place>,
-    ) -> Result<Option<Arc<dyn RunActivation>>, Failure> {
+    ) -> Result<Option<Held>, Failure> {
         let class = self.class_of(id)?;
         let make = |number| class.clone().create(self.clone(), id.clone(), number);
         let max = self.limits.activations_max;

@@ -8,7 +8,6 @@
 use std::future::Future;
 use std::num::NonZeroU64;
 use std::pin::pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use emmer_wire::CallChain;
@@ -16,35 +15,28 @@ use emmer_wire::CallChain;
 use super::contain::{contain, let_go};
 use super::gate::Gate;
 use super::slot::deliver;
-use super::{Activation, Ends, Exclusive, RunActivation, Shared, StartError, TurnEnd};
+use super::{Activation, Ends, Exclusive, Held, Shared, StartError, TurnEnd};
 use crate::clock::{CoarseInstant, Due};
 use crate::filters::{Around, FilterCall, Outcome, around_now};
-use crate::grain::{DeactivationReason, Grain, Method, MethodInfo, TurnContext};
+use crate::grain::{DeactivationReason, Method, MethodInfo, TurnContext};
 use crate::metrics::Ended;
 use crate::trace;
 
 /// How a method that cannot suspend is run in place.
-pub enum Instant<G: Grain> {
+#[derive(Clone, Copy)]
+pub enum Instant {
     /// It can suspend.
     No,
     /// It takes `&mut self`.
-    Exclusive(fn(Exclusive<'_, G>, InstantTurn<'_, '_>) -> InstantEnd),
+    Exclusive(fn(Exclusive<'_>, InstantTurn<'_, '_>) -> InstantEnd),
     /// It takes `&self`.
-    Shared(fn(Shared<'_, G>, InstantTurn<'_, '_>) -> InstantEnd),
+    Shared(fn(Shared<'_>, InstantTurn<'_, '_>) -> InstantEnd),
 }
-
-impl<G: Grain> Clone for Instant<G> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<G: Grain> Copy for Instant<G> {}
 
 /// A turn that is run in place: whose, who calls, where its arguments come from and where its
 /// output goes.
 pub struct InstantTurn<'a, 'e> {
-    activation: &'a Arc<dyn RunActivation>,
+    activation: &'a Held,
     /// Filters are around its method, none of which waits.
     filtered: bool,
     chain: &'a CallChain,
@@ -65,14 +57,14 @@ pub trait Admitted: Send {
     fn done(self);
 }
 
-impl<G: Send> Admitted for Exclusive<'_, G> {
+impl Admitted for Exclusive<'_> {
     #[inline]
     fn done(self) {
         Self::done(self);
     }
 }
 
-impl<G: Sync> Admitted for Shared<'_, G> {
+impl Admitted for Shared<'_> {
     #[inline]
     fn done(self) {
         Self::done(self);
@@ -137,7 +129,7 @@ impl InstantTurn<'_, '_> {
         info: &'static MethodInfo,
         method: &mut (dyn FnMut() -> Ran + Send),
     ) -> Result<(), TurnEnd> {
-        let filters = self.activation.filters();
+        let filters = &self.activation.class.filters;
         let call = FilterCall::in_place(info, self.activation.id(), self.chain);
         let work = |context| {
             if let Some(context) = context {
@@ -180,12 +172,12 @@ fn hidden_wait(method: &str) -> (TurnEnd, Ended) {
     (TurnEnd::Panicked(why), Ended::Failed)
 }
 
-impl<G: Grain> Activation<G> {
-    /// See [`RunActivation::run_instant`].
+impl Activation {
+    /// See [`Held::run_instant`].
     #[inline]
     pub(super) fn instant(
         &self,
-        me: &Arc<dyn RunActivation>,
+        me: &Held,
         method: u32,
         ends: &mut Ends<'_>,
         due: Due,
@@ -237,14 +229,14 @@ impl<G: Grain> Activation<G> {
     #[inline]
     fn after_instant(
         &self,
-        me: &Arc<dyn RunActivation>,
+        me: &Held,
         place: u16,
         timed: Option<NonZeroU64>,
         ended: InstantEnd,
     ) -> Result<TurnEnd, StartError> {
         let (end, ended) = ended.0.map_err(StartError::BadArguments)?;
         if let TurnEnd::Panicked(text) = &end {
-            me.clone().deactivate(DeactivationReason::Broken(text.clone()));
+            me.activation().deactivate(DeactivationReason::Broken(text.clone()));
         }
         if ended != Ended::Done || timed.is_some() {
             self.note_end(place, ended, timed);

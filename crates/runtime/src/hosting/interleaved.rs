@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::future::Future;
+use std::marker::PhantomData;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
@@ -18,7 +19,8 @@ use crate::grain::{Grain, TurnContext};
 /// Each piece is a turn of its own and waits for its place like any other. Between two of them
 /// everything may have changed.
 pub struct Interleaved<G> {
-    door: Arc<dyn Door<G>>,
+    activation: Arc<Activation>,
+    grain: PhantomData<fn() -> G>,
 }
 
 /// Why a piece could not be had. The method goes on, without its grain.
@@ -33,14 +35,6 @@ pub enum Left {
     Deadlock(String),
 }
 
-/// An activation, as it is entered for a piece of a turn.
-trait Door<G>: Send + Sync {
-    fn shared(&self) -> BoxFuture<'_, Result<Shared<'_, G>, Left>>;
-    fn exclusive(&self) -> BoxFuture<'_, Result<Exclusive<'_, G>, Left>>;
-}
-
-struct Entrance<G: Grain>(Arc<Activation<G>>);
-
 /// Waits for a place, unless the wait turns out to be part of a circle.
 async fn unless_doomed<T>(place: impl Future<Output = T>) -> Result<T, Left> {
     let mut place = pin!(place);
@@ -52,37 +46,32 @@ async fn unless_doomed<T>(place: impl Future<Output = T>) -> Result<T, Left> {
     .await
 }
 
-impl<G: Grain> Door<G> for Entrance<G> {
-    fn shared(&self) -> BoxFuture<'_, Result<Shared<'_, G>, Left>> {
+impl Activation {
+    /// Enters for a piece of a turn.
+    fn enter_shared(self: &Arc<Self>) -> BoxFuture<'_, Result<Shared<'_>, Left>> {
         Box::pin(async {
-            let lock = unless_doomed(self.0.lock_shared(false)).await?;
+            let lock = unless_doomed(self.lock_shared(false)).await?;
             lock.grain().map_err(|_closed| Left::Gone)
         })
     }
 
-    fn exclusive(&self) -> BoxFuture<'_, Result<Exclusive<'_, G>, Left>> {
+    /// The same, alone.
+    fn enter_exclusive(self: &Arc<Self>) -> BoxFuture<'_, Result<Exclusive<'_>, Left>> {
         Box::pin(async {
-            let lock = unless_doomed(self.0.lock_exclusive()).await?;
+            let lock = unless_doomed(self.lock_exclusive()).await?;
             lock.grain().map_err(|_closed| Left::Gone)
         })
     }
 }
 
-impl<G> Interleaved<G> {
-    pub(super) fn new(activation: Arc<Activation<G>>) -> Self
-    where
-        G: Grain,
-    {
-        Self { door: Arc::new(Entrance(activation)) }
-    }
-
+impl<G: Grain> Interleaved<G> {
     /// Looks at the grain, beside others that look.
     ///
     /// # Errors
     /// [`Left`] when the grain is not here any more, or waits for this call.
     pub async fn read<R>(&self, look: impl FnOnce(&G) -> R + Send) -> Result<R, Left> {
-        let grain = self.door.shared().await?;
-        let seen = look(&grain);
+        let grain = self.activation.enter_shared().await?;
+        let seen = look(grain.grain());
         grain.done();
         Ok(seen)
     }
@@ -92,16 +81,22 @@ impl<G> Interleaved<G> {
     /// # Errors
     /// [`Left`] when the grain is not here any more, or waits for this call.
     pub async fn write<R>(&self, change: impl FnOnce(&mut G) -> R + Send) -> Result<R, Left> {
-        let mut grain = self.door.exclusive().await?;
-        let done = change(&mut grain);
+        let mut grain = self.activation.enter_exclusive().await?;
+        let done = change(grain.grain());
         grain.done();
         Ok(done)
     }
 }
 
+impl<G> Interleaved<G> {
+    pub(super) const fn new(activation: Arc<Activation>) -> Self {
+        Self { activation, grain: PhantomData }
+    }
+}
+
 impl<G> Clone for Interleaved<G> {
     fn clone(&self) -> Self {
-        Self { door: self.door.clone() }
+        Self::new(self.activation.clone())
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use emmer_core::GrainId;
 
 use super::catalog::Catalog;
-use super::{Host, RunActivation};
+use super::{Activation, Host};
 use crate::clock::CoarseInstant;
 use crate::log::warn_seldom;
 use crate::metrics::{BLOCKING_MIN, GrainQueue};
@@ -14,7 +14,7 @@ use crate::world;
 
 impl Host {
     /// Looks at the queue of an activation at every tick, until nobody waits there any more.
-    pub(super) fn watch_queue(&self, activation: Arc<dyn RunActivation>) {
+    pub(super) fn watch_queue(&self, activation: Arc<Activation>) {
         self.queues.lock().push(activation);
         self.ticking.begin();
         if self.stopped.is_cancelled() {

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use emmer_core::GrainId;
 use tokio::sync::oneshot;
 
-use super::RunActivation;
+use super::Activation;
 use super::catalog::Catalog;
 use super::seat::Seat;
 
@@ -71,7 +71,7 @@ struct Crew {
 }
 
 struct Worker {
-    activation: Arc<dyn RunActivation>,
+    activation: Arc<Activation>,
     /// Somebody has the seat.
     is_taken: bool,
 }
@@ -90,10 +90,7 @@ pub(crate) enum Queued {
 
 impl Crew {
     /// Takes the seat of the oldest worker that is free. One that ends is not.
-    fn take(
-        &mut self,
-        seat: impl FnOnce(Arc<dyn RunActivation>) -> Arc<Seat>,
-    ) -> Option<Arc<Seat>> {
+    fn take(&mut self, seat: impl FnOnce(Arc<Activation>) -> Arc<Seat>) -> Option<Arc<Seat>> {
         let free = |worker: &&mut Worker| !worker.is_taken && worker.activation.is_free();
         let worker = self.workers.iter_mut().find(free)?;
         worker.is_taken = true;
@@ -135,7 +132,7 @@ impl Workers {
     pub(super) fn take(
         &mut self,
         id: &GrainId,
-        seat: impl FnOnce(Arc<dyn RunActivation>) -> Arc<Seat>,
+        seat: impl FnOnce(Arc<Activation>) -> Arc<Seat>,
     ) -> Option<Arc<Seat>> {
         self.0.get_mut(id)?.take(seat)
     }
@@ -159,7 +156,7 @@ impl Workers {
     /// taken.
     pub(super) fn add(
         &mut self,
-        activation: Arc<dyn RunActivation>,
+        activation: Arc<Activation>,
         max: usize,
         place: Option<&mut Place>,
     ) {
@@ -194,7 +191,7 @@ impl Workers {
         &mut self,
         id: &GrainId,
         waiting_max: usize,
-        seat: impl FnOnce(Arc<dyn RunActivation>) -> Arc<Seat>,
+        seat: impl FnOnce(Arc<Activation>) -> Arc<Seat>,
     ) -> Queued {
         let Some(crew) = self.0.get_mut(id) else { return Queued::Nobody };
         if let Some(seat) = crew.take(seat) {
@@ -215,8 +212,8 @@ impl Workers {
     /// waits any more.
     pub(super) fn hand_over(
         &mut self,
-        worker: &Arc<dyn RunActivation>,
-        seat: impl FnOnce(Arc<dyn RunActivation>) -> Arc<Seat>,
+        worker: &Arc<Activation>,
+        seat: impl FnOnce(Arc<Activation>) -> Arc<Seat>,
     ) -> Option<Arc<Seat>> {
         let crew = self.0.get_mut(worker.id())?;
         let number = worker.number();
@@ -246,7 +243,7 @@ impl Workers {
         catalog: &Arc<Catalog>,
         id: &GrainId,
         number: u64,
-    ) -> Option<Arc<dyn RunActivation>> {
+    ) -> Option<Arc<Activation>> {
         let crew = self.0.get_mut(id)?;
         let at = crew.workers.iter().position(|worker| worker.activation.number() == number)?;
         let gone = crew.workers.remove(at);
@@ -256,7 +253,7 @@ impl Workers {
     }
 
     /// All of them.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Arc<dyn RunActivation>> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Arc<Activation>> {
         self.0.values().flat_map(|crew| &crew.workers).map(|worker| &worker.activation)
     }
 

@@ -6,7 +6,7 @@ use super::store::{Ended, OUTCOMES};
 
 /// The things that a grain does with a state or journal.
 #[derive(Clone, Copy, Debug)]
-pub enum StateOperation {
+pub(crate) enum StateOperation {
     Read,
     Write,
     Append,

@@ -43,7 +43,7 @@ const OPERATIONS: [&str; 9] = [
 
 /// The end of a request, to a store or to a state in it.
 #[derive(Clone, Copy, Debug)]
-pub enum Ended {
+pub(crate) enum Ended {
     Ok,
     /// Somebody else wrote since it was read.
     Conflict,

@@ -64,7 +64,7 @@ impl ReminderInfo {
 }
 
 /// A grain's type, its handlers, and the way to the reminders.
-pub struct Reminding {
+pub(crate) struct Reminding {
     pub(crate) service: Arc<ReminderService>,
     pub(crate) grain_type: &'static str,
     pub(crate) names: &'static [&'static str],

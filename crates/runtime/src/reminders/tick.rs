@@ -125,7 +125,7 @@ pub trait NoReminders: Grain {
 
     /// The method that ticks call.
     #[doc(hidden)]
-    fn __ticks() -> Option<MethodEntry<Self>> {
+    fn __ticks() -> Option<MethodEntry> {
         None
     }
 }

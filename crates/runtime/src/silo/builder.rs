@@ -17,7 +17,7 @@ use emmer_store::state::StateTable;
 use emmer_stores::{CredentialError, CredentialSource, StoreCredentials};
 
 use super::access::SiloAccess;
-use super::classes::{HostedType, check_lacks, hosted_type, make_classes};
+use super::classes::{HostedType, check_lacks, make_classes};
 use super::directors::Directors;
 use super::filters::SiloFilters;
 use super::records::Records;
@@ -31,7 +31,7 @@ use crate::cluster::membership::{self, Input, MembershipHandle};
 use crate::grain::{
     ActivationError, ClusterClient, Ctx, Error, Grain, Hosted, Interface, Services,
 };
-use crate::hosting::{States, contain};
+use crate::hosting::{States, constructor, contain};
 use crate::log::warn_seldom;
 use crate::metrics::store::{Measured, StoreMetrics};
 use crate::net::{Callers, Listener, Port, descriptors};
@@ -196,7 +196,7 @@ impl SiloBuilder {
         I: Interface + Hosted<G> + ?Sized,
         G: Grain,
     {
-        self.hosted.push(hosted_type::<I, G>(None));
+        self.hosted.push(HostedType::of::<I, G>(None));
         self
     }
 
@@ -214,7 +214,7 @@ impl SiloBuilder {
         I: Interface + Hosted<G> + ?Sized,
         G: Grain,
     {
-        self.hosted.push(hosted_type::<I, G>(Some(Arc::new(make))));
+        self.hosted.push(HostedType::of::<I, G>(Some(constructor(make))));
         self
     }
 

@@ -1,6 +1,6 @@
 //! The classes that a silo hosts, from what its builder was told.
 
-use std::any::type_name;
+use std::any::TypeId;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,37 +10,48 @@ use parking_lot::Mutex;
 
 use super::StartError;
 use super::filters::SiloFilters;
-use crate::filters::Filters;
 use crate::grain::{Grain, Hosted, Interface, Services, class_name};
-use crate::hosting::{AnyClass, Class, Classes, Constructor, Lack, MethodCollision, States};
-
-type MakeClass = Box<dyn FnOnce(Duration, Filters) -> Result<Arc<dyn AnyClass>, StartError> + Send>;
+use crate::hosting::{
+    Class, ClassInfo, Classes, Constructor, Lack, MethodCollision, MethodEntry, States,
+};
 
 /// A class that a silo is to host.
 pub(super) struct HostedType {
+    info: &'static ClassInfo,
+    /// The name of the grain type.
     name: &'static str,
-    class: std::any::TypeId,
-    make: MakeClass,
+    version: u32,
+    methods: fn() -> Vec<MethodEntry>,
+    constructor: Option<Constructor>,
 }
 
-/// A class under the name of its grain type.
-pub(super) fn hosted_type<I, G>(constructor: Option<Constructor<G>>) -> HostedType
-where
-    I: Interface + Hosted<G> + ?Sized,
-    G: Grain,
-{
-    let name = match G::CLASS {
-        None => I::GRAIN_TYPE,
-        Some(class) => interned(class_name(I::GRAIN_TYPE, class)),
-    };
-    let make: MakeClass = Box::new(move |idle, filters| {
-        let class = Class::<G>::new(name, I::VERSION, I::methods(), idle)?;
-        let placement = G::placement()
-            .map_err(|why| StartError::PlacementData { class: type_name::<G>(), why })?;
-        let class = class.made_by(constructor).filtered_by(filters).placed(placement);
-        Ok(Arc::new(class) as Arc<dyn AnyClass>)
-    });
-    HostedType { name, class: std::any::TypeId::of::<G>(), make }
+impl HostedType {
+    /// The class `G` behind the interface `I`.
+    pub(super) fn of<I, G>(constructor: Option<Constructor>) -> Self
+    where
+        I: Interface + Hosted<G> + ?Sized,
+        G: Grain,
+    {
+        let info = ClassInfo::of::<G>();
+        let (name, version, methods) = (I::GRAIN_TYPE, I::VERSION, I::methods);
+        Self { info, name, version, methods, constructor }.named()
+    }
+
+    /// The same, under the name of its class if the interface has several.
+    fn named(mut self) -> Self {
+        if let Some(class) = self.info.name {
+            self.name = interned(class_name(self.name, class));
+        }
+        self
+    }
+
+    fn make(self, idle: Duration, filters: &SiloFilters) -> Result<Class, StartError> {
+        let class = Class::new(self.info, self.name, self.version, (self.methods)(), idle)?;
+        let placement = (self.info.placement)()
+            .map_err(|why| StartError::PlacementData { class: (self.info.type_name)(), why })?;
+        let filters = filters.of((self.info.type_id)());
+        Ok(class.made_by(self.constructor).filtered_by(filters).placed(placement))
+    }
 }
 
 /// A name that lives as long as the process. There are as many as the program has classes.
@@ -87,16 +98,17 @@ pub(super) fn make_classes(
     idle: Duration,
     filters: &SiloFilters,
 ) -> Result<Classes, StartError> {
-    let mut classes: HashMap<GrainTypeId, (std::any::TypeId, Arc<dyn AnyClass>)> = HashMap::new();
-    for HostedType { name, class, make } in hosted {
-        let made = make(idle, filters.of(class))?;
+    let mut classes: HashMap<GrainTypeId, (TypeId, Class)> = HashMap::new();
+    for hosted in hosted {
+        let (name, class) = (hosted.name, (hosted.info.type_id)());
+        let made = hosted.make(idle, filters)?;
         match classes.get(&GrainTypeId::of(name)) {
             Some((_, other)) if other.name() != name => {
                 return Err(StartError::TypeCollision(other.name(), name));
             }
             Some((first, _)) if *first != class => return Err(StartError::HostedTwice(name)),
             Some((_, other)) => {
-                let both = other.clone().merged(made)?;
+                let both = other.merged(&made)?;
                 classes.insert(GrainTypeId::of(name), (class, both));
             }
             None => {
@@ -104,5 +116,5 @@ pub(super) fn make_classes(
             }
         }
     }
-    Ok(classes.into_iter().map(|(id, (_, class))| (id, class)).collect())
+    Ok(classes.into_iter().map(|(id, (_, class))| (id, Arc::new(class))).collect())
 }

@@ -98,7 +98,7 @@ pub trait TimerMethod<M>: Send + Sync + 'static {
     #[doc(hidden)]
     fn start(
         self: Arc<Self>,
-        activation: Arc<Activation<Self::Grain>>,
+        activation: Arc<Activation>,
         tick: TimerTick,
         context: TurnContext,
     ) -> BoxTurn;
@@ -114,7 +114,7 @@ where
 
     fn start(
         self: Arc<Self>,
-        activation: Arc<Activation<G>>,
+        activation: Arc<Activation>,
         tick: TimerTick,
         context: TurnContext,
     ) -> BoxTurn {
@@ -123,7 +123,7 @@ where
                 Ok(admitted) => admitted,
                 Err(closed) => return TurnOutcome::Closed(tick, closed),
             };
-            let output = self.run(&mut *admitted).await.told();
+            let output = self.run(admitted.grain::<G>()).await.told();
             admitted.done();
             TurnOutcome::Done(output)
         })
@@ -140,7 +140,7 @@ where
 
     fn start(
         self: Arc<Self>,
-        activation: Arc<Activation<G>>,
+        activation: Arc<Activation>,
         tick: TimerTick,
         context: TurnContext,
     ) -> BoxTurn {
@@ -149,7 +149,7 @@ where
                 Ok(admitted) => admitted,
                 Err(closed) => return TurnOutcome::Closed(tick, closed),
             };
-            let output = self.run(&*admitted).await.told();
+            let output = self.run(admitted.grain::<G>()).await.told();
             admitted.done();
             TurnOutcome::Done(output)
         })

@@ -5,14 +5,14 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-use super::timer::Control;
+use super::timer::Ticking;
 
 /// The numbers of an activation and of a timer.
 type Owned = (u64, u64);
 
 #[derive(Default)]
 struct All {
-    by_owner: BTreeMap<Owned, Weak<dyn Control>>,
+    by_owner: BTreeMap<Owned, Weak<Ticking>>,
     last: u64,
 }
 
@@ -24,17 +24,16 @@ pub(crate) struct Timers {
 
 impl Timers {
     /// Makes a timer of the activation `owner`, which keeps its entry.
-    pub(super) fn add<T: Control + 'static>(
+    pub(super) fn add(
         self: &Arc<Self>,
         owner: u64,
-        make: impl FnOnce(Entry) -> T,
-    ) -> Arc<T> {
+        make: impl FnOnce(Entry) -> Ticking,
+    ) -> Arc<Ticking> {
         let mut all = self.all.lock();
         all.last += 1;
         let owned = (owner, all.last);
         let made = Arc::new(make(Entry { timers: self.clone(), owned }));
-        let control: Arc<dyn Control> = made.clone();
-        all.by_owner.insert(owned, Arc::downgrade(&control));
+        all.by_owner.insert(owned, Arc::downgrade(&made));
         made
     }
 
@@ -53,7 +52,7 @@ impl Timers {
         self.all.lock().by_owner.len()
     }
 
-    fn of(&self, owner: u64) -> Vec<Arc<dyn Control>> {
+    fn of(&self, owner: u64) -> Vec<Arc<Ticking>> {
         // Dropped by the caller: an entry that goes takes the lock.
         let all = self.all.lock();
         let range = all.by_owner.range((owner, 0)..=(owner, u64::MAX));

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::future::poll_fn;
-use std::marker::PhantomData;
 use std::sync::{Arc, Weak};
 use std::task::Poll;
 use std::time::Duration;
@@ -17,7 +16,7 @@ use crate::calls::invoke::failure_of;
 use crate::clock;
 use crate::grain::{Ctx, TurnContext};
 use crate::hosting::{
-    Activation, AnyActivation, Begun, LocalSlot, Sink, TurnEnd, run_to_end, until_begun,
+    Activation, Begun, BoxTurn, LocalSlot, Sink, TurnEnd, run_to_end, until_begun,
 };
 use crate::log::warn_seldom;
 use crate::trace;
@@ -85,33 +84,43 @@ impl StartTimer {
     /// The timer runs on when the handle is dropped. A method of another class never runs: the log
     /// says so.
     pub fn run<M: 'static, F: TimerMethod<M>>(self, method: F) -> Timer {
+        let method = Arc::new(method);
+        self.start(
+            F::EXCLUSIVE,
+            |activation| activation.is_of::<F::Grain>(),
+            Box::new(move |activation, tick, context| {
+                method.clone().start(activation, tick, context)
+            }),
+        )
+    }
+
+    fn start(self, exclusive: bool, is_own: fn(&Activation) -> bool, method: Method) -> Timer {
         let Self { ctx, delay, period, keep } = self;
-        let Some(any) = ctx.activation() else { return Timer(Weak::<Nobody>::new()) };
-        let Ok(activation) = any.into_any().downcast::<Activation<F::Grain>>() else {
+        let Some(activation) = ctx.activation() else { return Timer(Weak::new()) };
+        if !is_own(&activation) {
             let grain = ctx.grain_id();
             tracing::error!(?grain, "a timer was to run a method of another class");
-            return Timer(Weak::<Nobody>::new());
-        };
+            return Timer(Weak::new());
+        }
         let timers = &activation.host().timers;
         let ticking = timers.add(activation.number(), |entry| Ticking {
             activation: Arc::downgrade(&activation),
-            method: Arc::new(method),
+            method,
+            exclusive,
             keep,
             state: Mutex::new(State { period, ..State::default() }),
             _entry: entry,
-            marker: PhantomData,
         });
         ticking.wait(&activation, delay);
-        let control: Arc<dyn Control> = ticking;
         // The wheel holds it from now on, and its own turns.
-        Timer(Arc::downgrade(&control))
+        Timer(Arc::downgrade(&ticking))
     }
 }
 
 /// A timer of an activation. It can be changed and stopped; dropping it does neither. Cheap to
 /// clone.
 #[derive(Clone)]
-pub struct Timer(Weak<dyn Control>);
+pub struct Timer(Weak<Ticking>);
 
 impl Timer {
     /// The next tick is `delay` after now, further ones as `every` says. A tick that runs goes on.
@@ -142,28 +151,6 @@ impl fmt::Debug for Timer {
     }
 }
 
-pub(super) trait Control: Send + Sync {
-    fn change(self: Arc<Self>, delay: Duration, period: Option<Duration>);
-    fn stop(&self);
-    fn is_over(&self) -> bool;
-    /// Returns true if its activation stays in memory while it runs.
-    fn keeps(&self) -> bool;
-}
-
-/// The timer of an activation that was gone already.
-struct Nobody;
-
-impl Control for Nobody {
-    fn change(self: Arc<Self>, _: Duration, _: Option<Duration>) {}
-    fn stop(&self) {}
-    fn is_over(&self) -> bool {
-        true
-    }
-    fn keeps(&self) -> bool {
-        false
-    }
-}
-
 #[derive(Default)]
 struct State {
     period: Option<Duration>,
@@ -178,18 +165,22 @@ struct State {
     changed: bool,
 }
 
-struct Ticking<M, F: TimerMethod<M>> {
-    activation: Weak<Activation<F::Grain>>,
-    method: Arc<F>,
+/// Starts a turn of a timer's method.
+type Method = Box<dyn Fn(Arc<Activation>, TimerTick, TurnContext) -> BoxTurn + Send + Sync>;
+
+pub(super) struct Ticking {
+    activation: Weak<Activation>,
+    method: Method,
+    /// True if the method takes `&mut self`.
+    exclusive: bool,
     keep: bool,
     state: Mutex<State>,
     _entry: Entry,
-    marker: PhantomData<fn(M)>,
 }
 
-impl<M: 'static, F: TimerMethod<M>> Ticking<M, F> {
+impl Ticking {
     /// Waits for the next tick.
-    fn wait(self: &Arc<Self>, activation: &Activation<F::Grain>, delay: Duration) {
+    fn wait(self: &Arc<Self>, activation: &Activation, delay: Duration) {
         let host = activation.host();
         let at = in_steps(host.clock.mono() + delay.min(MOST), delay);
         let mut state = self.state.lock();
@@ -202,14 +193,14 @@ impl<M: 'static, F: TimerMethod<M>> Ticking<M, F> {
         state.place = Some(host.wheel.put(at, self.clone()));
     }
 
-    async fn tick(self: Arc<Self>, activation: Arc<Activation<F::Grain>>) {
+    async fn tick(self: Arc<Self>, activation: Arc<Activation>) {
         let host = activation.host().clone();
         let mut slot = LocalSlot::<TimerTick> { args: None, output: None };
         let end = loop {
             let due = clock::Due::after(host.response_timeout);
-            let context = TurnContext::timer(activation.clone(), F::EXCLUSIVE, due);
+            let context = TurnContext::timer(activation.clone().into(), self.exclusive, due);
             let tick = TimerTick { keep: self.keep };
-            let mut turn = self.method.clone().start(activation.clone(), tick, context);
+            let mut turn = (self.method)(activation.clone(), tick, context);
             turn.as_mut().set_driven();
             let mut sink = Sink::Local(&mut slot);
             // Most ticks are over in one poll, and need nothing that tells of the silo's end.
@@ -242,7 +233,7 @@ impl<M: 'static, F: TimerMethod<M>> Ticking<M, F> {
         self.after_tick(&activation);
     }
 
-    fn after_tick(self: &Arc<Self>, activation: &Activation<F::Grain>) {
+    fn after_tick(self: &Arc<Self>, activation: &Activation) {
         let mut state = self.state.lock();
         state.ticking = false;
         let next = if std::mem::take(&mut state.overdue) {
@@ -268,7 +259,7 @@ fn in_steps(at: Instant, delay: Duration) -> Instant {
     Instant::from_nanos(at.as_nanos().div_ceil(step).saturating_mul(step))
 }
 
-impl<M: 'static, F: TimerMethod<M>> Due for Ticking<M, F> {
+impl Due for Ticking {
     fn fire(self: Arc<Self>) {
         let Some(activation) = self.activation.upgrade() else { return };
         let mut state = self.state.lock();
@@ -289,8 +280,8 @@ impl<M: 'static, F: TimerMethod<M>> Due for Ticking<M, F> {
     }
 }
 
-impl<M: 'static, F: TimerMethod<M>> Control for Ticking<M, F> {
-    fn change(self: Arc<Self>, delay: Duration, period: Option<Duration>) {
+impl Ticking {
+    fn change(self: &Arc<Self>, delay: Duration, period: Option<Duration>) {
         let Some(activation) = self.activation.upgrade() else { return };
         let mut state = self.state.lock();
         if state.stopped {
@@ -301,7 +292,7 @@ impl<M: 'static, F: TimerMethod<M>> Control for Ticking<M, F> {
         self.wait(&activation, delay);
     }
 
-    fn stop(&self) {
+    pub(super) fn stop(&self) {
         let mut state = self.state.lock();
         state.stopped = true;
         if let (Some(place), Some(activation)) = (state.place.take(), self.activation.upgrade()) {
@@ -313,7 +304,8 @@ impl<M: 'static, F: TimerMethod<M>> Control for Ticking<M, F> {
         self.state.lock().stopped || self.activation.strong_count() == 0
     }
 
-    fn keeps(&self) -> bool {
+    /// Returns true if its activation stays in memory while it runs.
+    pub(super) fn keeps(&self) -> bool {
         self.keep && !self.is_over()
     }
 }

@@ -14,7 +14,7 @@ use crate::calls::waits;
 use crate::clock::{Clock, CoarseInstant, Due};
 use crate::cluster::Sought;
 use crate::grain::Failure;
-use crate::hosting::{BoxTurn, RunActivation, StartError};
+use crate::hosting::{BoxTurn, Held, StartError};
 use crate::net::Connection;
 
 /// A call that came over a connection and is not answered yet.
@@ -83,7 +83,7 @@ impl Arrived {
         Sought { grain: target, method: *method, chain }
     }
 
-    pub(super) fn start(&self, activation: Arc<dyn RunActivation>) -> Result<BoxTurn, StartError> {
+    pub(super) fn start(&self, activation: Held) -> Result<BoxTurn, StartError> {
         start(activation, &self.header, &self.body, Due::at(self.deadline))
     }
 

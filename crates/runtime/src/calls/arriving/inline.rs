@@ -1,6 +1,5 @@
 //! Turns that the read loop of a connection runs itself.
 
-use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -15,7 +14,7 @@ use crate::calls::invoke::failure_of;
 use crate::calls::remote::failure_parts;
 use crate::clock::Due;
 use crate::grain::Failure;
-use crate::hosting::{BoxTurn, Ends, Input, RunActivation, Sink, StartError, TurnEnd};
+use crate::hosting::{BoxTurn, Ends, Held, Input, Sink, StartError, TurnEnd};
 use crate::net::Connection;
 
 /// How a turn polled in the read loop stands.
@@ -34,7 +33,7 @@ impl Calls {
         &self,
         connection: &Connection,
         header: &RequestHeader,
-    ) -> Option<Arc<dyn RunActivation>> {
+    ) -> Option<Held> {
         let PeerKind::Silo(asker) = connection.peer else { return None };
         let may = !self.host.is_fenced()
             && self.accepts_activations()
@@ -64,7 +63,7 @@ impl Calls {
         connection: &Connection,
         header: &RequestHeader,
         body: &[u8],
-        activation: Arc<dyn RunActivation>,
+        activation: Held,
         replies: &mut BytesMut,
         cx: &mut Context<'_>,
     ) -> Inline {
@@ -118,14 +117,14 @@ fn answer_instantly(
     connection: &Connection,
     header: &RequestHeader,
     body: &[u8],
-    activation: &Arc<dyn RunActivation>,
+    activation: &Held,
     due: Due,
     replies: &mut BytesMut,
 ) -> bool {
     let correlation = header.correlation;
     let run = |sink: &mut Sink<'_>| {
         let mut ends = Ends::Wire(body, sink.lend());
-        activation.run_instant(activation, header.method, &mut ends, due, &header.chain)
+        activation.run_instant(header.method, &mut ends, due, &header.chain)
     };
     let ended = if correlation == 0 {
         run(&mut Sink::Discard)
@@ -155,7 +154,7 @@ fn answer_instantly(
 }
 
 pub(super) fn start(
-    activation: Arc<dyn RunActivation>,
+    activation: Held,
     header: &RequestHeader,
     body: &[u8],
     due: Due,

@@ -12,7 +12,7 @@ use super::graph::{Graph, PATH_MAX, Path, REACHED_MAX};
 use super::{LOOK_EVERY, Looks, PATIENCE, Wait, WaitsMessage};
 use crate::calls::Calls;
 use crate::clock::CoarseInstant;
-use crate::hosting::RunActivation;
+use crate::hosting::Activation;
 use crate::log::warn_seldom;
 
 /// The most searches that begin in one look; the other gates have their turn in the next.
@@ -36,7 +36,7 @@ const PATHS_MAX: usize = 32;
 
 /// A gate with calls that turns wait for.
 struct Crowd {
-    activation: Arc<dyn RunActivation>,
+    activation: Arc<Activation>,
     waits: Vec<Wait>,
 }
 
@@ -96,7 +96,7 @@ impl Calls {
     /// The gates where turns wait for a call.
     fn crowds(&self) -> Crowds {
         let watched = self.host.queues.lock().clone();
-        let crowd = |activation: Arc<dyn RunActivation>| {
+        let crowd = |activation: Arc<Activation>| {
             let mut waits = Vec::new();
             activation.waits(&mut waits);
             (!waits.is_empty()).then(|| (activation.number(), Crowd { activation, waits }))
@@ -112,7 +112,7 @@ impl Calls {
                 let asked = turn.asker.lock().as_ref().is_some_and(|asker| asker.waits());
                 let caller = (asked && turn.caller != 0).then_some(turn.caller);
                 let gate = turn.holds.then(|| turn.activation.number());
-                graph.add_turn(turn.id, caller, gate, turn.activation.name());
+                graph.add_turn(turn.id, caller, gate, turn.activation.title());
             }
         }
         for (gate, crowd) in crowds {

@@ -31,7 +31,7 @@ pub use self::asker::Asker;
 use self::graph::Path;
 use self::searches::{Answered, Searches};
 use crate::clock::CoarseInstant;
-use crate::hosting::RunActivation;
+use crate::hosting::Activation;
 use crate::numbers::NumberMap;
 use crate::world;
 
@@ -94,7 +94,7 @@ pub(crate) struct Listed {
     /// The turn that made the call that it answers; 0 when there is none.
     caller: u64,
     asker: Mutex<Option<Arc<Asker>>>,
-    activation: Arc<dyn RunActivation>,
+    activation: Arc<Activation>,
     /// Whether it holds its grain.
     holds: bool,
 }
@@ -170,7 +170,7 @@ impl Waits {
     /// Lists a turn of `activation` that has made a call and waits.
     pub(crate) fn list(
         self: &Arc<Self>,
-        activation: Arc<dyn RunActivation>,
+        activation: Arc<Activation>,
         id: u64,
         caller: u64,
         asker: Option<Arc<Asker>>,

@@ -28,8 +28,9 @@ use parking_lot::{
 pub(super) use self::line::Line;
 pub(crate) use self::line::{Asks, Who};
 use super::Closed;
+use super::room::{AnyGrain, grain_of, shared_grain_of};
 use crate::calls::waits::Wait;
-use crate::grain::{DeactivationReason, TurnContext};
+use crate::grain::{DeactivationReason, Grain, TurnContext};
 
 /// How often a lock that is held by a turn running on another thread right now is tried again
 /// before queueing up: a turn that does not suspend is over sooner than a task is woken.
@@ -38,53 +39,63 @@ const SPINS: u32 = 64;
 /// What a turn that did not end tells of the grain it leaves.
 const HALF_WAY: &str = "a turn ended half way";
 
-/// The life of an activation: what is behind the door. It moves on, never back, under the lock of a
-/// turn alone.
-pub(super) enum Life<G> {
+/// The life of an activation. It moves on, never back, under the lock of a turn alone.
+pub(super) enum Life {
     /// Nobody was admitted yet.
     New,
     /// Registered, loaded, serving. Once the line is `broken`, only the closer comes in here.
-    Active(G),
+    Active,
     /// Its last hook runs.
     Closing,
     /// The grain is gone, or was never here, and why. In a box: it is as large as many grains.
     Gone(Box<Closed>),
 }
 
-impl<G> Life<G> {
-    const fn as_mut(&mut self) -> Option<&mut G> {
-        match self {
-            Self::Active(grain) => Some(grain),
-            Self::New | Self::Closing | Self::Gone(_) => None,
-        }
-    }
-
-    const fn as_ref(&self) -> Option<&G> {
-        match self {
-            Self::Active(grain) => Some(grain),
-            Self::New | Self::Closing | Self::Gone(_) => None,
-        }
-    }
-
+impl Life {
     fn why(&self) -> Closed {
         match self {
             Self::Gone(why) => (**why).clone(),
-            Self::New | Self::Active(_) | Self::Closing => Closed::Gone,
+            Self::New | Self::Active | Self::Closing => Closed::Gone,
+        }
+    }
+}
+
+/// What is behind the door of an activation.
+pub(super) struct Home<R: ?Sized = dyn AnyGrain> {
+    pub(super) life: Life,
+    /// The room of the grain. It is there while its life is `Active`, and while a hook runs.
+    pub(super) room: R,
+}
+
+impl Home {
+    const fn grain_mut(&mut self) -> Option<&mut (dyn AnyGrain + 'static)> {
+        match self.life {
+            Life::Active => Some(&mut self.room),
+            Life::New | Life::Closing | Life::Gone(_) => None,
+        }
+    }
+
+    const fn grain(&self) -> Option<&(dyn AnyGrain + 'static)> {
+        match self.life {
+            Life::Active => Some(&self.room),
+            Life::New | Life::Closing | Life::Gone(_) => None,
         }
     }
 }
 
 /// A grain and the turns that wait for it.
-pub(super) struct Gate<T> {
-    cell: RwLock<T>,
+pub(super) struct Gate<T: ?Sized> {
     line: Line,
+    cell: RwLock<T>,
 }
 
 impl<T> Gate<T> {
     pub(super) const fn new(value: T) -> Self {
-        Self { cell: RwLock::new(value), line: Line::new() }
+        Self { line: Line::new(), cell: RwLock::new(value) }
     }
+}
 
+impl<T: ?Sized> Gate<T> {
     pub(super) const fn line(&self) -> &Line {
         &self.line
     }
@@ -172,20 +183,20 @@ impl<T> Gate<T> {
 }
 
 /// A lock that can be tried for by kind of turn.
-pub(super) trait Kind<'a, T> {
+pub(super) trait Kind<'a, T: ?Sized> {
     type Lock;
     fn enter(gate: &'a Gate<T>) -> Option<Self::Lock>;
 }
 
 /// The wait for one's turn. Dropping it gives the place up.
-pub(super) struct Enter<'a, T, W: FnMut(), const EXCLUSIVE: bool> {
+pub(super) struct Enter<'a, T: ?Sized, W: FnMut(), const EXCLUSIVE: bool> {
     gate: &'a Gate<T>,
     ticket: Option<u64>,
     asks: Asks,
     watch: W,
 }
 
-impl<'a, T, W: FnMut()> Kind<'a, T> for Enter<'a, T, W, true> {
+impl<'a, T: ?Sized, W: FnMut()> Kind<'a, T> for Enter<'a, T, W, true> {
     type Lock = Alone<'a, T>;
 
     fn enter(gate: &'a Gate<T>) -> Option<Alone<'a, T>> {
@@ -193,7 +204,7 @@ impl<'a, T, W: FnMut()> Kind<'a, T> for Enter<'a, T, W, true> {
     }
 }
 
-impl<'a, T, W: FnMut()> Kind<'a, T> for Enter<'a, T, W, false> {
+impl<'a, T: ?Sized, W: FnMut()> Kind<'a, T> for Enter<'a, T, W, false> {
     type Lock = Together<'a, T>;
 
     fn enter(gate: &'a Gate<T>) -> Option<Together<'a, T>> {
@@ -202,9 +213,9 @@ impl<'a, T, W: FnMut()> Kind<'a, T> for Enter<'a, T, W, false> {
 }
 
 // Nothing in it is ever pinned.
-impl<T, W: FnMut(), const EXCLUSIVE: bool> Unpin for Enter<'_, T, W, EXCLUSIVE> {}
+impl<T: ?Sized, W: FnMut(), const EXCLUSIVE: bool> Unpin for Enter<'_, T, W, EXCLUSIVE> {}
 
-impl<'a, T, W: FnMut(), const EXCLUSIVE: bool> Future for Enter<'a, T, W, EXCLUSIVE>
+impl<'a, T: ?Sized, W: FnMut(), const EXCLUSIVE: bool> Future for Enter<'a, T, W, EXCLUSIVE>
 where
     Self: Kind<'a, T>,
 {
@@ -261,7 +272,7 @@ where
     }
 }
 
-impl<T, W: FnMut(), const EXCLUSIVE: bool> Drop for Enter<'_, T, W, EXCLUSIVE> {
+impl<T: ?Sized, W: FnMut(), const EXCLUSIVE: bool> Drop for Enter<'_, T, W, EXCLUSIVE> {
     fn drop(&mut self) {
         if let Some(ticket) = self.ticket {
             self.gate.line.give_up(ticket);
@@ -271,11 +282,11 @@ impl<T, W: FnMut(), const EXCLUSIVE: bool> Drop for Enter<'_, T, W, EXCLUSIVE> {
 
 /// The wait in the closer's place. Whoever drops it leaves the place taken: nobody goes in any
 /// more.
-pub(super) struct Close<'a, T> {
+pub(super) struct Close<'a, T: ?Sized> {
     gate: &'a Gate<T>,
 }
 
-impl<'a, T> Future for Close<'a, T> {
+impl<'a, T: ?Sized> Future for Close<'a, T> {
     type Output = (Alone<'a, T>, DeactivationReason);
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -317,12 +328,12 @@ impl Drop for HalfWay<'_> {
 }
 
 /// The lock of a turn alone, before its grain is known to be there.
-pub(super) struct Alone<'a, T> {
+pub(super) struct Alone<'a, T: ?Sized = Home> {
     guard: RwLockWriteGuard<'a, T>,
     leave: Leave<'a>,
 }
 
-impl<'a, T> Alone<'a, T> {
+impl<'a, T: ?Sized> Alone<'a, T> {
     /// Lets others that only read in beside.
     pub(super) fn downgrade(self) -> Together<'a, T> {
         let guard = RwLockWriteGuard::downgrade(self.guard);
@@ -331,20 +342,20 @@ impl<'a, T> Alone<'a, T> {
     }
 }
 
-impl<'a, G> Alone<'a, Life<G>> {
+impl<'a> Alone<'a> {
     /// The lock of the grain itself, or why there is none.
     #[inline]
-    pub(super) fn grain(self) -> Result<Exclusive<'a, G>, Closed> {
-        match RwLockWriteGuard::try_map(self.guard, Life::as_mut) {
+    pub(super) fn grain(self) -> Result<Exclusive<'a>, Closed> {
+        match RwLockWriteGuard::try_map(self.guard, Home::grain_mut) {
             Ok(guard) => {
                 Ok(Exclusive { half_way: HalfWay(self.leave.0), guard, _leave: self.leave })
             }
-            Err(guard) => Err(guard.why()),
+            Err(guard) => Err(guard.life.why()),
         }
     }
 }
 
-impl<T> Deref for Alone<'_, T> {
+impl<T: ?Sized> Deref for Alone<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -352,30 +363,30 @@ impl<T> Deref for Alone<'_, T> {
     }
 }
 
-impl<T> DerefMut for Alone<'_, T> {
+impl<T: ?Sized> DerefMut for Alone<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
         &mut self.guard
     }
 }
 
 /// The lock of a turn beside others, before its grain is known to be there.
-pub(super) struct Together<'a, T> {
+pub(super) struct Together<'a, T: ?Sized = Home> {
     guard: RwLockReadGuard<'a, T>,
     leave: Leave<'a>,
 }
 
-impl<'a, G> Together<'a, Life<G>> {
+impl<'a> Together<'a> {
     /// The lock of the grain itself, or why there is none.
     #[inline]
-    pub(super) fn grain(self) -> Result<Shared<'a, G>, Closed> {
-        match RwLockReadGuard::try_map(self.guard, Life::as_ref) {
+    pub(super) fn grain(self) -> Result<Shared<'a>, Closed> {
+        match RwLockReadGuard::try_map(self.guard, Home::grain) {
             Ok(guard) => Ok(Shared { half_way: HalfWay(self.leave.0), guard, _leave: self.leave }),
-            Err(guard) => Err(guard.why()),
+            Err(guard) => Err(guard.life.why()),
         }
     }
 }
 
-impl<T> Deref for Together<'_, T> {
+impl<T: ?Sized> Deref for Together<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -385,57 +396,47 @@ impl<T> Deref for Together<'_, T> {
 
 /// The lock of an exclusive turn. A turn that drops it without [`done`](Self::done) has left the
 /// grain half way.
-pub struct Exclusive<'a, G> {
+pub struct Exclusive<'a> {
     // Dropped before the lock is given back.
     half_way: HalfWay<'a>,
-    guard: MappedRwLockWriteGuard<'a, G>,
+    guard: MappedRwLockWriteGuard<'a, dyn AnyGrain>,
     _leave: Leave<'a>,
 }
 
-impl<G> Exclusive<'_, G> {
+impl Exclusive<'_> {
+    /// The grain, which is of class `G`.
+    #[inline]
+    pub fn grain<G: Grain>(&mut self) -> &mut G {
+        grain_of(&mut *self.guard)
+    }
+
     /// The turn is over.
     #[inline]
     pub fn done(self) {
         std::mem::forget(self.half_way);
-    }
-}
-
-impl<G> Deref for Exclusive<'_, G> {
-    type Target = G;
-
-    fn deref(&self) -> &G {
-        &self.guard
-    }
-}
-
-impl<G> DerefMut for Exclusive<'_, G> {
-    fn deref_mut(&mut self) -> &mut G {
-        &mut self.guard
     }
 }
 
 /// The lock of a shared turn. A turn that drops it without [`done`](Self::done) has left the grain
 /// half way.
-pub struct Shared<'a, G> {
+pub struct Shared<'a> {
     // Dropped before the lock is given back.
     half_way: HalfWay<'a>,
-    guard: MappedRwLockReadGuard<'a, G>,
+    guard: MappedRwLockReadGuard<'a, dyn AnyGrain>,
     _leave: Leave<'a>,
 }
 
-impl<G> Shared<'_, G> {
+impl Shared<'_> {
+    /// The grain, which is of class `G`.
+    #[inline]
+    pub fn grain<G: Grain>(&self) -> &G {
+        shared_grain_of(&*self.guard)
+    }
+
     /// The turn is over.
     #[inline]
     pub fn done(self) {
         std::mem::forget(self.half_way);
-    }
-}
-
-impl<G> Deref for Shared<'_, G> {
-    type Target = G;
-
-    fn deref(&self) -> &G {
-        &self.guard
     }
 }
 

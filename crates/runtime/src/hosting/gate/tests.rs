@@ -6,6 +6,7 @@ use std::task::Waker;
 
 use super::*;
 use crate::clock::CoarseInstant;
+use crate::hosting::room;
 
 const LATE: CoarseInstant = CoarseInstant::LAST;
 
@@ -126,7 +127,8 @@ fn no_turn_is_lost_and_none_runs_beside_another() {
 #[test]
 fn the_closer_goes_behind_those_that_wait_and_before_them_when_the_grain_is_broken() {
     for broken in [false, true] {
-        let gate = Gate::new(Life::Active(0));
+        let gate: Box<Gate<Home>> =
+            Box::new(Gate::new(Home { life: Life::Active, room: room::for_tests() }));
         let inside = gate.try_shared().unwrap();
         let mut waits = gate.exclusive(Asks::until(LATE), || {});
         assert!(poll(&mut waits).is_pending());
