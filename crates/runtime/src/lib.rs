@@ -59,9 +59,12 @@ pub use tls::{Tls, TlsError, TlsRollout};
 /// What the generated code names. Not for people; may change in any version.
 #[doc(hidden)]
 pub mod macro_support {
+    pub use bytes::BytesMut;
     pub use emmer_core::hash::name32;
     pub use emmer_core::{GrainId, GrainKey};
     pub use emmer_placement::{DataError, Placement, SiloFilter, Strategy};
+    pub use emmer_wire::CodecError;
+    pub use emmer_wire::codec::{decode, decode_fields, encode_fields, encode_into, field};
     pub use serde;
 
     pub use crate::calls::waits::Asker;

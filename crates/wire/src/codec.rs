@@ -10,6 +10,9 @@
 //! has no depth limit of its own, and `size_hint`s come straight from the input: the check bounds
 //! both.
 
+use std::any::type_name;
+use std::fmt::Display;
+
 use bytes::BytesMut;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -17,6 +20,9 @@ use serde::de::DeserializeOwned;
 use crate::staged::Staged;
 
 mod check;
+mod fields;
+
+pub use self::fields::{Encode, Writer, decode_fields, encode_fields, field};
 
 /// The number of [`MessagePack`] in the handshake.
 pub const CODEC_MESSAGE_PACK: u8 = 1;
@@ -62,40 +68,56 @@ impl Codec for MessagePack {
     const NAME: &'static str = "MessagePack with named fields";
 
     fn encode_into<T: Serialize + ?Sized>(out: &mut BytesMut, value: &T) -> Result<(), CodecError> {
-        let start = out.len();
-        let mut serializer = rmp_serde::Serializer::new(Staged::new(out)).with_struct_map();
-        let written = value.serialize(&mut serializer);
-        let stack_bytes = serializer.into_inner().finish();
-        if written.is_ok() && stack_bytes < DEEP_STACK_BYTES {
-            return Ok(());
-        }
-        examine::<T>(out, start, written.err())
+        encode_with(out, type_name::<T>(), &|to: &mut Writer<'_>| value.serialize(&mut to.0))
     }
 
     fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, CodecError> {
-        let type_name = std::any::type_name::<T>();
-        check::check(bytes).map_err(|defect| match defect {
-            check::Defect::Truncated => CodecError::Truncated { type_name },
-            check::Defect::Trailing(bytes) => CodecError::Trailing { type_name, bytes },
-            check::Defect::TooDeep => CodecError::TooDeep { type_name },
-            check::Defect::Reserved => {
-                CodecError::Decode { type_name, reason: "not MessagePack: a byte c1".to_owned() }
-            }
-        })?;
-        rmp_serde::from_slice(bytes)
-            .map_err(|error| CodecError::Decode { type_name, reason: reason(&error) })
+        checked(bytes, type_name::<T>())?;
+        rmp_serde::from_slice(bytes).map_err(|error| unreadable(type_name::<T>(), &error))
     }
 }
 
-/// What was written of a `T` behind `start` failed, or reaches so far down the stack that it may be
-/// nested too deep to be read again. Takes back what is not to stay.
-#[cold]
-fn examine<T: ?Sized>(
+/// Appends what `write` writes of a `type_name` to `out`, or nothing.
+fn encode_with(
     out: &mut BytesMut,
+    type_name: &'static str,
+    write: &dyn Fn(&mut Writer<'_>) -> Result<(), rmp_serde::encode::Error>,
+) -> Result<(), CodecError> {
+    let start = out.len();
+    let mut writer = Writer(rmp_serde::Serializer::new(Staged::new(out)).with_struct_map());
+    let written = write(&mut writer);
+    let stack_bytes = writer.0.into_inner().finish();
+    if written.is_ok() && stack_bytes < DEEP_STACK_BYTES {
+        return Ok(());
+    }
+    examine(out, type_name, start, written.err())
+}
+
+/// Returns an error if `bytes` are not exactly one value.
+fn checked(bytes: &[u8], type_name: &'static str) -> Result<(), CodecError> {
+    check::check(bytes).map_err(|defect| match defect {
+        check::Defect::Truncated => CodecError::Truncated { type_name },
+        check::Defect::Trailing(bytes) => CodecError::Trailing { type_name, bytes },
+        check::Defect::TooDeep => CodecError::TooDeep { type_name },
+        check::Defect::Reserved => unreadable(type_name, &"not MessagePack: a byte c1"),
+    })
+}
+
+/// Bytes that are no value of this type, and why.
+#[cold]
+fn unreadable(type_name: &'static str, why: &dyn Display) -> CodecError {
+    CodecError::Decode { type_name, reason: reason(why) }
+}
+
+/// What was written of a `type_name` behind `start` failed, or reaches so far down the stack that
+/// it may be nested too deep to be read again. Takes back what is not to stay.
+#[cold]
+fn examine(
+    out: &mut BytesMut,
+    type_name: &'static str,
     start: usize,
     failed: Option<rmp_serde::encode::Error>,
 ) -> Result<(), CodecError> {
-    let type_name = std::any::type_name::<T>();
     let refused = match failed {
         // What was written of a value that nests without end is too deep before it is cut off.
         _ if check::check(&out[start..]) == Err(check::Defect::TooDeep) => {
@@ -167,7 +189,7 @@ pub enum CodecError {
     },
 }
 
-fn reason(error: &impl ToString) -> String {
+fn reason(error: &dyn Display) -> String {
     let mut text = error.to_string();
     text.truncate(text.floor_char_boundary(REASON_BYTES_MAX));
     text

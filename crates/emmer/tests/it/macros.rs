@@ -10,8 +10,9 @@
     clippy::all
 )]
 
-use emmer::__rt::{Hosted, Interface, Method};
+use emmer::__rt::{BytesMut, Hosted, Interface, Method};
 use emmer::prelude::*;
+use emmer_wire::codec;
 use serde_json::json;
 
 /// An interface crate as it would be shared with clients.
@@ -126,15 +127,35 @@ fn an_interface_knows_its_names_and_numbers() {
 
 #[test]
 fn arguments_travel_by_name_and_may_grow() {
-    let json = serde_json::to_value(CounterMoveArgs { r#type: "up".to_owned(), args: Some(1) });
-    assert_eq!(json.unwrap(), json!({ "type": "up", "args": 1 }));
-    assert_eq!(serde_json::to_value(CounterTotalArgs {}).unwrap(), json!({}));
+    let travels = |args: &dyn Fn(&mut BytesMut)| {
+        let mut body = BytesMut::new();
+        args(&mut body);
+        codec::decode::<serde_json::Value>(&body).unwrap()
+    };
+    let arrives = |json: serde_json::Value| {
+        let mut body = BytesMut::new();
+        codec::encode_into(&mut body, &json).unwrap();
+        body
+    };
+    let move_up = CounterMoveArgs { r#type: "up".to_owned(), args: Some(1) };
+    let sent = travels(&|body| move_up.encode_args(body).unwrap());
+    assert_eq!(sent, json!({ "type": "up", "args": 1 }));
+    assert_eq!(travels(&|body| CounterTotalArgs {}.encode_args(body).unwrap()), json!({}));
 
-    let old: CounterMoveArgs = serde_json::from_value(json!({ "type": "up" })).unwrap();
+    let old = CounterMoveArgs::decode_args(&arrives(json!({ "type": "up" }))).unwrap();
     assert_eq!(old.args, None);
-    let newer: CounterAddArgs = serde_json::from_value(json!({ "n": 3, "unknown": true })).unwrap();
-    assert_eq!(newer.n, 3);
-    assert!(serde_json::from_value::<CounterAddArgs>(json!({})).is_err());
+    let newer = arrives(json!({ "unknown": { "a": [1, "b"] }, "n": 3 }));
+    assert_eq!(CounterAddArgs::decode_args(&newer).unwrap().n, 3);
+
+    let refused = |json| CounterAddArgs::decode_args(&arrives(json)).err().unwrap().to_string();
+    assert_eq!(refused(json!({})), "cannot decode Counter.add: missing field `n`");
+    assert!(
+        refused(json!({ "n": "three" })).starts_with("cannot decode Counter.add: `n` is no u64")
+    );
+    assert!(refused(json!([3])).ends_with("expected a map from name to value"));
+    let twice = [0x82, 0xa1, b'n', 1, 0xa1, b'n', 2];
+    let twice = CounterAddArgs::decode_args(&twice).err().unwrap().to_string();
+    assert_eq!(twice, "cannot decode Counter.add: duplicate field `n`");
 }
 
 #[test]

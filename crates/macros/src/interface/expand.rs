@@ -1,7 +1,8 @@
 //! What an interface becomes.
 
 use proc_macro2::{Span, TokenStream};
-use quote::{ToTokens, quote, quote_spanned};
+use quote::{ToTokens, format_ident, quote, quote_spanned};
+use syn::ext::IdentExt;
 use syn::spanned::Spanned;
 use syn::{Attribute, Ident, LitStr};
 
@@ -86,22 +87,103 @@ fn args_struct(interface: &Interface, method: &InterfaceMethod) -> TokenStream {
     let conditions = method.conditions();
     let doc =
         format!("The arguments of [`{0}::{1}`], as they travel.", interface.name(), method.name());
+    let by_serde = by_serde(method);
     let fields = method.arguments.iter().map(|Argument { ident, ty, attrs }| {
         let doc = format!("The argument `{ident}`.");
         // Spanned at the name, so that an argument that cannot travel is reported there.
         let doc = quote_spanned!(ident.span()=> #[doc = #doc]);
+        let attrs = attrs.iter().filter(|a| by_serde || !a.path().is_ident("serde"));
         quote!(#doc #(#attrs)* #vis #ident: #ty)
+    });
+    let derive = by_serde.then(|| {
+        quote! {
+            #[derive(::emmer::__rt::serde::Serialize, ::emmer::__rt::serde::Deserialize)]
+            #[serde(crate = "::emmer::__rt::serde")]
+        }
     });
     quote! {
         #(#conditions)*
         #[doc = #doc]
         #[doc(hidden)]
-        #[derive(::emmer::__rt::serde::Serialize, ::emmer::__rt::serde::Deserialize)]
-        #[serde(crate = "::emmer::__rt::serde")]
+        #derive
         #vis struct #args_type {
             #(#fields,)*
         }
     }
+}
+
+/// Returns true if an argument says more to serde than that it has a default: the struct is then
+/// read and written by serde's own derived code, which is ten times as long.
+fn by_serde(method: &InterfaceMethod) -> bool {
+    let mut attributes = method.arguments.iter().flat_map(|argument| &argument.attrs);
+    attributes.any(|attribute| attribute.path().is_ident("serde") && !is_default(attribute))
+}
+
+/// Returns true for `#[serde(default)]`.
+fn is_default(attribute: &Attribute) -> bool {
+    attribute.path().is_ident("serde")
+        && attribute.parse_args::<Ident>().is_ok_and(|word| word == "default")
+}
+
+/// How the arguments are written and read.
+fn codec(interface: &Interface, method: &InterfaceMethod) -> TokenStream {
+    let (write, read) = if by_serde(method) {
+        (quote!(::emmer::__rt::encode_into(out, self)), quote!(::emmer::__rt::decode(body)))
+    } else {
+        by_name(interface, method)
+    };
+    quote! {
+        fn encode_args(
+            &self,
+            out: &mut ::emmer::__rt::BytesMut,
+        ) -> ::core::result::Result<(), ::emmer::__rt::CodecError> {
+            #write
+        }
+
+        fn decode_args(
+            body: &[u8],
+        ) -> ::core::result::Result<Self, ::emmer::__rt::CodecError> {
+            #read
+        }
+    }
+}
+
+fn by_name(interface: &Interface, method: &InterfaceMethod) -> (TokenStream, TokenStream) {
+    let of = full_name(interface, method);
+    let idents: Vec<&Ident> = method.arguments.iter().map(|a| &a.ident).collect();
+    let names: Vec<String> = idents.iter().map(|ident| ident.unraw().to_string()).collect();
+    let count = names.len();
+    let written = method.arguments.iter().zip(&names).map(|(Argument { ident, .. }, name)| {
+        // Spanned at the name, so that an argument that cannot travel is reported there.
+        quote_spanned!(ident.span().resolved_at(Span::call_site())=> (#name, &self.#ident))
+    });
+    let read = method.arguments.iter().zip(&names).map(|(argument, name)| {
+        let (ident, ty) = (&argument.ident, &argument.ty);
+        let span = ident.span().resolved_at(Span::call_site());
+        let value = format_ident!("__{}", name);
+        let field = quote_spanned!(span=> ::emmer::__rt::field::<#ty>(#of, #name, #value)?);
+        let field = if argument.attrs.iter().any(is_default) {
+            quote! {
+                match #value {
+                    ::core::option::Option::None => ::core::default::Default::default(),
+                    #value => #field,
+                }
+            }
+        } else {
+            field
+        };
+        quote!(#ident: #field)
+    });
+    let values = names.iter().map(|name| format_ident!("__{}", name));
+    (
+        quote!(::emmer::__rt::encode_fields(out, #of, &[#(#written),*])),
+        quote! {
+            let mut values = [::core::option::Option::None; #count];
+            ::emmer::__rt::decode_fields(body, #of, &[#(#names),*], &mut values)?;
+            let [#(#values),*] = values;
+            ::core::result::Result::Ok(Self { #(#read),* })
+        },
+    )
 }
 
 /// What the runtime needs to know of the method.
@@ -127,6 +209,7 @@ fn method_impl(interface: &Interface, method: &InterfaceMethod) -> TokenStream {
         ),
     };
     let numbered = numbered(interface, method, interface.args.version_of_calls());
+    let codec = codec(interface, method);
     let no_alias = method.output.result.is_none().then(|| no_alias(interface, method));
     quote! {
         #no_alias
@@ -141,6 +224,8 @@ fn method_impl(interface: &Interface, method: &InterfaceMethod) -> TokenStream {
             const NAME: &'static str = #name;
             const ID: u32 = ::emmer::__rt::name32(#numbered);
             const EXCLUSIVE: bool = #exclusive;
+
+            #codec
 
             #is_error
 

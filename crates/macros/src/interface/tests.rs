@@ -62,8 +62,22 @@ fn methods_become_send_futures_and_the_trait_stays_nameable() {
 fn arguments_become_a_struct_with_the_visibility_of_the_trait() {
     let out = expansion(counter());
     assert!(out.contains("pub(crate)structCounterAddArgs{"), "{out}");
-    assert!(out.contains("#[serde(default)]pub(crate)note:Option<String>"), "{out}");
+    assert!(out.contains("pub(crate)note:Option<String>"), "{out}");
+    assert!(out.contains("None=>::core::default::Default::default(),__note=>"), "{out}");
     assert!(out.contains("pub(crate)structCounterTotalArgs{}"), "{out}");
+}
+
+#[test]
+fn serde_reads_arguments_that_say_more_than_that_they_have_a_default() {
+    let out = expansion(quote! {
+        trait Counter {
+            async fn add(&mut self, #[serde(alias = "old")] n: u64, #[serde(default)] note: String);
+        }
+    });
+    assert!(out.contains("#[serde(alias=\"old\")]n:u64"), "{out}");
+    assert!(out.contains("#[serde(default)]note:String"), "{out}");
+    assert!(out.contains("::emmer::__rt::encode_into(out,self)"), "{out}");
+    assert!(out.contains("::emmer::__rt::decode(body)"), "{out}");
 }
 
 #[test]
@@ -93,10 +107,10 @@ fn turns_are_exclusive_for_mut_self_only() {
     assert_eq!(out.matches("activation.admit_exclusive()").count(), 2);
     assert_eq!(out.matches("activation.admit_shared()").count(), 1);
     assert!(
-        out.contains("<__ClassasCounter>::add(&mut*admitted,args.n,args.note)).await"),
+        out.contains("<__ClassasCounter>::add(admitted.grain(),args.n,args.note)).await"),
         "{out}"
     );
-    assert!(out.contains("<__ClassasCounter>::total(&*admitted)).await"), "{out}");
+    assert!(out.contains("<__ClassasCounter>::total(admitted.grain())).await"), "{out}");
 }
 
 #[test]

@@ -18,7 +18,7 @@ use emmer_core::backoff::Backoff;
 use emmer_core::rng::SeededRng;
 use emmer_core::{ClusterId, SiloAddress};
 use emmer_store::silos::SiloTable;
-use emmer_store::{StoreError, StoreErrorKind};
+use emmer_store::{BoxFuture, StoreError, StoreErrorKind};
 use emmer_stores::{CredentialError, CredentialSource, StoreCredentials};
 
 use self::dialling::Settled;
@@ -246,6 +246,15 @@ impl ClientBuilder {
     /// # Errors
     /// [`ConnectError`]: what the last try came to.
     pub async fn connect(self) -> Result<Client, ConnectError> {
+        self.boxed_connect().await
+    }
+
+    /// In a box that is made here: compiled in this crate, and not once for each program.
+    fn boxed_connect(self) -> BoxFuture<'static, Result<Client, ConnectError>> {
+        Box::pin(self.connect_here())
+    }
+
+    async fn connect_here(self) -> Result<Client, ConnectError> {
         let security = self.security();
         self.wrong.check()?;
         self.options.check()?;

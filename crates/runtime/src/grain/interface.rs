@@ -4,6 +4,8 @@
 use std::convert::Infallible;
 use std::marker::PhantomData;
 
+use bytes::BytesMut;
+use emmer_wire::CodecError;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -47,7 +49,7 @@ pub struct MethodInfo {
 
 /// One method of an interface. The implementing type holds the arguments as named fields, so that
 /// arguments travel as a map and may grow by trailing ones with a default.
-pub trait Method: Serialize + DeserializeOwned + Send + 'static {
+pub trait Method: Sized + Send + 'static {
     /// The interface it belongs to.
     type Interface: Interface + ?Sized;
     /// The method's declared return type; what travels back.
@@ -71,6 +73,18 @@ pub trait Method: Serialize + DeserializeOwned + Send + 'static {
         id: Self::ID,
         exclusive: Self::EXCLUSIVE,
     };
+
+    /// Appends the arguments to a request's body.
+    ///
+    /// # Errors
+    /// The codec's own.
+    fn encode_args(&self, out: &mut BytesMut) -> Result<(), CodecError>;
+
+    /// Reads the arguments out of a request's body.
+    ///
+    /// # Errors
+    /// The codec's own.
+    fn decode_args(body: &[u8]) -> Result<Self, CodecError>;
 
     /// Whether the method returned its own error.
     fn is_error(output: &Self::Output) -> bool {

@@ -66,7 +66,7 @@ impl<M: Method> LocalSlot<M> {
 
 impl<M: Method> Slot for LocalSlot<M> {
     fn encode_args(&self, out: &mut BytesMut) -> Result<(), CodecError> {
-        self.args.as_ref().map_or(Ok(()), |args| codec::encode_into(out, args))
+        self.args.as_ref().map_or(Ok(()), |args| args.encode_args(out))
     }
 
     fn decode_output(&mut self, body: &[u8]) -> Result<(), CodecError> {
@@ -136,7 +136,7 @@ impl Input<'_> {
             Self::Wire(body) => {
                 let mut args = None;
                 decoded(&mut || {
-                    args = Some(codec::decode(body)?);
+                    args = Some(M::decode_args(body)?);
                     Ok(())
                 })?;
                 args.ok_or_else(|| other_version(M::NAME))

@@ -3,8 +3,10 @@
 use std::fmt::Display;
 use std::time::Duration;
 
+use bytes::BytesMut;
 use emmer_core::hash::name32;
 use emmer_core::{Reminder, Timestamp};
+use emmer_wire::{CodecError, codec};
 use serde::{Deserialize, Serialize};
 
 use crate::grain::{Grain, Interface, Method, RawRef};
@@ -80,6 +82,14 @@ impl Method for ReminderTick {
     const NAME: &'static str = "tick";
     const ID: u32 = name32("Reminder.tick");
     const EXCLUSIVE: bool = true;
+
+    fn encode_args(&self, out: &mut BytesMut) -> Result<(), CodecError> {
+        codec::encode_into(out, self)
+    }
+
+    fn decode_args(body: &[u8]) -> Result<Self, CodecError> {
+        codec::decode(body)
+    }
 
     fn is_error(output: &Self::Output) -> bool {
         output.is_err()

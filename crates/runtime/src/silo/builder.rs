@@ -10,10 +10,10 @@ use std::time::Duration;
 use emmer_core::{ClusterId, SiloAddress, SiloEntry, SiloStatus};
 use emmer_membership::{Membership, TerminateReason};
 use emmer_placement::{AsyncDirector, Director, Strategy};
-use emmer_store::SystemStore;
 use emmer_store::reminders::ReminderTable;
 use emmer_store::silos::SiloTable;
 use emmer_store::state::StateTable;
+use emmer_store::{BoxFuture, SystemStore};
 use emmer_stores::{CredentialError, CredentialSource, StoreCredentials};
 
 use super::access::SiloAccess;
@@ -326,6 +326,16 @@ impl SiloBuilder {
     /// # Errors
     /// [`StartError`].
     pub async fn start(self) -> Result<Silo, StartError> {
+        self.started().await
+    }
+
+    /// In a box that is made here: what starts a silo is compiled in this crate, and not once for
+    /// each program.
+    fn started(self) -> BoxFuture<'static, Result<Silo, StartError>> {
+        Box::pin(self.start_here())
+    }
+
+    async fn start_here(self) -> Result<Silo, StartError> {
         let security = self.security();
         let Self { mut options, wrong, store, hosted, services, state_stores, .. } = self;
         let Self { filters, access, directors, on_terminate, on_start, .. } = self;

@@ -27,6 +27,7 @@ use std::sync::Arc;
 
 use emmer_core::SiloAddress;
 use emmer_membership::{TerminateReason, View};
+use emmer_store::BoxFuture;
 
 pub use self::builder::SiloBuilder;
 use self::core::SiloCore;
@@ -175,16 +176,22 @@ impl Silo {
     /// # Errors
     /// Never in this version; a `Result` so that a caller can end `main` with it.
     pub async fn stop(&self) -> Result<(), StartError> {
-        let core = self.core.clone();
-        self.apart(async move { lifecycle::stop(&core).await }).await;
+        self.boxed_stop(false).await;
         Ok(())
     }
 
     /// Leaves the cluster in haste: the table says Stopping, then Dead; running turns and hooks are
     /// not waited for.
     pub async fn stop_now(&self) {
+        self.boxed_stop(true).await;
+    }
+
+    /// In a box that is made here: compiled in this crate, and not once for each program.
+    fn boxed_stop(&self, in_haste: bool) -> BoxFuture<'_, ()> {
         let core = self.core.clone();
-        self.apart(async move { lifecycle::stop_now(&core).await }).await;
+        Box::pin(self.apart(async move {
+            if in_haste { lifecycle::stop_now(&core).await } else { lifecycle::stop(&core).await }
+        }))
     }
 
     /// Ends the silo in a task of its own: half an end would leave it neither serving nor gone.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use emmer_core::SiloAddress;
 use emmer_membership::TerminateReason;
+use emmer_store::BoxFuture;
 
 use super::{Silo, SiloBuilder, StartError};
 use crate::{EXIT_CODE_TABLE_WENT_BACK, EXIT_CODE_TERMINATED, world};
@@ -69,6 +70,16 @@ impl SiloBuilder {
     /// # Errors
     /// [`RunError`]. `emmer::exit` makes an exit code of it.
     pub async fn run(self) -> Result<(), RunError> {
+        self.boxed_run().await
+    }
+
+    /// In a box that is made here, as all that is large: compiled in this crate, and not once for
+    /// each program.
+    fn boxed_run(self) -> BoxFuture<'static, Result<(), RunError>> {
+        Box::pin(self.run_here())
+    }
+
+    async fn run_here(self) -> Result<(), RunError> {
         let silo = {
             let mut requests = world::StopRequests::watch();
             tokio::select! {
@@ -93,6 +104,14 @@ impl Silo {
     /// # Errors
     /// [`Terminated`] when the silo has ended by itself. `emmer::exit` makes an exit code of it.
     pub async fn run_until_stopped(&self) -> Result<(), Terminated> {
+        self.boxed_serve().await
+    }
+
+    fn boxed_serve(&self) -> BoxFuture<'_, Result<(), Terminated>> {
+        Box::pin(self.serve())
+    }
+
+    async fn serve(&self) -> Result<(), Terminated> {
         let mut requests = world::StopRequests::watch();
         tokio::select! {
             biased;

@@ -4,7 +4,9 @@ use std::future::Future;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
+use bytes::BytesMut;
 use emmer_core::hash::name32;
+use emmer_wire::{CodecError, codec};
 use serde::{Deserialize, Serialize};
 
 use crate::grain::{Grain, Interface, Method, RawRef, TurnContext};
@@ -37,6 +39,14 @@ impl Method for TimerTick {
     const NAME: &'static str = "tick";
     const ID: u32 = name32("Timer.tick");
     const EXCLUSIVE: bool = true;
+
+    fn encode_args(&self, out: &mut BytesMut) -> Result<(), CodecError> {
+        codec::encode_into(out, self)
+    }
+
+    fn decode_args(body: &[u8]) -> Result<Self, CodecError> {
+        codec::decode(body)
+    }
 
     fn is_error(output: &Self::Output) -> bool {
         output.is_err()

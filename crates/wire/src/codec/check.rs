@@ -46,19 +46,7 @@ fn check_to_depth<const LEVELS: usize>(bytes: &[u8]) -> Result<(), Defect> {
     left[0] = 1;
     let mut depth = 0;
     loop {
-        let children = match head(take(&mut rest, 1)?)? {
-            Head::Leaf(n) => {
-                take(&mut rest, n)?;
-                0
-            }
-            Head::Sized { length_bytes, more } => {
-                let n = number(take(&mut rest, length_bytes)?) as usize;
-                take(&mut rest, n.saturating_add(more))?;
-                0
-            }
-            Head::Children(n) => n,
-            Head::Counted { length_bytes, each } => number(take(&mut rest, length_bytes)?) * each,
-        };
+        let children = children(take(&mut rest, 1)?, &mut rest)?;
         if children > rest.len() as u64 {
             return Err(Defect::Truncated);
         }
@@ -79,6 +67,61 @@ fn check_to_depth<const LEVELS: usize>(bytes: &[u8]) -> Result<(), Defect> {
             depth -= 1;
         }
     }
+}
+
+/// Takes the head of a map off the front of a value that was checked: how many entries follow.
+pub(super) fn map_len(rest: &mut &[u8]) -> Option<u64> {
+    let first = take(rest, 1).ok()?;
+    match first.first()? {
+        byte @ 0x80..=0x8f => Some(u64::from(byte & 0x0f)),
+        0xde => take(rest, 2).map(number).ok(),
+        0xdf => take(rest, 4).map(number).ok(),
+        _ => None,
+    }
+}
+
+/// Takes a text off the front of values that were checked; none, and nothing is taken, where
+/// something else stands.
+pub(super) fn text<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let (first, mut after) = rest.split_at_checked(1)?;
+    let bytes = match first.first()? {
+        byte @ 0xa0..=0xbf => u64::from(byte & 0x1f),
+        0xd9 => take(&mut after, 1).map(number).ok()?,
+        0xda => take(&mut after, 2).map(number).ok()?,
+        0xdb => take(&mut after, 4).map(number).ok()?,
+        _ => return None,
+    };
+    let text = take(&mut after, usize::try_from(bytes).ok()?).ok()?;
+    *rest = after;
+    Some(text)
+}
+
+/// Takes a whole value off the front of values that were checked.
+pub(super) fn value<'a>(rest: &mut &'a [u8]) -> &'a [u8] {
+    let before = *rest;
+    let mut left = 1u64;
+    while left > 0 {
+        let Ok(children) = take(rest, 1).and_then(|first| children(first, rest)) else { break };
+        left = left - 1 + children;
+    }
+    &before[..before.len() - rest.len()]
+}
+
+/// Takes what belongs to the value with this first byte alone: how many values are its parts.
+fn children(first: &[u8], rest: &mut &[u8]) -> Result<u64, Defect> {
+    Ok(match head(first)? {
+        Head::Leaf(n) => {
+            take(rest, n)?;
+            0
+        }
+        Head::Sized { length_bytes, more } => {
+            let n = number(take(rest, length_bytes)?) as usize;
+            take(rest, n.saturating_add(more))?;
+            0
+        }
+        Head::Children(n) => n,
+        Head::Counted { length_bytes, each } => number(take(rest, length_bytes)?) * each,
+    })
 }
 
 fn take<'a>(rest: &mut &'a [u8], n: usize) -> Result<&'a [u8], Defect> {
