@@ -103,14 +103,15 @@ fn ticks(item: &ItemImpl, handlers: &[Handler]) -> TokenStream {
             #[doc(hidden)]
             pub fn __ticks() -> ::core::option::Option<::emmer::__rt::MethodEntry> {
                 ::core::option::Option::Some(::emmer::__rt::MethodEntry {
-                    id: <::emmer::__rt::ReminderTick as ::emmer::__rt::Method>::ID,
+                    info: <::emmer::__rt::ReminderTick as ::emmer::__rt::Method>::INFO,
                     also: &[],
                     name: "Reminder.tick",
-                    exclusive: true,
                     internal: true,
+                    arrive: ::emmer::__rt::arrive::<::emmer::__rt::ReminderTick>,
                     instant: ::emmer::__rt::Instant::No,
-                    start: |activation, input, context| {
-                        let args = input.take::<::emmer::__rt::ReminderTick>()?;
+                    start: |activation, slot, context| {
+                        let args =
+                            ::emmer::__rt::LocalSlot::<::emmer::__rt::ReminderTick>::args_of(slot)?;
                         match args.name() {
                             #(#arms)*
                             other => ::core::result::Result::Err(::emmer::__rt::no_handler(other)),
@@ -137,12 +138,13 @@ fn arm(class: &Type, handler: &Handler) -> TokenStream {
                 let #admitted = match activation.#admit().await {
                     ::core::result::Result::Ok(admitted) => admitted,
                     ::core::result::Result::Err(closed) => {
-                        return ::emmer::__rt::TurnOutcome::Closed(args, closed);
+                        return ::emmer::__rt::not_admitted(args, closed);
                     }
                 };
-                let output = #call;
+                let mut slot = ::emmer::__rt::LocalSlot::empty();
+                slot.put(::emmer::__rt::TickResult::told(#call));
                 admitted.done();
-                ::emmer::__rt::TurnOutcome::Done(::emmer::__rt::TickResult::told(output))
+                (slot, ::emmer::__rt::TurnOutcome::Done)
             }),
         ),
     }

@@ -75,9 +75,9 @@ pub mod macro_support {
         service, shareable,
     };
     pub use crate::hosting::{
-        Activation, BoxTurn, Closed, Exclusive, Input, Instant, InstantEnd, InstantTurn, LocalSlot,
-        MethodEntry, Progress, Shared, Sink, Slot, StartMethod, Turn, TurnEnd, TurnOutcome, boxed,
-        poll_now,
+        Activation, ArriveMethod, BoxTurn, Closed, Exclusive, Instant, LocalSlot, MethodEntry, Ran,
+        Shared, Slot, StartMethod, Turn, TurnEnd, TurnOutcome, arrive, boxed, not_admitted,
+        poll_now, run_now,
     };
     pub use crate::reminders::{
         NoReminders, ReminderError, ReminderTick, TickResult, is_among, no_handler,

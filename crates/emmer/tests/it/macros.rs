@@ -113,7 +113,7 @@ fn an_interface_knows_its_names_and_numbers() {
     const { assert!(CounterAddArgs::EXCLUSIVE && !CounterTotalArgs::EXCLUSIVE) };
 
     let methods = <dyn Counter as Hosted<CounterGrain>>::methods();
-    let listed: Vec<_> = methods.iter().map(|m| (m.name, m.exclusive)).collect();
+    let listed: Vec<_> = methods.iter().map(|m| (m.name, m.info.exclusive)).collect();
     let [exclusive, shared] = [true, false];
     let expected = [
         ("Counter.add", exclusive),

@@ -409,14 +409,14 @@ fn entry(interface: &Interface, method: &InterfaceMethod) -> TokenStream {
     quote! {
         #(#conditions)*
         ::emmer::__rt::MethodEntry {
-            id: <#args_type as ::emmer::__rt::Method>::ID,
+            info: <#args_type as ::emmer::__rt::Method>::INFO,
             also: #older,
             name: #full_name,
-            exclusive: #exclusive,
             internal: #internal,
+            arrive: ::emmer::__rt::arrive::<#args_type>,
             instant: if <__Class as #trait_ident>::__instant_methods().contains(&#name) {
-                ::emmer::__rt::Instant::#instant(|admitted, turn| {
-                    turn.run::<#args_type, _>(admitted, |admitted, args| {
+                ::emmer::__rt::Instant::#instant(|admitted, slot| {
+                    ::emmer::__rt::run_now::<#args_type>(slot, |args| {
                         ::emmer::__rt::poll_now(
                             <__Class as #trait_ident>::#ident(admitted.grain() #(, args.#names)*)
                         )
@@ -425,22 +425,31 @@ fn entry(interface: &Interface, method: &InterfaceMethod) -> TokenStream {
             } else {
                 ::emmer::__rt::Instant::No
             },
-            start: |activation, input, context| {
-                let args = input.take::<#args_type>()?;
+            start: |activation, slot, context| {
+                let args = ::emmer::__rt::LocalSlot::<#args_type>::args_of(slot)?;
                 ::core::result::Result::Ok(::emmer::__rt::boxed::<#args_type, _>(context, async move {
                     let #binding = match activation.#admit().await {
                         ::core::result::Result::Ok(admitted) => admitted,
                         ::core::result::Result::Err(closed) => {
-                            return ::emmer::__rt::TurnOutcome::Closed(args, closed);
+                            return ::emmer::__rt::not_admitted(args, closed);
                         }
                     };
+                    let mut slot = ::emmer::__rt::LocalSlot::<#args_type>::empty();
                     let outcome = activation
-                        .run_method::<#args_type, _>(
-                            <__Class as #trait_ident>::#ident(admitted.grain() #(, args.#names)*)
+                        .run_method(
+                            <#args_type as ::emmer::__rt::Method>::INFO,
+                            ::core::pin::pin!(async {
+                                slot.put(
+                                    <__Class as #trait_ident>::#ident(
+                                        admitted.grain() #(, args.#names)*
+                                    )
+                                    .await
+                                )
+                            }),
                         )
                         .await;
                     admitted.done();
-                    outcome
+                    (slot, outcome)
                 }))
             },
         }
@@ -457,27 +466,37 @@ fn free_entry(interface: &Interface, method: &InterfaceMethod) -> TokenStream {
     quote! {
         #(#conditions)*
         ::emmer::__rt::MethodEntry {
-            id: <#args_type as ::emmer::__rt::Method>::ID,
+            info: <#args_type as ::emmer::__rt::Method>::INFO,
             also: #older,
             name: #full_name,
-            exclusive: false,
             internal: #internal,
+            arrive: ::emmer::__rt::arrive::<#args_type>,
             instant: ::emmer::__rt::Instant::No,
-            start: |activation, input, context| {
-                let args = input.take::<#args_type>()?;
+            start: |activation, slot, context| {
+                let args = ::emmer::__rt::LocalSlot::<#args_type>::args_of(slot)?;
                 let context = context.free();
                 ::core::result::Result::Ok(::emmer::__rt::boxed::<#args_type, _>(context, async move {
                     let interleaved = match activation.admit_interleaved().await {
                         ::core::result::Result::Ok(interleaved) => interleaved,
                         ::core::result::Result::Err(closed) => {
-                            return ::emmer::__rt::TurnOutcome::Closed(args, closed);
+                            return ::emmer::__rt::not_admitted(args, closed);
                         }
                     };
-                    activation
-                        .run_method::<#args_type, _>(
-                            <__Class as #trait_ident>::#ident(interleaved #(, args.#names)*)
+                    let mut slot = ::emmer::__rt::LocalSlot::<#args_type>::empty();
+                    let outcome = activation
+                        .run_method(
+                            <#args_type as ::emmer::__rt::Method>::INFO,
+                            ::core::pin::pin!(async {
+                                slot.put(
+                                    <__Class as #trait_ident>::#ident(
+                                        interleaved #(, args.#names)*
+                                    )
+                                    .await
+                                )
+                            }),
                         )
-                        .await
+                        .await;
+                    (slot, outcome)
                 }))
             },
         }

@@ -13,7 +13,7 @@ use crate::calls::invoke::{Caller, Finished};
 use crate::calls::one_way::pass;
 use crate::filters::{Around, FilterCall, Outcome, around};
 use crate::grain::{CallError, CallHead, Failure, NoError, TurnContext};
-use crate::hosting::{Slot, contain, empty, let_go};
+use crate::hosting::{Has, Slot, contain, empty, let_go};
 use crate::trace;
 
 /// One-way calls of this process whose filters wait; one more is `Overloaded`.
@@ -45,7 +45,7 @@ async fn through_filters(call: AnyCall) -> Finished {
         Way::passed(head).finish(slot)
     };
     let outcome_of = |finished: &Finished| match finished {
-        Ok(slot) if slot.is_error() => Outcome::own_error(),
+        Ok(slot) if slot.has() == Has::OwnError => Outcome::own_error(),
         Ok(_) => Outcome::done(),
         Err(failure) => Outcome::failed(failure),
     };

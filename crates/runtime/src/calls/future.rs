@@ -17,7 +17,7 @@ use crate::calls::path::Met;
 use crate::calls::remote::{self, no_output};
 use crate::calls::travel::travel;
 use crate::grain::{Call, CallError, CallHead, Failure, Found, Lane, Method, Node, TurnContext};
-use crate::hosting::{Begun, Held, LocalSlot, Sink, Slot, StartError, TurnEnd};
+use crate::hosting::{Begun, Has, Held, LocalSlot, Sink, Slot, StartError, TurnEnd};
 use crate::net::{Correlation, KEPT_BODY_BYTES_MAX, SendError};
 use crate::trace;
 use crate::world::Spawner;
@@ -162,7 +162,7 @@ impl Way {
         if let State::Slow(future) = &mut self.state
             && let Poll::Ready(finished) = future.as_mut().poll(cx)
         {
-            next = Next::Ready(finished.map(|mut moved| slot.take_output(&mut *moved)));
+            next = Next::Ready(finished.map(|mut moved| slot.take(&mut *moved)));
         }
         match next {
             Next::Ready(finished) => {
@@ -230,7 +230,7 @@ fn in_span(call: AnyCall, span: Span) -> Next {
         let finished = Way::without_span(head).finish(slot).await;
         match &finished {
             Err(failure) => trace::failed(&own, &**failure),
-            Ok(slot) if slot.is_error() => {
+            Ok(slot) if slot.has() == Has::OwnError => {
                 trace::failed(&own, &"the method returned its own error");
             }
             Ok(_) => {}
@@ -341,7 +341,7 @@ fn after_wait(local: LocalTurn, slot: &mut dyn Slot, begun: Begun) -> Next {
         Begun::Over(TurnEnd::Done) => Next::Ready(Ok(())),
         Begun::Over(TurnEnd::Closed(elsewhere)) => {
             let LocalTurn { head, caller, .. } = local;
-            if !slot.has_args() {
+            if slot.has() != Has::Args {
                 return Next::failed(no_output(head.method), &head);
             }
             Next::travel(head.with_slot(slot), caller, Some(Met::Closed(elsewhere)))

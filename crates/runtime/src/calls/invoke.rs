@@ -20,7 +20,7 @@ use crate::clock::{Clock, CoarseInstant, Due};
 use crate::cluster::{Shut, Sought};
 use crate::grain::{Aim, CallHead, Extra, Failure, MethodInfo, Node, Rejection, Target};
 use crate::hosting::{
-    Begun, BoxTurn, Ends, Held, Input, Sink, Slot, StartError, TurnEnd, empty, poll_begun,
+    Begun, BoxTurn, Ends, Has, Held, Input, Sink, Slot, StartError, TurnEnd, empty, poll_begun,
     run_to_end, standing, until_begun,
 };
 use crate::net::SendError;
@@ -360,8 +360,8 @@ async fn run_apart(
 
 fn local_end(end: TurnEnd, slot: Box<dyn Slot>) -> LocalEnd {
     match end {
-        TurnEnd::Done if slot.has_output() => LocalEnd::Done(slot),
-        TurnEnd::Closed(elsewhere) if slot.has_args() => LocalEnd::Closed(slot, elsewhere),
+        TurnEnd::Done if matches!(slot.has(), Has::Output | Has::OwnError) => LocalEnd::Done(slot),
+        TurnEnd::Closed(elsewhere) if slot.has() == Has::Args => LocalEnd::Closed(slot, elsewhere),
         end => LocalEnd::Failed(failure_of(end)),
     }
 }

@@ -19,7 +19,7 @@ use crate::calls::travel::{travel, travel_in_line};
 use crate::grain::{
     CallError, CallHead, Failure, Found, MethodInfo, NoError, Node, Target, TurnContext,
 };
-use crate::hosting::{Held, Sink, Slot, StartError, TurnEnd, empty, let_go};
+use crate::hosting::{Has, Held, Sink, Slot, StartError, TurnEnd, empty, let_go};
 use crate::net::{Connection, SendError};
 use crate::trace;
 
@@ -146,12 +146,12 @@ fn run_here(
         }
         return Ok(());
     }
-    if !silo.spawner.is_here() && slot.has_args() {
+    if !silo.spawner.is_here() && slot.has() == Has::Args {
         return in_lane(silo, head.with_slot(slot), caller, None);
     }
     let mut turn = match caller.start(head.method, activation, slot) {
         Ok(turn) => turn,
-        Err(StartError::NoSuchMethod) if slot.has_args() => {
+        Err(StartError::NoSuchMethod) if slot.has() == Has::Args => {
             let call = head.with_slot(slot);
             return in_lane(silo, call, caller, Some(Met::Closed(None)));
         }
@@ -164,7 +164,7 @@ fn run_here(
     drop(depth);
     match polled {
         Poll::Ready(TurnEnd::Done) => Ok(()),
-        Poll::Ready(TurnEnd::Closed(elsewhere)) if slot.has_args() => {
+        Poll::Ready(TurnEnd::Closed(elsewhere)) if slot.has() == Has::Args => {
             let call = head.with_slot(slot);
             in_lane(silo, call, caller, Some(Met::Closed(elsewhere)))
         }

@@ -11,6 +11,7 @@ use emmer_store::journal::JournalSlot;
 use emmer_store::state::StateSlot;
 use emmer_wire::CallChain;
 
+use super::contain::contain;
 use super::seat::Held;
 use super::{Activation, BoxTurn, Host, Input, StartError};
 use crate::calls::waits::{Asker, Listing, Wait};
@@ -105,14 +106,28 @@ impl Activation {
         };
         self.check_queue()?;
         let timed = self.class.metrics.begin(usize::from(place)).then(|| self.host.clock.stamp());
-        let start = entry.start;
-        let mut context = TurnContext::new(held, place, entry.exclusive, due, chain, timed);
+        let (start, exclusive) = (entry.start, entry.info.exclusive);
+        let mut context = TurnContext::new(held, place, exclusive, due, chain, timed);
         let started = match input {
-            Input::Local(_) => start(self, input, context),
-            Input::Wire(_) => {
+            Input::Local(slot) => start(self, slot, context),
+            Input::Wire(body) => {
                 context.set_remote();
-                let grain = Held::from(self.clone());
-                arriving(&grain, || start(self, input, context))
+                let (grain, arrive) = (Held::from(self.clone()), entry.arrive);
+                let (mut begins, mut started) = (Some((self, context)), None);
+                let decoded = arriving(&grain, || {
+                    contain(|| {
+                        arrive(body, &mut |slot| {
+                            let begins = begins.take();
+                            started = begins.map(|(own, context)| start(own, slot, context));
+                        })
+                    })
+                });
+                match (decoded, started) {
+                    (Ok(Ok(())), Some(started)) => started,
+                    (Ok(Err(detail)), _) => Err(detail.to_string()),
+                    (Ok(Ok(())), None) => Err("no arguments".to_owned()),
+                    (Err(panic), _) => Err(panic),
+                }
             }
         };
         started.map_err(StartError::BadArguments)

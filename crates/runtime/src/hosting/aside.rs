@@ -10,17 +10,14 @@ use emmer_store::BoxFuture;
 use emmer_wire::CallChain;
 
 use super::turn::{Work, turn};
-use super::{Activation, BoxTurn, Closed, Sink, StartError, TurnEnd};
+use super::{Activation, BoxTurn, Closed, Slot, StartError, TurnOutcome};
 use crate::clock::Due;
 use crate::grain::{DeactivationReason, TurnContext};
-use crate::metrics::Ended;
 
 /// Such a call. It never begins here.
 struct Aside {
     /// The wait for the end of the activation; none once it has ended.
     wait: Option<BoxFuture<'static, Closed>>,
-    /// The way on.
-    closed: Closed,
 }
 
 impl Activation {
@@ -39,26 +36,24 @@ impl Activation {
             let lock = self.lock_exclusive().await;
             lock.grain().err().unwrap_or(Closed::Gone)
         });
-        Ok(turn(context, None, Aside { wait: Some(wait), closed: Closed::Gone }))
+        Ok(turn(context, None, Aside { wait: Some(wait) }))
     }
 }
 
 impl Work for Aside {
-    fn poll_work(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        if let Some(wait) = &mut self.wait {
-            self.closed = ready!(wait.as_mut().poll(cx));
-            self.wait = None;
-        }
-        Poll::Ready(())
+    fn poll_work(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<TurnOutcome> {
+        let Some(wait) = &mut self.wait else { return Poll::Pending };
+        let closed = match ready!(wait.as_mut().poll(cx)) {
+            // Why this class could not be activated is no affair of the call.
+            Closed::Gone | Closed::Failed(_) => Closed::Gone,
+            elsewhere @ Closed::Elsewhere(_) => elsewhere,
+        };
+        self.wait = None;
+        Poll::Ready(TurnOutcome::Closed(closed))
     }
 
-    fn deliver(self: Pin<&mut Self>, _: &mut Sink<'_>) -> (TurnEnd, Ended) {
-        let end = match &self.closed {
-            // Why this class could not be activated is no affair of the call.
-            Closed::Gone | Closed::Failed(_) => TurnEnd::Closed(None),
-            Closed::Elsewhere(silo) => TurnEnd::Closed(Some(*silo)),
-        };
-        (end, Ended::Closed)
+    fn slot(self: Pin<&mut Self>) -> Option<&mut dyn Slot> {
+        None
     }
 
     fn clear(mut self: Pin<&mut Self>) {

@@ -154,7 +154,7 @@ impl Class {
 
     /// The number of the method at `place`.
     pub(super) fn number_of(&self, place: u16) -> u32 {
-        self.methods.get(usize::from(place)).map_or(0, |method| method.id)
+        self.methods.get(usize::from(place)).map_or(0, |method| method.info.id)
     }
 
     /// The method of this number, and its place among the class's methods.

@@ -10,41 +10,59 @@ use std::num::NonZeroU64;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
+use emmer_core::GrainId;
 use emmer_wire::CallChain;
 
-use super::contain::{contain, let_go};
+use super::contain::contain;
 use super::gate::Gate;
-use super::slot::deliver;
-use super::{Activation, Ends, Exclusive, Held, Shared, StartError, TurnEnd};
+use super::slot::{Has, empty, other_version};
+use super::{
+    Activation, Class, Ends, Exclusive, Held, LocalSlot, MethodEntry, Shared, Sink, Slot,
+    StartError, TurnEnd,
+};
 use crate::clock::{CoarseInstant, Due};
 use crate::filters::{Around, FilterCall, Outcome, around_now};
 use crate::grain::{DeactivationReason, Method, MethodInfo, TurnContext};
 use crate::metrics::Ended;
 use crate::trace;
 
-/// How a method that cannot suspend is run in place.
+/// How a method that cannot suspend is run in place: the arguments are in the slot, and the output
+/// goes there.
 #[derive(Clone, Copy)]
 pub enum Instant {
     /// It can suspend.
     No,
     /// It takes `&mut self`.
-    Exclusive(fn(Exclusive<'_>, InstantTurn<'_, '_>) -> InstantEnd),
+    Exclusive(fn(&mut Exclusive<'_>, &mut dyn Slot) -> Ran),
     /// It takes `&self`.
-    Shared(fn(Shared<'_>, InstantTurn<'_, '_>) -> InstantEnd),
+    Shared(fn(&Shared<'_>, &mut dyn Slot) -> Ran),
 }
 
-/// A turn that is run in place: whose, who calls, where its arguments come from and where its
-/// output goes.
-pub struct InstantTurn<'a, 'e> {
-    activation: &'a Held,
-    /// Filters are around its method, none of which waits.
-    filtered: bool,
-    chain: &'a CallChain,
-    ends: &'a mut Ends<'e>,
+/// What a method came to that was polled once.
+#[derive(Debug)]
+pub enum Ran {
+    /// It returned.
+    Done,
+    /// It waits.
+    Waits,
+    /// The arguments are not its own, in these words.
+    Refused(String),
 }
 
-/// How such a turn ended.
-pub struct InstantEnd(Result<(TurnEnd, Ended), String>);
+/// Runs `method` with the arguments in `slot`.
+pub fn run_now<M: Method>(slot: &mut dyn Slot, method: impl FnOnce(M) -> Poll<M::Output>) -> Ran {
+    let Some(slot) = slot.as_any().downcast_mut::<LocalSlot<M>>() else {
+        return Ran::Refused(other_version(M::NAME));
+    };
+    let Some(args) = slot.args.take() else { return Ran::Refused(other_version(M::NAME)) };
+    match method(args) {
+        Poll::Ready(output) => {
+            slot.output = Some(output);
+            Ran::Done
+        }
+        Poll::Pending => Ran::Waits,
+    }
+}
 
 /// Polls the future of a method that waits for nothing.
 pub fn poll_now<T>(method: impl Future<Output = T>) -> Poll<T> {
@@ -52,115 +70,83 @@ pub fn poll_now<T>(method: impl Future<Output = T>) -> Poll<T> {
 }
 
 /// The lock of a turn.
-pub trait Admitted: Send {
-    /// The turn is over.
-    fn done(self);
+enum Admitted<'a> {
+    Exclusive(Exclusive<'a>, fn(&mut Exclusive<'_>, &mut dyn Slot) -> Ran),
+    Shared(Shared<'a>, fn(&Shared<'_>, &mut dyn Slot) -> Ran),
 }
 
-impl Admitted for Exclusive<'_> {
+impl Admitted<'_> {
+    #[inline]
+    fn run(&mut self, slot: &mut dyn Slot) -> Ran {
+        match self {
+            Self::Exclusive(lock, run) => run(lock, slot),
+            Self::Shared(lock, run) => run(lock, slot),
+        }
+    }
+
     #[inline]
     fn done(self) {
-        Self::done(self);
+        match self {
+            Self::Exclusive(lock, _) => lock.done(),
+            Self::Shared(lock, _) => lock.done(),
+        }
     }
 }
 
-impl Admitted for Shared<'_> {
-    #[inline]
-    fn done(self) {
-        Self::done(self);
-    }
-}
-
-impl InstantTurn<'_, '_> {
-    /// Runs `method`, and gives the grain's lock back.
-    pub fn run<M: Method, L: Admitted>(
-        self,
-        admitted: L,
-        method: impl FnOnce(&mut L, M) -> Poll<M::Output> + Send,
-    ) -> InstantEnd {
-        let args = match self.ends.input().take::<M>() {
-            Ok(args) => args,
-            Err(detail) => {
-                admitted.done();
-                return InstantEnd(Err(detail));
-            }
-        };
-        let mut output = None;
-        let mut begins = Some((admitted, method, args));
-        let ran = self.ran(M::INFO, &mut || {
-            let Some((mut admitted, method, args)) = begins.take() else { return Ran::Waits };
-            // As for a turn of its own: a panic unwinds through the method's values and the lock,
-            // and breaks the activation.
-            let Poll::Ready(done) = method(&mut admitted, args) else { return Ran::Waits };
-            admitted.done();
-            let ran = if M::is_error(&done) { Ran::OwnError } else { Ran::Done };
-            output = Some(done);
-            ran
-        });
-        // What was not begun has changed nothing.
-        if let Some((admitted, ..)) = begins {
+/// Runs the method, and gives the grain's lock back. A panic unwinds through the method's values
+/// and the lock, as for a turn of its own, and breaks the activation.
+#[inline]
+fn contained_run(mut admitted: Admitted<'_>, slot: &mut dyn Slot) -> Result<Ran, String> {
+    contain(move || {
+        let ran = admitted.run(slot);
+        if !matches!(ran, Ran::Waits) {
             admitted.done();
         }
-        InstantEnd(Ok(match (ran, output) {
-            (Ok(()), Some(output)) => deliver::<M>(output, &mut self.ends.sink()),
-            (Ok(()), None) => hidden_wait(M::NAME),
-            (Err(end), output) => {
-                let_go(output);
-                (end, Ended::Failed)
-            }
-        }))
-    }
-
-    /// Runs `method`, with the filters around it if there are any.
-    fn ran(
-        &self,
-        info: &'static MethodInfo,
-        method: &mut (dyn FnMut() -> Ran + Send),
-    ) -> Result<(), TurnEnd> {
-        if self.filtered {
-            return self.ran_filtered(info, method);
-        }
-        contain(method).map(|_| ()).map_err(TurnEnd::Panicked)
-    }
-
-    #[inline(never)]
-    fn ran_filtered(
-        &self,
-        info: &'static MethodInfo,
-        method: &mut (dyn FnMut() -> Ran + Send),
-    ) -> Result<(), TurnEnd> {
-        let filters = &self.activation.class.filters;
-        let call = FilterCall::in_place(info, self.activation.id(), self.chain);
-        let work = |context| {
-            if let Some(context) = context {
-                TurnContext::set_request_context(context);
-            }
-            contain(method)
-        };
-        let outcome_of = |ran: &Result<Ran, String>| match ran {
-            Ok(Ran::Done) => Outcome::done(),
-            Ok(Ran::OwnError) => Outcome::own_error(),
-            Ok(Ran::Waits) => Outcome::failed("the method waits"),
-            Err(panic) => Outcome::failed(format_args!("the grain panicked: {panic}")),
-        };
-        match around_now(filters, call, work, outcome_of) {
-            Around::Done(ran) => ran.map(|_| ()).map_err(TurnEnd::Panicked),
-            Around::Refused(why) => Err(TurnEnd::Refused(why)),
-            Around::GivenUp(why) => {
-                Err(TurnEnd::Panicked(format!("a filter gave the method up half way: {why}")))
-            }
-        }
-    }
+        ran
+    })
 }
 
-/// What a method came to that was polled once.
-pub(crate) enum Ran {
-    /// It returned, and not its own error.
-    Done,
-    /// It returned its own error.
-    OwnError,
-    /// It waits.
-    Waits,
+/// The same, with the class's filters around it.
+#[inline(never)]
+fn filtered_run(
+    class: &Class,
+    info: &MethodInfo,
+    grain: &GrainId,
+    chain: &CallChain,
+    admitted: Admitted<'_>,
+    slot: &mut dyn Slot,
+) -> Result<Ran, TurnEnd> {
+    let call = FilterCall::in_place(info, grain, chain);
+    let mut admitted = Some(admitted);
+    let mut slot = Some(slot);
+    let work = |context| {
+        if let Some(context) = context {
+            TurnContext::set_request_context(context);
+        }
+        // Nobody else takes them.
+        let (Some(admitted), Some(slot)) = (admitted.take(), slot.take()) else {
+            return (Ok(Ran::Waits), Has::Nothing);
+        };
+        let ran = contained_run(admitted, slot);
+        (ran, slot.has())
+    };
+    let outcome_of = |(ran, has): &(Result<Ran, String>, Has)| match ran {
+        Ok(Ran::Done) if *has == Has::OwnError => Outcome::own_error(),
+        Ok(Ran::Done) => Outcome::done(),
+        Ok(Ran::Waits) => Outcome::failed("the method waits"),
+        Ok(Ran::Refused(why)) => Outcome::failed(why),
+        Err(panic) => Outcome::failed(format_args!("the grain panicked: {panic}")),
+    };
+    let around = around_now(&class.filters, call, work, outcome_of);
+    // What was not begun has changed nothing.
+    admitted.into_iter().for_each(Admitted::done);
+    match around {
+        Around::Done((ran, _)) => ran.map_err(TurnEnd::Panicked),
+        Around::Refused(why) => Err(TurnEnd::Refused(why)),
+        Around::GivenUp(why) => {
+            Err(TurnEnd::Panicked(format!("a filter gave the method up half way: {why}")))
+        }
+    }
 }
 
 #[cold]
@@ -171,6 +157,9 @@ fn hidden_wait(method: &str) -> (TurnEnd, Ended) {
     );
     (TurnEnd::Panicked(why), Ended::Failed)
 }
+
+/// How a turn in place ended; the words about its arguments when these are not its own.
+type InPlace = Result<(TurnEnd, Ended), String>;
 
 impl Activation {
     /// See [`Held::run_instant`].
@@ -188,36 +177,86 @@ impl Activation {
         if trace::is_traced() {
             return None;
         }
-        let (watch, filtered) = (&self.host.metrics.watch, self.class.filtered);
-        let (timed, ended) = match entry.instant {
+        let (admitted, now) = match entry.instant {
             Instant::No => return None,
             Instant::Exclusive(run) => {
                 let lock =
                     self.gate.try_exclusive().or_else(|| self.gate.spin(Gate::try_exclusive))?;
                 let now = self.open_now()?;
-                let admitted = lock.grain().ok()?;
-                let timed = self.count(place);
-                let context = TurnContext::instant(true, due.settle(now), chain.clone());
-                let polling = watch.polling(method, now);
-                let turn = InstantTurn { activation: me, filtered, chain, ends };
-                let ended = TurnContext::scope_instant(me, context, || run(admitted, turn));
-                polling.end();
-                (timed, ended)
+                (Admitted::Exclusive(lock.grain().ok()?, run), now)
             }
             Instant::Shared(run) => {
                 let lock = self.gate.try_shared().or_else(|| self.gate.spin(Gate::try_shared))?;
                 let now = self.open_now()?;
-                let admitted = lock.grain().ok()?;
-                let timed = self.count(place);
-                let context = TurnContext::instant(false, due.settle(now), chain.clone());
-                let polling = watch.polling(method, now);
-                let turn = InstantTurn { activation: me, filtered, chain, ends };
-                let ended = TurnContext::scope_instant(me, context, || run(admitted, turn));
-                polling.end();
-                (timed, ended)
+                (Admitted::Shared(lock.grain().ok()?, run), now)
             }
         };
+        let timed = self.count(place);
+        let context = TurnContext::instant(entry.info.exclusive, due.settle(now), chain.clone());
+        let polling = self.host.metrics.watch.polling(method, now);
+        let ended = TurnContext::scope_instant(me, context, || match ends {
+            Ends::Local(slot) => self.in_place(entry, chain, admitted, *slot, None),
+            Ends::Wire(body, sink) => self.arrived(entry, chain, admitted, body, sink),
+        });
+        polling.end();
         Some(self.after_instant(me, place, timed, ended))
+    }
+
+    /// Runs the method with the arguments in a request's body.
+    fn arrived(
+        &self,
+        entry: &MethodEntry,
+        chain: &CallChain,
+        admitted: Admitted<'_>,
+        body: &[u8],
+        sink: &mut Sink<'_>,
+    ) -> InPlace {
+        let mut ended = None;
+        let mut admitted = Some(admitted);
+        let decoded = contain(|| {
+            (entry.arrive)(body, &mut |slot| {
+                if let Some(admitted) = admitted.take() {
+                    ended = Some(self.in_place(entry, chain, admitted, slot, Some(sink)));
+                }
+            })
+        });
+        // What was not begun has changed nothing.
+        admitted.into_iter().for_each(Admitted::done);
+        match (decoded, ended) {
+            (_, Some(ended)) => ended,
+            (Ok(Err(detail)), None) => Err(detail.to_string()),
+            (Ok(Ok(())), None) => Err("no arguments".to_owned()),
+            (Err(panic), None) => Err(panic),
+        }
+    }
+
+    /// Runs the method with the arguments in `slot`; its output stays there where there is no
+    /// `sink`.
+    fn in_place(
+        &self,
+        entry: &MethodEntry,
+        chain: &CallChain,
+        admitted: Admitted<'_>,
+        slot: &mut dyn Slot,
+        sink: Option<&mut Sink<'_>>,
+    ) -> InPlace {
+        let ran = if self.class.filtered {
+            filtered_run(&self.class, entry.info, &self.id, chain, admitted, slot)
+        } else {
+            contained_run(admitted, slot).map_err(TurnEnd::Panicked)
+        };
+        let ended = match (ran, sink) {
+            (Ok(Ran::Done), Some(sink)) => return Ok(sink.deliver(slot)),
+            (Ok(Ran::Done), None) if slot.has() == Has::OwnError => {
+                return Ok((TurnEnd::Done, Ended::OwnError));
+            }
+            (Ok(Ran::Done), None) => return Ok((TurnEnd::Done, Ended::Done)),
+            (Ok(Ran::Waits), _) => hidden_wait(entry.info.name),
+            (Ok(Ran::Refused(why)), _) => return Err(why),
+            (Err(end), _) => (end, Ended::Failed),
+        };
+        empty(slot);
+        Ok(ended)
     }
 
     /// Counts the turn; when it was started, if it is one to be timed.
@@ -232,9 +271,9 @@ impl Activation {
         me: &Held,
         place: u16,
         timed: Option<NonZeroU64>,
-        ended: InstantEnd,
+        ended: InPlace,
     ) -> Result<TurnEnd, StartError> {
-        let (end, ended) = ended.0.map_err(StartError::BadArguments)?;
+        let (end, ended) = ended.map_err(StartError::BadArguments)?;
         if let TurnEnd::Panicked(text) = &end {
             me.activation().deactivate(DeactivationReason::Broken(text.clone()));
         }

@@ -35,6 +35,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use emmer_core::{GrainId, SiloAddress};
+use emmer_wire::CodecError;
 
 use self::gate::{Alone, Gate, Home, Life, Together};
 pub(crate) use self::gate::{Asks, Who};
@@ -44,7 +45,7 @@ use self::room::AnyGrain;
 
 pub use self::interleaved::{Interleaved, Left};
 
-pub use self::instant::{Instant, InstantEnd, InstantTurn, poll_now};
+pub use self::instant::{Instant, Ran, poll_now, run_now};
 
 pub(crate) use self::collection::{Collection, Kept};
 pub(crate) use self::contain::{contain, contained, let_go};
@@ -56,30 +57,34 @@ pub(crate) use self::workers::Given;
 pub(crate) use self::class::{Class, Lack, MethodCollision};
 pub(crate) use self::room::{ClassInfo, Constructor, constructor};
 pub(crate) use self::seat::Held;
-pub(crate) use self::slot::{Ends, empty};
-pub use self::slot::{Input, LocalSlot, Sink, Slot};
+pub(crate) use self::slot::{Ends, Has, Input, Sink, empty};
+pub use self::slot::{LocalSlot, Slot, arrive};
+pub(crate) use self::turn::Progress;
 pub(crate) use self::turn::{Begun, poll_begun, run_to_end, standing, until_begun};
-pub use self::turn::{BoxTurn, Progress, Turn, TurnEnd, TurnOutcome, boxed};
+pub use self::turn::{BoxTurn, Turn, TurnEnd, TurnOutcome, boxed, not_admitted};
 use crate::clock::CoarseInstant;
 use crate::cluster::Shut;
-use crate::grain::{Failure, Rejection, TurnContext};
+use crate::grain::{Failure, MethodInfo, Rejection, TurnContext};
 
-/// Starts one method of a class: the arguments out of `Input`, the turn around the method.
-pub type StartMethod = fn(Arc<Activation>, Input<'_>, TurnContext) -> Result<BoxTurn, String>;
+/// Starts one method of a class: the arguments out of the slot, the turn around the method.
+pub type StartMethod = fn(Arc<Activation>, &mut dyn Slot, TurnContext) -> Result<BoxTurn, String>;
+
+/// Reads the arguments out of a request's body, and goes on with them.
+pub type ArriveMethod = fn(&[u8], &mut dyn FnMut(&mut dyn Slot)) -> Result<(), CodecError>;
 
 /// One method of a class, as the generated code lists it.
 #[derive(Clone, Copy)]
 pub struct MethodEntry {
-    /// The method's number.
-    pub id: u32,
+    /// The method.
+    pub info: &'static MethodInfo,
     /// The numbers of the same method for callers of other versions of its interface.
     pub also: &'static [u32],
     /// `Interface.method`, for people.
     pub name: &'static str,
-    /// Whether it takes `&mut self`.
-    pub exclusive: bool,
     /// Clients may not call it.
     pub internal: bool,
+    /// Reads its arguments.
+    pub arrive: ArriveMethod,
     /// Runs it in place, if it cannot suspend.
     pub instant: Instant,
     /// Starts it.
@@ -89,7 +94,7 @@ pub struct MethodEntry {
 impl MethodEntry {
     /// All its numbers.
     fn numbers(&self) -> impl Iterator<Item = u32> {
-        [self.id].into_iter().chain(self.also.iter().copied())
+        [self.info.id].into_iter().chain(self.also.iter().copied())
     }
 
     /// Whether this is one of its numbers.

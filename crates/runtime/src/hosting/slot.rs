@@ -6,13 +6,13 @@ use std::any::Any;
 use bytes::BytesMut;
 use emmer_wire::{CodecError, codec};
 
-use super::contain::{contain, let_go, let_go_by};
-use super::{Closed, TurnEnd};
+use super::TurnEnd;
+use super::contain::{contain, let_go_by};
 use crate::grain::Method;
 use crate::metrics::Ended;
 
-/// A local call's two ends: arguments on the way in (and back, when the activation was closed
-/// first), the output on the way out.
+/// A call's two ends: arguments on the way in (and back, when the activation was closed first), the
+/// output on the way out.
 #[derive(Debug)]
 pub struct LocalSlot<M: Method> {
     /// The arguments; none while the turn has them.
@@ -29,26 +29,26 @@ pub trait Slot: Send {
     /// The codec's own.
     fn encode_args(&self, out: &mut BytesMut) -> Result<(), CodecError>;
 
+    /// Appends the output to a response's body; nothing when there is none.
+    ///
+    /// # Errors
+    /// The codec's own.
+    fn encode_output(&self, out: &mut BytesMut) -> Result<(), CodecError>;
+
     /// Reads the output out of a response's body.
     ///
     /// # Errors
     /// The codec's own.
     fn decode_output(&mut self, body: &[u8]) -> Result<(), CodecError>;
 
-    /// Returns true if the arguments are here.
-    fn has_args(&self) -> bool;
-
-    /// Returns true if the output is here.
-    fn has_output(&self) -> bool;
-
-    /// Returns true if the output is the method's own error.
-    fn is_error(&self) -> bool;
+    /// What is here.
+    fn has(&self) -> Has;
 
     /// Moves arguments and output into a box.
     fn boxed(&mut self) -> Box<dyn Slot>;
 
-    /// Moves the output of `other` here, which is a slot of the same method.
-    fn take_output(&mut self, other: &mut dyn Slot);
+    /// Moves what is in `other` here, which is a slot of the same method.
+    fn take(&mut self, other: &mut dyn Slot);
 
     /// Drops arguments and output. Either may panic.
     fn clear(&mut self);
@@ -57,16 +57,67 @@ pub trait Slot: Send {
     fn as_any(&mut self) -> &mut (dyn Any + Send);
 }
 
+/// The things in a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Has {
+    /// The arguments.
+    Args,
+    /// An output that is not the method's own error.
+    Output,
+    /// The method's own error.
+    OwnError,
+    /// Neither: a turn has the arguments.
+    Nothing,
+}
+
 impl<M: Method> LocalSlot<M> {
     /// The slot of a call that is about to be made.
     pub const fn of(args: M) -> Self {
         Self { args: Some(args), output: None }
     }
+
+    /// The slot of a call whose turn runs.
+    pub const fn empty() -> Self {
+        Self { args: None, output: None }
+    }
+
+    /// Takes the arguments out of a slot.
+    ///
+    /// # Errors
+    /// The slot is of another method of this name.
+    pub fn args_of(slot: &mut dyn Slot) -> Result<M, String> {
+        let slot = slot.as_any().downcast_mut::<Self>();
+        slot.and_then(|slot| slot.args.take()).ok_or_else(|| other_version(M::NAME))
+    }
+
+    /// Puts the output in; true for the method's own error.
+    pub fn put(&mut self, output: M::Output) -> bool {
+        let is_error = M::is_error(&output);
+        self.output = Some(output);
+        is_error
+    }
+}
+
+#[cold]
+pub(super) fn other_version(method: &str) -> String {
+    format!(
+        "this process calls {method} by another version of its interface than the one that it hosts"
+    )
 }
 
 impl<M: Method> Slot for LocalSlot<M> {
     fn encode_args(&self, out: &mut BytesMut) -> Result<(), CodecError> {
-        self.args.as_ref().map_or(Ok(()), |args| args.encode_args(out))
+        match &self.args {
+            Some(args) => args.encode_args(out),
+            None => Ok(()),
+        }
+    }
+
+    fn encode_output(&self, out: &mut BytesMut) -> Result<(), CodecError> {
+        match &self.output {
+            Some(output) => codec::encode_into(out, output),
+            None => Ok(()),
+        }
     }
 
     fn decode_output(&mut self, body: &[u8]) -> Result<(), CodecError> {
@@ -74,25 +125,22 @@ impl<M: Method> Slot for LocalSlot<M> {
         Ok(())
     }
 
-    fn has_args(&self) -> bool {
-        self.args.is_some()
-    }
-
-    fn has_output(&self) -> bool {
-        self.output.is_some()
-    }
-
-    fn is_error(&self) -> bool {
-        self.output.as_ref().is_some_and(M::is_error)
+    fn has(&self) -> Has {
+        match (&self.args, &self.output) {
+            (_, Some(output)) if M::is_error(output) => Has::OwnError,
+            (_, Some(_)) => Has::Output,
+            (Some(_), None) => Has::Args,
+            (None, None) => Has::Nothing,
+        }
     }
 
     fn boxed(&mut self) -> Box<dyn Slot> {
-        Box::new(Self { args: self.args.take(), output: self.output.take() })
+        Box::new(std::mem::replace(self, Self::empty()))
     }
 
-    fn take_output(&mut self, other: &mut dyn Slot) {
+    fn take(&mut self, other: &mut dyn Slot) {
         if let Some(other) = other.as_any().downcast_mut::<Self>() {
-            self.output = other.output.take();
+            *self = std::mem::replace(other, Self::empty());
         }
     }
 
@@ -106,6 +154,18 @@ impl<M: Method> Slot for LocalSlot<M> {
     }
 }
 
+/// Reads the arguments of a call from elsewhere, and goes on with them in a slot.
+///
+/// # Errors
+/// The codec's own.
+pub fn arrive<M: Method>(
+    body: &[u8],
+    go_on: &mut dyn FnMut(&mut dyn Slot),
+) -> Result<(), CodecError> {
+    go_on(&mut LocalSlot::<M>::of(M::decode_args(body)?));
+    Ok(())
+}
+
 /// Drops what is in a slot, in a place that must not be left by a panic.
 pub(crate) fn empty(slot: &mut dyn Slot) {
     // The first panic may leave the output behind.
@@ -114,50 +174,15 @@ pub(crate) fn empty(slot: &mut dyn Slot) {
 }
 
 /// Where a turn's arguments come from.
-pub enum Input<'a> {
+pub(crate) enum Input<'a> {
     /// A caller in this process.
     Local(&'a mut dyn Slot),
     /// The body of a request frame.
     Wire(&'a [u8]),
 }
 
-impl Input<'_> {
-    /// The arguments of method `M`.
-    ///
-    /// # Errors
-    /// The codec's words when the body does not decode as `M`.
-    pub fn take<M: Method>(self) -> Result<M, String> {
-        match self {
-            Self::Local(slot) => slot
-                .as_any()
-                .downcast_mut::<LocalSlot<M>>()
-                .and_then(|slot| slot.args.take())
-                .ok_or_else(|| other_version(M::NAME)),
-            Self::Wire(body) => {
-                let mut args = None;
-                decoded(&mut || {
-                    args = Some(M::decode_args(body)?);
-                    Ok(())
-                })?;
-                args.ok_or_else(|| other_version(M::NAME))
-            }
-        }
-    }
-}
-
-fn decoded(decode: &mut dyn FnMut() -> Result<(), CodecError>) -> Result<(), String> {
-    contain(decode)?.map_err(|e| e.to_string())
-}
-
-#[cold]
-fn other_version(method: &str) -> String {
-    format!(
-        "this process calls {method} by another version of its interface than the one that it hosts"
-    )
-}
-
 /// Where a turn's result goes.
-pub enum Sink<'a> {
+pub(crate) enum Sink<'a> {
     /// To the caller, in this process.
     Local(&'a mut dyn Slot),
     /// Into a response body.
@@ -175,6 +200,36 @@ impl Sink<'_> {
             Self::Discard => Sink::Discard,
         }
     }
+
+    /// Hands the output in `slot` to the caller, or encodes it behind what the response already
+    /// holds.
+    pub(super) fn deliver(&mut self, slot: &mut dyn Slot) -> (TurnEnd, Ended) {
+        let own = if slot.has() == Has::OwnError { Ended::OwnError } else { Ended::Done };
+        let end = match self {
+            Self::Local(to) => {
+                to.take(slot);
+                return (TurnEnd::Done, own);
+            }
+            Self::Wire(out) => match contain(|| slot.encode_output(out)) {
+                Ok(Ok(())) => TurnEnd::Done,
+                Ok(Err(e)) => TurnEnd::Unencodable(e.to_string()),
+                Err(panic) => TurnEnd::Unencodable(format!("a panic: {panic}")),
+            },
+            Self::Discard => TurnEnd::Done,
+        };
+        // The turn is over and its answer stands, whatever the output's `Drop` does.
+        empty(slot);
+        let ended = if end == TurnEnd::Done { own } else { Ended::Failed };
+        (end, ended)
+    }
+
+    /// Gives the arguments of a turn that did not run back to a local caller.
+    pub(super) fn give_back(&mut self, slot: &mut dyn Slot) {
+        match self {
+            Self::Local(to) => to.take(slot),
+            Self::Wire(_) | Self::Discard => empty(slot),
+        }
+    }
 }
 
 /// Both ends of a turn that is run in place.
@@ -183,72 +238,4 @@ pub(crate) enum Ends<'a> {
     Local(&'a mut dyn Slot),
     /// The body of a request, and the place for its answer.
     Wire(&'a [u8], Sink<'a>),
-}
-
-impl Ends<'_> {
-    pub(super) fn input(&mut self) -> Input<'_> {
-        match self {
-            Self::Local(slot) => Input::Local(&mut **slot),
-            Self::Wire(body, _) => Input::Wire(body),
-        }
-    }
-
-    pub(super) fn sink(&mut self) -> Sink<'_> {
-        match self {
-            Self::Local(slot) => Sink::Local(&mut **slot),
-            Self::Wire(_, sink) => sink.lend(),
-        }
-    }
-}
-
-/// Hands the output to the caller, or encodes it behind what the response already holds.
-pub(super) fn deliver<M: Method>(output: M::Output, sink: &mut Sink<'_>) -> (TurnEnd, Ended) {
-    let own = if M::is_error(&output) { Ended::OwnError } else { Ended::Done };
-    match sink {
-        Sink::Local(slot) => {
-            if let Some(slot) = slot.as_any().downcast_mut::<LocalSlot<M>>() {
-                slot.output = Some(output);
-            }
-            (TurnEnd::Done, own)
-        }
-        Sink::Wire(out) => {
-            let end = encoded(&mut || codec::encode_into(out, &output));
-            // The turn is over and its answer stands, whatever its `Drop` does.
-            let_go(output);
-            match end {
-                TurnEnd::Done => (end, own),
-                _ => (end, Ended::Failed),
-            }
-        }
-        Sink::Discard => {
-            let_go(output);
-            (TurnEnd::Done, own)
-        }
-    }
-}
-
-fn encoded(encode: &mut dyn FnMut() -> Result<(), CodecError>) -> TurnEnd {
-    match contain(encode) {
-        Ok(Ok(())) => TurnEnd::Done,
-        Ok(Err(e)) => TurnEnd::Unencodable(e.to_string()),
-        Err(panic) => TurnEnd::Unencodable(format!("a panic: {panic}")),
-    }
-}
-
-/// Gives the arguments of a turn that did not run back to a local caller.
-#[cold]
-pub(super) fn give_back<M: Method>(
-    args: M,
-    closed: Closed,
-    sink: &mut Sink<'_>,
-) -> (TurnEnd, Ended) {
-    match sink {
-        Sink::Local(slot) => {
-            if let Some(slot) = slot.as_any().downcast_mut::<LocalSlot<M>>() {
-                slot.args = Some(args);
-            }
-        }
-        Sink::Wire(_) | Sink::Discard => let_go(args),
-    }
-    closed.into_end()
 }

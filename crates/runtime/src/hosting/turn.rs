@@ -20,8 +20,7 @@ use pin_project_lite::pin_project;
 use tracing::Span;
 
 use super::contain::contain;
-use super::slot::{deliver, give_back};
-use super::{Closed, Sink};
+use super::{Closed, LocalSlot, Sink, Slot};
 use crate::calls::waits::{Asker, Listing};
 use crate::clock::{Clock, CoarseInstant};
 use crate::cluster::{Fence, Shut};
@@ -52,31 +51,37 @@ pub enum TurnEnd {
 
 /// Where a turn stands after a poll that was pending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Progress {
+pub(crate) enum Progress {
     /// Waiting for admission: dropping the turn now cancels the call without effect.
     Waiting,
     /// The method (or the activation before it) has begun: the turn must be polled to its end.
     Running,
 }
 
-/// What the generated code's future returns.
-pub enum TurnOutcome<M: Method> {
-    /// The method's output.
-    Done(M::Output),
-    /// The arguments, because the activation was not there any more.
-    Closed(M, Closed),
+/// How the generated code's future ends.
+#[derive(Debug)]
+pub enum TurnOutcome {
+    /// The method has put its output into the slot.
+    Done,
+    /// The arguments are in the slot again, because the activation was not there any more.
+    Closed(Closed),
     /// A filter refused the call, in these words.
     Refused(String),
+}
+
+/// The end of a turn that was not admitted.
+pub fn not_admitted<M: Method>(args: M, closed: Closed) -> (LocalSlot<M>, TurnOutcome) {
+    (LocalSlot::of(args), TurnOutcome::Closed(closed))
 }
 
 /// The grain's own code in a turn. It alone knows the types of its method: all that runs a turn is
 /// compiled once.
 pub trait Work: Send {
     /// Goes on. A panic is the grain's; the future is dropped in the poll that ends it.
-    fn poll_work(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()>;
+    fn poll_work(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<TurnOutcome>;
 
-    /// Hands over what it came to, after its end.
-    fn deliver(self: Pin<&mut Self>, sink: &mut Sink<'_>) -> (TurnEnd, Ended);
+    /// The slot that holds its output after its end, or its arguments when it did not run.
+    fn slot(self: Pin<&mut Self>) -> Option<&mut dyn Slot>;
 
     /// Drops whatever is left. May panic, once.
     fn clear(self: Pin<&mut Self>);
@@ -90,34 +95,31 @@ pin_project! {
         M: Method,
     {
         Running { #[pin] future: F },
-        Over { outcome: Option<TurnOutcome<M>> },
+        Over { slot: LocalSlot<M> },
     }
 }
 
-impl<M: Method, F: Future<Output = TurnOutcome<M>> + Send> Work for MethodWork<M, F> {
-    fn poll_work(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        if let WorkState::Running { future } = self.as_mut().project() {
-            let outcome = ready!(future.poll(cx));
-            self.set(Self::Over { outcome: Some(outcome) });
-        }
-        Poll::Ready(())
+impl<M, F> Work for MethodWork<M, F>
+where
+    M: Method,
+    F: Future<Output = (LocalSlot<M>, TurnOutcome)> + Send,
+{
+    fn poll_work(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<TurnOutcome> {
+        let WorkState::Running { future } = self.as_mut().project() else { return Poll::Pending };
+        let (slot, outcome) = ready!(future.poll(cx));
+        self.set(Self::Over { slot });
+        Poll::Ready(outcome)
     }
 
-    fn deliver(self: Pin<&mut Self>, sink: &mut Sink<'_>) -> (TurnEnd, Ended) {
-        let outcome = match self.project() {
-            WorkState::Over { outcome } => outcome.take(),
+    fn slot(self: Pin<&mut Self>) -> Option<&mut dyn Slot> {
+        match self.project() {
+            WorkState::Over { slot } => Some(slot),
             WorkState::Running { .. } => None,
-        };
-        match outcome {
-            Some(TurnOutcome::Done(output)) => deliver::<M>(output, sink),
-            Some(TurnOutcome::Closed(args, closed)) => give_back::<M>(args, closed, sink),
-            Some(TurnOutcome::Refused(why)) => (TurnEnd::Refused(why), Ended::Failed),
-            None => (TurnEnd::Closed(None), Ended::Closed),
         }
     }
 
     fn clear(mut self: Pin<&mut Self>) {
-        self.set(Self::Over { outcome: None });
+        self.set(Self::Over { slot: LocalSlot::empty() });
     }
 }
 
@@ -173,7 +175,7 @@ fn end_half_way(context: Option<&TurnContext>, clear: &mut dyn FnMut()) {
 pub fn boxed<M, F>(context: TurnContext, future: F) -> BoxTurn
 where
     M: Method,
-    F: Future<Output = TurnOutcome<M>> + Send + 'static,
+    F: Future<Output = (LocalSlot<M>, TurnOutcome)> + Send + 'static,
 {
     let span = context.span(M::INFO);
     turn(context, span, MethodWork::<M, F>::Running { future })
@@ -238,7 +240,17 @@ impl Turn {
                     return Poll::Pending;
                 }
             },
-            Ok(Poll::Ready(())) => work.deliver(sink),
+            Ok(Poll::Ready(outcome)) => match (outcome, work.slot()) {
+                (TurnOutcome::Done, Some(slot)) => sink.deliver(slot),
+                (TurnOutcome::Done, None) => (TurnEnd::Closed(None), Ended::Closed),
+                (TurnOutcome::Closed(closed), slot) => {
+                    if let Some(slot) = slot {
+                        sink.give_back(slot);
+                    }
+                    closed.into_end()
+                }
+                (TurnOutcome::Refused(why), _) => (TurnEnd::Refused(why), Ended::Failed),
+            },
             Err(text) => {
                 // Once for what is left of the future, and once for an outcome behind it.
                 let _ = contain(|| work.as_mut().clear());

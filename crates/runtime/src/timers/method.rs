@@ -10,7 +10,7 @@ use emmer_wire::{CodecError, codec};
 use serde::{Deserialize, Serialize};
 
 use crate::grain::{Grain, Interface, Method, RawRef, TurnContext};
-use crate::hosting::{Activation, BoxTurn, TurnOutcome, boxed};
+use crate::hosting::{Activation, BoxTurn, LocalSlot, TurnOutcome, boxed, not_admitted};
 use crate::reminders::TickResult;
 
 /// The call that a timer's turn is: nobody else can make it.
@@ -131,11 +131,12 @@ where
         boxed::<TimerTick, _>(context, async move {
             let mut admitted = match activation.admit_timer_exclusive(tick.keep).await {
                 Ok(admitted) => admitted,
-                Err(closed) => return TurnOutcome::Closed(tick, closed),
+                Err(closed) => return not_admitted(tick, closed),
             };
-            let output = self.run(admitted.grain::<G>()).await.told();
+            let mut slot = LocalSlot::empty();
+            slot.put(self.run(admitted.grain::<G>()).await.told());
             admitted.done();
-            TurnOutcome::Done(output)
+            (slot, TurnOutcome::Done)
         })
     }
 }
@@ -157,11 +158,12 @@ where
         boxed::<TimerTick, _>(context, async move {
             let admitted = match activation.admit_timer_shared(tick.keep).await {
                 Ok(admitted) => admitted,
-                Err(closed) => return TurnOutcome::Closed(tick, closed),
+                Err(closed) => return not_admitted(tick, closed),
             };
-            let output = self.run(admitted.grain::<G>()).await.told();
+            let mut slot = LocalSlot::empty();
+            slot.put(self.run(admitted.grain::<G>()).await.told());
             admitted.done();
-            TurnOutcome::Done(output)
+            (slot, TurnOutcome::Done)
         })
     }
 }

@@ -195,7 +195,7 @@ impl Ticking {
 
     async fn tick(self: Arc<Self>, activation: Arc<Activation>) {
         let host = activation.host().clone();
-        let mut slot = LocalSlot::<TimerTick> { args: None, output: None };
+        let mut slot = LocalSlot::<TimerTick>::empty();
         let end = loop {
             let due = clock::Due::after(host.response_timeout);
             let context = TurnContext::timer(activation.clone().into(), self.exclusive, due);
