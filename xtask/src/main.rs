@@ -3,9 +3,10 @@
 //!
 //! | module | subject |
 //! |---|---|
-//! | [`first`] | the first tier, `test`: every check of what users link, in minutes |
-//! | [`stores`] | the second, `test --stores`: every other system store on its server |
-//! | [`nightly`] | the third, `nightly`: what takes long |
+//! | [`first`] | the first tier, `test`: the tests of what users link, in minutes |
+//! | [`check`] | the second, `check`: form, documents, licences, laboratory, examples |
+//! | [`stores`] | the third, `test --stores`: every other system store on its server |
+//! | [`nightly`] | the fourth, `nightly`: what takes long |
 //! | [`tests`] | running tests, and reading what came of them |
 //! | [`guard`] | instruction counts beside their baseline |
 //! | [`tidy`] | the house rules |
@@ -13,6 +14,7 @@
 //! | [`mod@run`], [`report`] | one command in a log, and the table at the end |
 //! | [`workspace`] | the packages and files there are |
 
+mod check;
 mod first;
 mod guard;
 mod nightly;
@@ -49,11 +51,15 @@ Exit codes: 0 everything passed; 1 something failed; 2 the command line is wrong
 
 #[derive(Subcommand)]
 enum Task {
-    /// The first tier: every check of what users link, with SQLite and PostgreSQL
+    /// The first tier: the tests of what users link, with SQLite, and the book's first page
     Test(TestArgs),
-    /// The first and the second tier, as the build machine runs them
+    /// The second tier: form, spelling, links, licences, clippy, pages, doctests, the laboratory,
+    /// the examples and the packages
+    Check(CheckArgs),
+    /// The first three tiers, as the build machine runs them: of the stores what has changed since
+    /// the commit that EMMER_BASE names, and each one's conformance suite
     Ci,
-    /// The third tier: mutants, instruction counts, traces of two builds, models of threads, long
+    /// The fourth tier: mutants, instruction counts, traces of two builds, models of threads, long
     /// swarms, every store's server under the whole program
     Nightly(NightlyArgs),
     /// Check the house rules that neither the compiler nor clippy checks
@@ -82,19 +88,23 @@ enum Task {
 
 #[derive(clap::Args)]
 struct TestArgs {
-    /// The second tier instead: the suites of all other stores, each on its server
-    #[arg(long, conflicts_with_all = ["only", "package"])]
+    /// The third tier instead: the suites of all other stores, each on its server
+    #[arg(long, conflicts_with = "package")]
     stores: bool,
     /// One store's suite, and the program on its server: the demo, and a cluster that outlives a
     /// restart
-    #[arg(long, value_name = "NAME", value_parser = stores::names(), conflicts_with_all = ["only", "package", "stores"])]
+    #[arg(long, value_name = "NAME", value_parser = stores::names(), conflicts_with_all = ["package", "stores"])]
     store: Option<String>,
-    /// These steps only, separated by commas
-    #[arg(long, value_name = "STEPS", value_delimiter = ',', value_parser = first::names())]
-    only: Vec<String>,
     /// Compile and test this package only (may be given more than once)
     #[arg(long, short, value_name = "NAME")]
     package: Vec<String>,
+}
+
+#[derive(clap::Args)]
+struct CheckArgs {
+    /// These steps only, separated by commas
+    #[arg(long, value_name = "STEPS", value_delimiter = ',', value_parser = check::names())]
+    only: Vec<String>,
     /// Check the advisory database too, which is fetched from the network
     #[arg(long)]
     advisories: bool,
@@ -126,21 +136,26 @@ fn main() -> ExitCode {
 fn perform(task: Task) -> Result<bool, String> {
     match task {
         Task::Test(args) => {
-            let mut context = Context::new(args.package)?;
-            context.advisories = args.advisories;
+            let context = Context::new(args.package)?;
             if let Some(name) = args.store {
                 stores::one(&context, &name).map(|rows| told(&rows))
             } else if args.stores {
                 stores::rows(&context).map(|rows| told(&rows))
             } else {
-                first::rows(&context, &args.only).map(|rows| told(&rows))
+                first::rows(&context).map(|rows| told(&rows))
             }
+        }
+        Task::Check(args) => {
+            let mut context = Context::new(Vec::new())?;
+            context.advisories = args.advisories;
+            check::rows(&context, &args.only).map(|rows| told(&rows))
         }
         Task::Ci => {
             let mut context = Context::new(Vec::new())?;
             context.ci = true;
-            let mut rows = first::rows(&context, &[])?;
-            rows.extend(stores::rows(&context)?);
+            let mut rows = first::rows(&context)?;
+            rows.extend(check::rows(&context, &[])?);
+            rows.extend(stores::changed(&context)?);
             Ok(told(&rows))
         }
         Task::Nightly(args) => {
@@ -193,13 +208,13 @@ mod test {
             let words = line.split_whitespace();
             Cli::try_parse_from(["xtask"].into_iter().chain(words)).err().map(|e| e.to_string())
         };
-        for good in ["test", "test --only fmt,doc", "test -p emmer-core", "test --stores", "ci"] {
+        for good in ["test", "check --only fmt,doc", "test -p emmer-core", "test --stores", "ci"] {
             assert_eq!(parse(good), None, "{good}");
         }
         for good in ["mutants --smoke --only x", "services up redis", "nightly --only guard"] {
             assert_eq!(parse(good), None, "{good}");
         }
-        assert!(parse("test --only lint").unwrap().contains("clippy"));
+        assert!(parse("check --only lint").unwrap().contains("clippy"));
         assert!(parse("test --store redit").unwrap().contains("redis"));
         assert!(parse("tets").unwrap().contains("test"));
     }

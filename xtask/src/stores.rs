@@ -1,6 +1,7 @@
-//! The second tier, `cargo xtask test --stores`: the suites of all system stores but SQLite and
-//! PostgreSQL, each against its real server, beside each other where they mostly wait; and one line
-//! for each store, with the server it was run against.
+//! The third tier, `cargo xtask test --stores`: the suites of all system stores but SQLite, each
+//! against its real server, beside each other where they mostly wait; and one line for each store,
+//! with the server it was run against. The build machine runs the conformance suite of each store,
+//! and the rest of those that a change may have touched.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,7 +12,7 @@ use clap::builder::PossibleValuesParser;
 use crate::report::{Counts, Row, Verdict};
 use crate::run::Context;
 use crate::tests::{self, Group, Run};
-use crate::{first, workspace};
+use crate::workspace;
 
 /// The program that installs, starts and ends servers, as cargo runs it.
 pub(crate) const SERVICES: &[&str] =
@@ -34,7 +35,26 @@ const STAND_INS: [&str; 4] = ["azure", "cosmos", "dynamodb", "mongodb"];
 const COMPILED: (&str, &str) = ("cosmos", "cosmos-emulator");
 
 /// Packages of this tier that are no store; the servers with all that they have.
-const COMMON: &[&str] = &["emmer-store-keyvalue", "emmer-stores", "emmer-test-servers"];
+const COMMON: &[&str] =
+    &["emmer-store-keyvalue", "emmer-store-relational", "emmer-stores", "emmer-test-servers"];
+
+/// Files whose change may touch every store: the contract, what the stores share, their servers.
+const SHARED_BY_ALL: &[&str] = &[
+    "Cargo.lock",
+    "Cargo.toml",
+    "crates/core/",
+    "crates/store/",
+    "stores/keyvalue/",
+    "stores/open/",
+    "stores/relational/",
+    "stores/testing/",
+];
+
+/// The variable that names the commit which a change began at.
+const BASE: &str = "EMMER_BASE";
+
+/// The tests that run of a store that no change has touched.
+const CONFORMANCE: &str = "test(conforms)";
 const FEATURES: &[&str] = &[
     "emmer-stores/consul",
     "emmer-stores/etcd",
@@ -109,7 +129,7 @@ pub(crate) fn names() -> PossibleValuesParser {
 
 /// Whether the first tier tests a store.
 fn is_first(store: &Store) -> bool {
-    ["sqlite", "postgres"].contains(&store.name)
+    store.name == "sqlite"
 }
 
 /// The packages of this tier.
@@ -120,18 +140,56 @@ pub(crate) fn packages() -> Vec<&'static str> {
 
 /// The whole tier.
 pub(crate) fn rows(context: &Context) -> Result<Vec<Row>, String> {
-    let packages = packages();
-    let mut rows = Vec::new();
-    if context.ci {
-        rows.push(install(context, "servers", &[])?);
-    }
-    let all = [&packages[..], &["emmer-cost", "emmer", "emmer-cli", "emmer-lab"]].concat();
-    let clippy = with_all_features(context, &first::clippy(context, &all));
-    rows.push(context.step("clippy stores", 150, clippy)?);
-    rows.push(context.step("doc stores", 60, first::doc(context, &packages))?);
     let chosen: Vec<&Store> = STORES.iter().filter(|store| !is_first(store)).collect();
-    rows.extend(suites(context, &chosen, &packages, "default", 300)?);
+    suites(context, &chosen, &packages(), "default", 300)
+}
+
+/// The tier as the build machine runs it.
+pub(crate) fn changed(context: &Context) -> Result<Vec<Row>, String> {
+    let mut rows = vec![install(context, "servers", &[])?];
+    let (names, why) = match changes(context) {
+        Ok(files) => (touched(&files), format!("changed since {BASE}")),
+        Err(why) => (STORES.iter().map(|store| store.name).collect(), why),
+    };
+    println!("--> beyond conformance: {} ({why})", names.join(", "));
+    let whole: Vec<String> = STORES
+        .iter()
+        .filter(|store| names.contains(&store.name))
+        .map(|store| format!("package({})", store.package))
+        .chain(COMMON.iter().map(|package| format!("package({package})")))
+        .collect();
+    let filter = format!("{CONFORMANCE} or {}", whole.join(" or "));
+    let chosen: Vec<&Store> = STORES.iter().filter(|store| !is_first(store)).collect();
+    let run = Run { filter: Some(filter), stated: 300, ..Run::default() };
+    rows.extend(suites_of(context, &chosen, &packages(), &run)?);
     Ok(rows)
+}
+
+/// The files that differ from the commit which the environment names.
+///
+/// # Errors
+/// Why that is not known.
+fn changes(context: &Context) -> Result<Vec<String>, String> {
+    let base = std::env::var(BASE).ok().filter(|base| !base.is_empty());
+    let base = base.ok_or_else(|| format!("{BASE} names no commit"))?;
+    let mut git = Command::new("git");
+    git.current_dir(&context.root).args(["diff", "--name-only", &base, "HEAD", "--"]);
+    let out = git.output().map_err(|e| format!("git: {e}"))?;
+    if !out.status.success() {
+        return Err(format!("{BASE}: git knows no commit {base:?}"));
+    }
+    Ok(String::from_utf8_lossy(&out.stdout).lines().map(str::to_owned).collect())
+}
+
+/// The stores that a change of these files may touch.
+fn touched(files: &[String]) -> Vec<&'static str> {
+    let is_shared = |file: &String| SHARED_BY_ALL.iter().any(|path| file.starts_with(path));
+    let all = files.iter().any(is_shared);
+    let is_touched = |store: &&Store| {
+        let folder = format!("stores/{}/", store.package.trim_start_matches("emmer-store-"));
+        all || files.iter().any(|file| file.starts_with(&folder))
+    };
+    STORES.iter().filter(is_touched).map(|store| store.name).collect()
 }
 
 /// The suites of the stores whose server is a stand-in, with the bulk of rows that the second tier
@@ -141,15 +199,6 @@ pub(crate) fn bulk(context: &Context) -> Result<Vec<Row>, String> {
         STORES.iter().filter(|store| STAND_INS.contains(&store.name)).collect();
     let packages: Vec<&str> = chosen.iter().map(|store| store.package).collect();
     suites(context, &chosen, &packages, "nightly", 900)
-}
-
-/// The same command with `--all-features`.
-fn with_all_features(context: &Context, command: &Command) -> Command {
-    let mut with = context.cargo("clippy");
-    with.arg("--all-features");
-    let task = usize::from(context.ci) + 1;
-    with.args(command.get_args().skip(task));
-    with
 }
 
 /// One store: its suite, and the program `emmer` on its server.
@@ -170,6 +219,16 @@ fn suites(
     packages: &[&str],
     profile: &str,
     stated: u64,
+) -> Result<Vec<Row>, String> {
+    suites_of(context, stores, packages, &Run { profile, stated, ..Run::default() })
+}
+
+/// The same, run so.
+fn suites_of(
+    context: &Context,
+    stores: &[&Store],
+    packages: &[&str],
+    how: &Run<'_>,
 ) -> Result<Vec<Row>, String> {
     let told = context.logs.join(tests::TOLD);
     // A file of last time tells of last time.
@@ -201,7 +260,7 @@ fn suites(
         }
         rows.push(context.step(&format!("compile {}", COMPILED.1), 120, build)?);
     }
-    let run = Run { name: &name, packages, features, stated, env: &env, threads, profile };
+    let run = Run { name: &name, packages, features, env: &env, threads, ..how.clone() };
     let ran = tests::grouped(context, &run);
     for (server, _) in SHARED.iter().filter(|(_, v)| env.iter().any(|(name, _)| name == v)) {
         // It is not worth a failure: it was started with data of its own, on a port of its own.
@@ -408,6 +467,19 @@ mod test {
         let redis = row(named("redis"), &told, &group(&["suite::a"]), true);
         let shown = "Redis 7: 42 conformance cases, 7 of 8 tests: suite::a".to_owned();
         assert_eq!((redis.counts.failed, redis.verdict), (1, Verdict::Failed(shown)));
+    }
+
+    #[test]
+    fn a_change_touches_its_store_and_one_of_what_they_share_all() {
+        let of = |files: &[&str]| {
+            touched(&files.iter().map(|file| (*file).to_owned()).collect::<Vec<_>>())
+        };
+        assert_eq!(of(&["stores/mysql/src/lib.rs", "docs/store.md"]), ["mariadb"]);
+        assert_eq!(of(&["stores/redis/src/url.rs", "stores/etcd/Cargo.toml"]), ["redis", "etcd"]);
+        assert_eq!(of(&["crates/runtime/src/lib.rs"]), <[&str; 0]>::default());
+        for file in ["crates/store/src/contract.rs", "Cargo.lock", "stores/testing/src/lib.rs"] {
+            assert_eq!(of(&[file]).len(), STORES.len(), "{file}");
+        }
     }
 
     #[test]

@@ -20,11 +20,14 @@ const TOLD_VARIABLE: &str = "EMMER_TEST_REPORT";
 const DATA_VARIABLE: &str = "EMMER_TEST_DATA";
 
 /// A run of tests.
+#[derive(Clone)]
 pub(crate) struct Run<'a> {
     pub(crate) name: &'a str,
     pub(crate) packages: &'a [&'a str],
     /// Features beside the packages' own.
     pub(crate) features: &'a [&'a str],
+    /// Those that run, as nextest says it; all of the profile when none.
+    pub(crate) filter: Option<String>,
     /// How long it takes on two quiet cores, compiling included, in seconds.
     pub(crate) stated: u64,
     /// What the tests are told.
@@ -33,6 +36,21 @@ pub(crate) struct Run<'a> {
     pub(crate) threads: Option<u32>,
     /// The profile of `.config/nextest.toml`, which says what is left to another tier.
     pub(crate) profile: &'a str,
+}
+
+impl Default for Run<'_> {
+    fn default() -> Self {
+        Self {
+            name: "",
+            packages: &[],
+            features: &[],
+            filter: None,
+            stated: 60,
+            env: &[],
+            threads: None,
+            profile: "default",
+        }
+    }
 }
 
 /// The tests of one package.
@@ -74,6 +92,9 @@ pub(crate) fn grouped(
     }
     for feature in run.features {
         command.args(["--features", feature]);
+    }
+    if let Some(filter) = &run.filter {
+        command.args(["--filterset", filter]);
     }
     command.args(["--lib", "--bins", "--tests", "--color", "never"]);
     command.args(["--status-level", "slow", "--final-status-level", "slow"]);

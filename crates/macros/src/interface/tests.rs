@@ -107,10 +107,10 @@ fn turns_are_exclusive_for_mut_self_only() {
     assert_eq!(out.matches("activation.admit_exclusive()").count(), 2);
     assert_eq!(out.matches("activation.admit_shared()").count(), 1);
     assert!(
-        out.contains("<__ClassasCounter>::add(admitted.grain(),args.n,args.note)).await"),
+        out.contains("<__ClassasCounter>::add(admitted.grain(),args.n,args.note).await"),
         "{out}"
     );
-    assert!(out.contains("<__ClassasCounter>::total(admitted.grain())).await"), "{out}");
+    assert!(out.contains("<__ClassasCounter>::total(admitted.grain()).await"), "{out}");
 }
 
 #[test]
