@@ -94,6 +94,7 @@ fn encode_with(
 }
 
 /// Returns an error if `bytes` are not exactly one value.
+#[inline]
 fn checked(bytes: &[u8], type_name: &'static str) -> Result<(), CodecError> {
     check::check(bytes).map_err(|defect| match defect {
         check::Defect::Truncated => CodecError::Truncated { type_name },

@@ -6,7 +6,7 @@ use std::time::Duration;
 use emmer_core::GrainId;
 use emmer_placement::Placement;
 
-use super::room::{AnyGrain, ClassInfo, Constructor, Parts};
+use super::room::{AnyRoom, ClassInfo, Constructor, Parts};
 use super::{Activation, Host, Instant, MethodEntry, States};
 use crate::filters::Filters;
 use crate::grain::{ActivationError, Ctx, ServiceNeed, Services};
@@ -131,7 +131,7 @@ impl Class {
         &self,
         ctx: &Ctx,
         services: &Services,
-        room: &mut dyn AnyGrain,
+        room: &mut AnyRoom,
     ) -> Result<(), ActivationError> {
         match &self.constructor {
             None => room.create(ctx),

@@ -15,7 +15,7 @@ use emmer_wire::CallChain;
 
 use super::contain::contain;
 use super::gate::Gate;
-use super::slot::{Has, empty, other_version};
+use super::slot::{empty, other_version};
 use super::{
     Activation, Class, Ends, Exclusive, Held, LocalSlot, MethodEntry, Shared, Sink, Slot,
     StartError, TurnEnd,
@@ -41,8 +41,10 @@ pub enum Instant {
 /// What a method came to that was polled once.
 #[derive(Debug)]
 pub enum Ran {
-    /// It returned.
+    /// It returned, and not its own error.
     Done,
+    /// It returned its own error.
+    OwnError,
     /// It waits.
     Waits,
     /// The arguments are not its own, in these words.
@@ -57,8 +59,11 @@ pub fn run_now<M: Method>(slot: &mut dyn Slot, method: impl FnOnce(M) -> Poll<M:
     let Some(args) = slot.args.take() else { return Ran::Refused(other_version(M::NAME)) };
     match method(args) {
         Poll::Ready(output) => {
-            slot.output = Some(output);
-            Ran::Done
+            if slot.put(output) {
+                Ran::OwnError
+            } else {
+                Ran::Done
+            }
         }
         Poll::Pending => Ran::Waits,
     }
@@ -125,14 +130,13 @@ fn filtered_run(
         }
         // Nobody else takes them.
         let (Some(admitted), Some(slot)) = (admitted.take(), slot.take()) else {
-            return (Ok(Ran::Waits), Has::Nothing);
+            return Ok(Ran::Waits);
         };
-        let ran = contained_run(admitted, slot);
-        (ran, slot.has())
+        contained_run(admitted, slot)
     };
-    let outcome_of = |(ran, has): &(Result<Ran, String>, Has)| match ran {
-        Ok(Ran::Done) if *has == Has::OwnError => Outcome::own_error(),
+    let outcome_of = |ran: &Result<Ran, String>| match ran {
         Ok(Ran::Done) => Outcome::done(),
+        Ok(Ran::OwnError) => Outcome::own_error(),
         Ok(Ran::Waits) => Outcome::failed("the method waits"),
         Ok(Ran::Refused(why)) => Outcome::failed(why),
         Err(panic) => Outcome::failed(format_args!("the grain panicked: {panic}")),
@@ -141,7 +145,7 @@ fn filtered_run(
     // What was not begun has changed nothing.
     admitted.into_iter().for_each(Admitted::done);
     match around {
-        Around::Done((ran, _)) => ran.map_err(TurnEnd::Panicked),
+        Around::Done(ran) => ran.map_err(TurnEnd::Panicked),
         Around::Refused(why) => Err(TurnEnd::Refused(why)),
         Around::GivenUp(why) => {
             Err(TurnEnd::Panicked(format!("a filter gave the method up half way: {why}")))
@@ -246,11 +250,9 @@ impl Activation {
             contained_run(admitted, slot).map_err(TurnEnd::Panicked)
         };
         let ended = match (ran, sink) {
-            (Ok(Ran::Done), Some(sink)) => return Ok(sink.deliver(slot)),
-            (Ok(Ran::Done), None) if slot.has() == Has::OwnError => {
-                return Ok((TurnEnd::Done, Ended::OwnError));
-            }
             (Ok(Ran::Done), None) => return Ok((TurnEnd::Done, Ended::Done)),
+            (Ok(Ran::OwnError), None) => return Ok((TurnEnd::Done, Ended::OwnError)),
+            (Ok(Ran::Done | Ran::OwnError), Some(sink)) => return Ok(sink.deliver(slot)),
             (Ok(Ran::Waits), _) => hidden_wait(entry.info.name),
             (Ok(Ran::Refused(why)), _) => return Err(why),
             (Err(end), _) => (end, Ended::Failed),

@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 
 use super::contain::{contain, contained};
 use super::gate::{Alone, Asks, Life};
-use super::room::AnyGrain;
+use super::room::AnyRoom;
 use super::turn::suspend;
 use super::{Activation, Class, Closed};
 use crate::clock::{CoarseInstant, Due};
@@ -29,7 +29,30 @@ impl Activation {
     pub(super) async fn activate(self: &Arc<Self>, lock: &mut Alone<'_>) -> Result<(), Closed> {
         let timed = self.number.is_multiple_of(TIMED_EVERY);
         let began = timed.then(|| self.host.clock.mono());
-        let outcome = self.awake_in_time(&mut lock.room).await;
+        let outcome = {
+            let room = &mut lock.room;
+            // In a box, so that the turns of grains that are there already carry no room for it.
+            let mut awaking: BoxFuture<'_, Result<(), Closed>> = if trace::is_traced() {
+                Box::pin(trace::within(trace::activation(&self.title()), self.awake(room)))
+            } else {
+                Box::pin(self.awake(room))
+            };
+            // Without state, and where this silo answers for the grain, it is over in one poll and
+            // needs no timer.
+            match std::future::poll_fn(|cx| Poll::Ready(awaking.as_mut().poll(cx))).await {
+                Poll::Ready(outcome) => outcome,
+                Poll::Pending => {
+                    let limit = self.host.activation_timeout;
+                    let late = |_| {
+                        Err(Closed::Failed(format!(
+                            "{} was not activated within {limit:?}",
+                            self.title()
+                        )))
+                    };
+                    tokio::time::timeout(limit, awaking).await.unwrap_or_else(late)
+                }
+            }
+        };
         match outcome {
             Ok(()) => {
                 lock.life = Life::Active;
@@ -43,31 +66,6 @@ impl Activation {
                     self.class.lives.failed();
                 }
                 Box::pin(self.fail(lock, closed)).await
-            }
-        }
-    }
-
-    /// Makes the grain, in its time.
-    async fn awake_in_time(self: &Arc<Self>, room: &mut dyn AnyGrain) -> Result<(), Closed> {
-        // In a box, so that the turns of grains that are there already carry no room for it.
-        let mut awaking: BoxFuture<'_, Result<(), Closed>> = if trace::is_traced() {
-            Box::pin(trace::within(trace::activation(&self.title()), self.awake(room)))
-        } else {
-            Box::pin(self.awake(room))
-        };
-        // Without state, and where this silo answers for the grain, it is over in one poll and
-        // needs no timer.
-        match std::future::poll_fn(|cx| Poll::Ready(awaking.as_mut().poll(cx))).await {
-            Poll::Ready(outcome) => outcome,
-            Poll::Pending => {
-                let limit = self.host.activation_timeout;
-                let late = |_| {
-                    Err(Closed::Failed(format!(
-                        "{} was not activated within {limit:?}",
-                        self.title()
-                    )))
-                };
-                tokio::time::timeout(limit, awaking).await.unwrap_or_else(late)
             }
         }
     }
@@ -90,7 +88,7 @@ impl Activation {
         Err(closed)
     }
 
-    async fn awake(self: &Arc<Self>, room: &mut dyn AnyGrain) -> Result<(), Closed> {
+    async fn awake(self: &Arc<Self>, room: &mut AnyRoom) -> Result<(), Closed> {
         if !self.is_worker() {
             self.register().await?;
         }
@@ -100,7 +98,9 @@ impl Activation {
         let made = contain(|| self.class.make(&ctx, &self.host.services, held.room));
         let made = made.map_err(|words| self.panicked(&words))?;
         made.map_err(|e| Closed::Failed(format!("{} was not made: {e}", self.title())))?;
-        self.rouse(held.room, &ctx).await?;
+        if self.class.info.has_state || self.class.info.has_hooks {
+            self.rouse(held.room, &ctx).await?;
+        }
         held.is_awake = true;
         Ok(())
     }
@@ -126,7 +126,7 @@ impl Activation {
 
     /// Reads the state and runs the hook, both contained apart from the grain: it must not be
     /// dropped while a panic of theirs unwinds.
-    async fn rouse(&self, grain: &mut dyn AnyGrain, ctx: &Ctx) -> Result<(), Closed> {
+    async fn rouse(&self, grain: &mut AnyRoom, ctx: &Ctx) -> Result<(), Closed> {
         if self.class.info.has_state {
             let loaded = contained(async { grain.load().await })
                 .await
@@ -192,7 +192,7 @@ impl Activation {
 
     /// Runs the deactivate hook, within its time. It is the grain's own code: the fence holds for
     /// it as for a turn.
-    async fn say_goodbye(self: &Arc<Self>, grain: &mut dyn AnyGrain, reason: DeactivationReason) {
+    async fn say_goodbye(self: &Arc<Self>, grain: &mut AnyRoom, reason: DeactivationReason) {
         if !self.class.info.has_hooks {
             return;
         }
@@ -220,7 +220,7 @@ impl Activation {
     }
 
     /// Drops the grain.
-    fn let_go(&self, room: &mut dyn AnyGrain) {
+    fn let_go(&self, room: &mut AnyRoom) {
         if room.has_grain() {
             drop_grain(&self.class, &self.id, &mut || room.clear());
         }
@@ -277,7 +277,7 @@ async fn in_turn<T>(context: TurnContext, hook: impl Future<Output = T>) -> T {
 /// A grain on its way to be active: whatever comes between lets it go.
 struct Roused<'a> {
     activation: &'a Activation,
-    room: &'a mut dyn AnyGrain,
+    room: &'a mut AnyRoom,
     is_awake: bool,
 }
 

@@ -18,7 +18,7 @@ use crate::grain::{
 
 /// A grain whose class is not known by type, or the room for it. All but [`create`](Self::create),
 /// [`has_grain`](Self::has_grain) and [`clear`](Self::clear) need the grain.
-pub trait AnyGrain: Send + Sync {
+pub trait AnyGrain: Any + Send + Sync {
     /// Makes the grain.
     ///
     /// # Errors
@@ -39,12 +39,6 @@ pub trait AnyGrain: Send + Sync {
 
     /// Drops the grain, which may panic.
     fn clear(&mut self);
-
-    /// The room as itself.
-    fn as_any(&self) -> &(dyn Any + Send + Sync);
-
-    /// The room as itself.
-    fn as_any_mut(&mut self) -> &mut (dyn Any + Send + Sync);
 }
 
 /// The room of a grain of class `G`.
@@ -81,27 +75,19 @@ impl<G: Grain> AnyGrain for Room<G> {
     fn clear(&mut self) {
         self.0 = None;
     }
-
-    fn as_any(&self) -> &(dyn Any + Send + Sync) {
-        self
-    }
-
-    fn as_any_mut(&mut self) -> &mut (dyn Any + Send + Sync) {
-        self
-    }
 }
 
 /// The grain in this room, which is of class `G`.
 #[inline]
-pub(super) fn grain_of<G: Grain>(room: &mut dyn AnyGrain) -> &mut G {
-    let room = room.as_any_mut().downcast_mut::<Room<G>>();
+pub(super) fn grain_of<G: Grain>(room: &mut AnyRoom) -> &mut G {
+    let room = (room as &mut dyn Any).downcast_mut::<Room<G>>();
     room.and_then(|room| room.0.as_mut()).unwrap_or_else(|| other_class())
 }
 
 /// The same, to look at.
 #[inline]
-pub(super) fn shared_grain_of<G: Grain>(room: &dyn AnyGrain) -> &G {
-    let room = room.as_any().downcast_ref::<Room<G>>();
+pub(super) fn shared_grain_of<G: Grain>(room: &AnyRoom) -> &G {
+    let room = (room as &dyn Any).downcast_ref::<Room<G>>();
     room.and_then(|room| room.0.as_ref()).unwrap_or_else(|| other_class())
 }
 
@@ -112,9 +98,12 @@ fn other_class() -> ! {
     unreachable!("a turn has a grain of its class")
 }
 
+/// The room of a grain whose class is not known by type.
+pub(crate) type AnyRoom = dyn AnyGrain + 'static;
+
 /// A constructor of the application: it makes the grain into its room.
 pub(crate) type Constructor =
-    Arc<dyn Fn(&Ctx, &Services, &mut dyn AnyGrain) -> Result<(), ActivationError> + Send + Sync>;
+    Arc<dyn Fn(&Ctx, &Services, &mut AnyRoom) -> Result<(), ActivationError> + Send + Sync>;
 
 /// The constructor that `make` is ([`host_with`](crate::SiloBuilder::host_with)).
 pub(crate) fn constructor<G: Grain>(
@@ -123,7 +112,7 @@ pub(crate) fn constructor<G: Grain>(
     Arc::new(move |ctx, services, room| {
         let mut made = make(ctx, services)?;
         made.bind(ctx);
-        if let Some(room) = room.as_any_mut().downcast_mut::<Room<G>>() {
+        if let Some(room) = (room as &mut dyn Any).downcast_mut::<Room<G>>() {
             room.0 = Some(made);
         }
         Ok(())

@@ -172,6 +172,7 @@ fn end_half_way(context: Option<&TurnContext>, clear: &mut dyn FnMut()) {
 }
 
 /// Makes a turn of the generated code's future.
+#[inline]
 pub fn boxed<M, F>(context: TurnContext, future: F) -> BoxTurn
 where
     M: Method,
@@ -182,6 +183,7 @@ where
 }
 
 /// Makes a turn of `work`.
+#[inline]
 pub(super) fn turn<W: Work + 'static>(
     context: TurnContext,
     span: Option<Box<Span>>,

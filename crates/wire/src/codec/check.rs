@@ -108,6 +108,7 @@ pub(super) fn value<'a>(rest: &mut &'a [u8]) -> &'a [u8] {
 }
 
 /// Takes what belongs to the value with this first byte alone: how many values are its parts.
+#[inline]
 fn children(first: &[u8], rest: &mut &[u8]) -> Result<u64, Defect> {
     Ok(match head(first)? {
         Head::Leaf(n) => {
