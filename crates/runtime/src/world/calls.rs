@@ -12,7 +12,6 @@ use crate::calls::path::unreachable_silo;
 use crate::calls::travel::travel;
 use crate::clock::Due;
 use crate::grain::{CallError, CallHead, Failure, NoError, Node};
-use crate::hosting::Slot;
 use crate::world;
 
 /// What this call meets in a virtual world; none where it goes its way.
@@ -54,26 +53,22 @@ async fn suffer(call: AnyCall, mut caller: Caller, fate: CallFate) -> Finished {
 }
 
 /// As [`fated`], for a call that nobody waits for: its caller hears only that a limit was reached.
-pub(crate) fn send_fated(
-    mut head: CallHead,
-    slot: &mut dyn Slot,
-    fate: CallFate,
-) -> Result<(), CallError<NoError>> {
+pub(crate) fn send_fated(mut call: AnyCall, fate: CallFate) -> Result<(), CallError<NoError>> {
     match fate.fault {
         Some(CallFault::Overloaded) => {
-            return Err(*head.failed(failure(CallFault::Overloaded)));
+            return Err(*call.head.failed(failure(CallFault::Overloaded)));
         }
         Some(CallFault::Unreachable | CallFault::Rejected) => return Ok(()),
         Some(CallFault::LostAnswer) | None => {}
     }
     if fate.delay.is_zero() {
-        return set_off(head, slot);
+        return set_off(call.head, &mut *call.slot);
     }
-    head.take_turns_context();
-    let (method, mut slot) = (head.method.name, slot.boxed());
+    call.head.take_turns_context();
+    let method = call.head.method.name;
     world::spawn(async move {
         tokio::time::sleep(fate.delay).await;
-        if let Err(failure) = set_off(head, &mut *slot) {
+        if let Err(failure) = set_off(call.head, &mut *call.slot) {
             tracing::debug!(method, %failure, "a delayed one-way call failed");
         }
     });
