@@ -13,7 +13,7 @@ use crate::report::{Counts, Row, Verdict};
 use crate::run::Context;
 use crate::tools::{self, Tool};
 use crate::workspace::{Member, Workspace};
-use crate::{first, stores, tests, tidy};
+use crate::{first, tests, tidy};
 
 /// The steps, in the order they run.
 const STEPS: &[&str] = &[
@@ -32,7 +32,7 @@ pub(crate) fn names() -> PossibleValuesParser {
 
 /// Packages of the laboratory that other tiers compile: what is only measured with, and models of
 /// threads.
-const ELSEWHERE: &[&str] = &["emmer-cost", "emmer-guard", "emmer-models"];
+const ELSEWHERE: &[&str] = &["emmer-guard", "emmer-models"];
 
 /// Returns true if this tier runs the tests of a package: the laboratory, the examples, these
 /// tasks.
@@ -256,6 +256,7 @@ fn tidy_step() -> Row {
 #[cfg(test)]
 mod test {
     use super::*;
+    use crate::stores;
 
     #[test]
     fn a_lock_file_that_changed_alone_is_stale() {

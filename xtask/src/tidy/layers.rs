@@ -79,18 +79,6 @@ pub(crate) const LAYERS: &[Layer] = &[
     Layer { package: "emmer-models", sans_io: false, may_use: &[], tests_may_use: &[] },
     Layer { package: "emmer-mutants", sans_io: false, may_use: &[], tests_may_use: &[] },
     Layer {
-        package: "emmer-cost",
-        sans_io: false,
-        may_use: &[
-            "emmer-core",
-            "emmer-report",
-            "emmer-store",
-            "emmer-store-*",
-            "emmer-test-servers",
-        ],
-        tests_may_use: &[],
-    },
-    Layer {
         package: "emmer-sim",
         sans_io: false,
         may_use: &[
