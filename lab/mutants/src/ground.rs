@@ -67,12 +67,12 @@ impl Ground {
         }
     }
 
-    /// Where the lists of mutants written by hand are.
-    pub(crate) const fn lists(self) -> &'static str {
+    /// The list of its mutants.
+    pub(crate) const fn list(self) -> &'static str {
         match self {
-            Self::Protocol => "lab/mutants/protocol",
-            Self::Runtime => "lab/mutants/runtime",
-            Self::Reminders => "lab/mutants/reminders",
+            Self::Protocol => "lab/mutants/protocol.toml",
+            Self::Runtime => "lab/mutants/runtime.toml",
+            Self::Reminders => "lab/mutants/reminders.toml",
         }
     }
 
@@ -82,42 +82,6 @@ impl Ground {
             Self::Protocol => "tree",
             Self::Runtime => "tree-runtime",
             Self::Reminders => "tree-reminders",
-        }
-    }
-
-    /// Files and folders of the mutated crates that decide nothing: forms of data, options,
-    /// counters, test worlds.
-    pub(crate) const fn left_out(self) -> &'static [&'static str] {
-        match self {
-            Self::Protocol => &[
-                "/config/",
-                "api.rs",
-                "chaos_tests.rs",
-                "compact.rs",
-                "config.rs",
-                "counters.rs",
-                "humane.rs",
-                "lib.rs",
-                "message.rs",
-                "planted.rs",
-                "scale_tests.rs",
-                "supersede_tests.rs",
-                "wire_tests.rs",
-                "world.rs",
-                "world_tests.rs",
-            ],
-            Self::Runtime => &[
-                "/metrics/",
-                "/world/",
-                "bounds_tests.rs",
-                "clock.rs",
-                "error.rs",
-                "interface.rs",
-                "lib.rs",
-                "options.rs",
-                "call.rs",
-            ],
-            Self::Reminders => &["/world_tests/", "api.rs", "lib.rs"],
         }
     }
 }

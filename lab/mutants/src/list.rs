@@ -1,29 +1,30 @@
 //! What is kept by hand: the named mutants, and the explanations of those that nothing finds.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::path::Path;
 
 use serde::Deserialize;
 
-use super::{About, Ground, Mutant};
-use crate::workspace;
+use super::{About, Ground, Mutant, sites};
 
-/// The list of explanations, beside the others.
-const SURVIVORS: &str = "survivors.toml";
-
+/// A list, as its file has it.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Listed {
-    /// The file that every mutant of the list is in.
-    file: String,
     mutant: Vec<Entry>,
+    #[serde(default)]
+    survivor: Vec<Survivor>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Entry {
     name: String,
-    /// Must occur exactly once in the file.
+    file: String,
+    /// The function that it is in.
+    within: String,
+    /// Must occur exactly once in the function, whatever its white space and comments.
     find: String,
     replace: String,
     /// What a careless engineer might have thought.
@@ -71,74 +72,92 @@ impl Kind {
     }
 }
 
-#[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Survivors {
-    #[serde(default)]
-    survivor: Vec<Survivor>,
+/// The most mutants that the lists hold together: each is a promise, and mechanical ones belong to
+/// `cargo-mutants`.
+#[cfg(test)]
+const MUTANTS_MAX: usize = 80;
+
+/// A list as a whole: its mutants, which of them do not apply and why, and the explanations.
+pub(crate) struct List {
+    pub(crate) mutants: Vec<Mutant>,
+    pub(crate) stale: Vec<String>,
+    pub(crate) survivors: Vec<Survivor>,
 }
 
-/// Every mutant written by hand; the second list says which do not apply (any more), and why.
-pub(crate) fn mutants(root: &Path, ground: Ground) -> Result<(Vec<Mutant>, Vec<String>), String> {
-    let mut mutants = Vec::new();
-    let mut stale = Vec::new();
-    let mut names = BTreeSet::new();
-    for file in workspace::text_files(&root.join(ground.lists()), &["toml"])? {
-        if file.path == SURVIVORS {
-            continue;
+/// The list of this ground.
+pub(crate) fn read(root: &Path, ground: Ground) -> Result<List, String> {
+    let say = |e: &dyn std::fmt::Display| format!("{}: {e}", ground.list());
+    let text = std::fs::read_to_string(root.join(ground.list())).map_err(|e| say(&e))?;
+    let Listed { mutant: entries, survivor: survivors } =
+        toml::from_str(&text).map_err(|e| say(&e))?;
+    let (mut mutants, mut stale, mut names) = (Vec::new(), Vec::new(), BTreeSet::new());
+    for entry in entries {
+        if !names.insert(entry.name.clone()) {
+            return Err(format!("{}: two mutants are named `{}`", ground.list(), entry.name));
         }
-        let listed: Listed = toml::from_str(&file.text)
-            .map_err(|e| format!("{}/{}: {e}", ground.lists(), file.path))?;
-        let path = root.join(&listed.file);
+        let path = root.join(&entry.file);
         let source =
             std::fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
-        for entry in listed.mutant {
-            if !names.insert(entry.name.clone()) {
-                let at = format!("{}/{}", ground.lists(), file.path);
-                return Err(format!("{at}: two mutants are named `{}`", entry.name));
-            }
-            match place(&entry, &listed.file, &source) {
-                Ok(mutant) => mutants.push(mutant),
-                Err(why) => stale.push(format!("{}: {why}", entry.name)),
-            }
+        match place(&entry, &source) {
+            Ok(mutant) => mutants.push(mutant),
+            Err(why) => stale.push(format!("{}: {why}", entry.name)),
         }
     }
-    Ok((mutants, stale))
+    Ok(List { mutants, stale, survivors })
 }
 
-fn place(entry: &Entry, file: &str, source: &str) -> Result<Mutant, String> {
-    // The list's multi-line strings begin on a line of their own, and end on one.
-    let (find, replace) = (entry.find.trim_end_matches('\n'), entry.replace.trim_end_matches('\n'));
-    let mut places = source.match_indices(find);
-    let Some((from, _)) = places.next() else {
-        return Err(format!("its text is not in {file} any more"));
-    };
-    let others = places.count();
-    if others > 0 {
-        return Err(format!("its text is in {file} {} times, not once", others + 1));
+fn place(entry: &Entry, source: &str) -> Result<Mutant, String> {
+    let Entry { file, within, .. } = entry;
+    let find: String = bare(&entry.find).into_iter().map(|(_, c)| c).collect();
+    let mut places = Vec::new();
+    let mut is_there = false;
+    for function in sites::functions(source).map_err(|e| format!("{file}: {e}"))? {
+        if function.name == *within {
+            is_there = true;
+            places.extend(found(source, function.body, &find));
+        }
     }
-    Ok(Mutant {
-        by_hand: true,
-        about: Some(entry.about),
-        breaks: entry.breaks.clone(),
-        mistake: entry.mistake.clone(),
-        smoke: entry.smoke,
-        ..Mutant::generated(
-            entry.name.clone(),
-            file,
-            from..from + find.len(),
-            source,
-            replace.to_owned(),
-        )
-    })
+    match places.as_slice() {
+        [at] => Ok(Mutant {
+            about: entry.about,
+            breaks: entry.breaks.clone(),
+            mistake: entry.mistake.clone(),
+            smoke: entry.smoke,
+            ..Mutant::new(entry.name.clone(), file, at.clone(), source, entry.replace.clone())
+        }),
+        [] if !is_there => Err(format!("{file} has no function `{within}`")),
+        [] => Err(format!("`{}` is not in `{within}` of {file}", entry.find)),
+        several => {
+            Err(format!("`{}` is in `{within}` of {file} {} times", entry.find, several.len()))
+        }
+    }
 }
 
-/// The explanations.
-pub(crate) fn survivors(root: &Path, ground: Ground) -> Result<Vec<Survivor>, String> {
-    let path = root.join(ground.lists()).join(SURVIVORS);
-    let text = std::fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
-    let all: Survivors = toml::from_str(&text).map_err(|e| format!("{}: {e}", path.display()))?;
-    Ok(all.survivor)
+/// Where `find`, which is bare, occurs in this part of a source.
+fn found(source: &str, part: Range<usize>, find: &str) -> Vec<Range<usize>> {
+    let text = source.get(part.clone()).unwrap_or_default();
+    let bare = bare(text);
+    let wanted: Vec<char> = find.chars().collect();
+    let window = wanted.len().max(1);
+    let same = |window: &&[(usize, char)]| window.iter().map(|(_, c)| c).eq(wanted.iter());
+    let places = bare.windows(window).filter(same).filter_map(|window| {
+        let ((first, _), (last, end)) = (window.first()?, window.last()?);
+        Some(part.start + first..part.start + last + end.len_utf8())
+    });
+    places.collect()
+}
+
+/// The characters of a text that are neither white space nor in a line comment, with their places.
+fn bare(text: &str) -> Vec<(usize, char)> {
+    let mut kept = Vec::with_capacity(text.len());
+    let mut start = 0;
+    for line in text.split_inclusive('\n') {
+        let code = line.find("//").map_or(line, |at| line.get(..at).unwrap_or(line));
+        let chars = code.char_indices().filter(|(_, c)| !c.is_whitespace());
+        kept.extend(chars.map(|(at, c)| (start + at, c)));
+        start += line.len();
+    }
+    kept
 }
 
 /// The explanation of `mutant`, if there is one for this very edit.
@@ -159,10 +178,15 @@ pub(crate) fn outdated<'a>(survivors: &'a [Survivor], mutants: &[Mutant]) -> Vec
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workspace;
 
-    fn entry(find: &str) -> Entry {
+    const SOURCE: &str = "fn f() { a(); b( // why\n  1); }\nfn g() { b(1); b(1); }";
+
+    fn entry(within: &str, find: &str) -> Entry {
         Entry {
             name: "n".to_owned(),
+            file: "f".to_owned(),
+            within: within.to_owned(),
             find: find.to_owned(),
             replace: "z".to_owned(),
             mistake: String::new(),
@@ -173,15 +197,34 @@ mod tests {
     }
 
     #[test]
-    fn a_text_has_to_be_there_exactly_once() {
-        assert!(place(&entry("b\n"), "f", "abc").is_ok_and(|m| m.at == (1..2)));
-        assert!(place(&entry("x"), "f", "abc").is_err_and(|why| why.contains("any more")));
-        assert!(place(&entry("a"), "f", "aba").is_err_and(|why| why.contains("2 times")));
+    fn a_text_has_to_be_in_its_function_exactly_once_whatever_its_form() {
+        let mutant = place(&entry("f", "b(1);"), SOURCE).unwrap();
+        assert_eq!((mutant.before.as_str(), mutant.line), ("b( // why\n  1);", 1));
+        for (within, find, why) in [
+            ("f", "c()", "is not in `f`"),
+            ("g", "b(1)", "2 times"),
+            ("h", "b(1)", "no function `h`"),
+        ] {
+            let refused = place(&entry(within, find), SOURCE).unwrap_err();
+            assert!(refused.contains(why), "{refused}");
+        }
+    }
+
+    #[test]
+    fn the_lists_apply_and_stay_short() {
+        let root = workspace::root().unwrap();
+        let mut count = 0;
+        for ground in [Ground::Protocol, Ground::Runtime, Ground::Reminders] {
+            let list = read(&root, ground).unwrap();
+            assert_eq!(list.stale, Vec::<String>::new());
+            count += list.mutants.len();
+        }
+        assert!(count <= MUTANTS_MAX, "{count} mutants");
     }
 
     #[test]
     fn an_explanation_is_for_one_edit() {
-        let mutant = Mutant::generated("n".to_owned(), "f", 0..1, "a b", "c  d".to_owned());
+        let mutant = Mutant::new("n".to_owned(), "f", 0..1, "a b", "c  d".to_owned());
         let survivor = |after: &str| Survivor {
             mutant: "n".to_owned(),
             after: after.to_owned(),

@@ -4,10 +4,9 @@
 //! Nothing is edited in the real tree. A copy below `target/mutants` is compiled once with every
 //! mutant in it (`weave.rs`); a number in the environment chooses one. Each is hunted by the
 //! simulator's swarm for a minute of CPU time; what the swarm does not find goes through the unit
-//! tests of its crate; what nothing finds has to be explained in
-//! `lab/mutants/protocol/survivors.toml`.
+//! tests of its crate; what nothing finds has to be explained in the list. Mechanical mutants are
+//! made by `cargo-mutants`, in the nightly tier.
 
-mod generate;
 mod ground;
 mod hunt;
 mod list;
@@ -59,12 +58,6 @@ struct Options {
     /// The small set of `cargo xtask nightly`, 15 CPU seconds for each
     #[arg(long)]
     smoke: bool,
-    /// How many mechanical mutants are drawn
-    #[arg(long, value_name = "N", default_value_t = 60)]
-    generated: usize,
-    /// By which seed they are drawn
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
     /// CPU seconds of the swarm for each mutant; by default what the project promises
     #[arg(long, value_name = "SECS", default_value_t = 60)]
     cpu: u64,
@@ -136,17 +129,16 @@ pub(crate) struct Mutant {
     pub(crate) line: usize,
     pub(crate) before: String,
     pub(crate) after: String,
-    pub(crate) by_hand: bool,
     pub(crate) smoke: bool,
-    /// What those written by hand are about, what they break, and what somebody might have thought.
-    pub(crate) about: Option<About>,
+    /// What it is about, what it breaks, and what somebody might have thought.
+    pub(crate) about: About,
     pub(crate) breaks: String,
     pub(crate) mistake: String,
 }
 
 impl Mutant {
-    /// A mutant that nobody explains.
-    pub(crate) fn generated(
+    /// A mutant about which nothing is said yet.
+    pub(crate) fn new(
         name: String,
         file: &str,
         at: Range<usize>,
@@ -160,9 +152,8 @@ impl Mutant {
             before: text[at.clone()].to_owned(),
             after,
             at,
-            by_hand: false,
             smoke: false,
-            about: None,
+            about: About::Safety,
             breaks: String::new(),
             mistake: String::new(),
         }
@@ -172,11 +163,11 @@ impl Mutant {
 /// Runs what `options` ask for; whether every mutant was found or is explained.
 fn run(options: &Options) -> Result<bool, String> {
     let root = workspace::root()?;
-    let (mutants, stale) = wanted(&root, options)?;
+    let list::List { mutants, stale, survivors } = list::read(&root, options.ground())?;
+    let (mutants, stale) = wanted(&root, options, mutants, stale)?;
     for why in &stale {
         eprintln!("DOES NOT APPLY: {why}");
     }
-    let survivors = list::survivors(&root, options.ground())?;
     let outdated = list::outdated(&survivors, &mutants);
     for name in &outdated {
         eprintln!("DOES NOT EXPLAIN: what is said of {name} was said of another edit");
@@ -195,8 +186,12 @@ fn run(options: &Options) -> Result<bool, String> {
 }
 
 /// The mutants asked for, and what is wrong with the lists.
-fn wanted(root: &Path, options: &Options) -> Result<(Vec<Mutant>, Vec<String>), String> {
-    let (mut mutants, mut stale) = list::mutants(root, options.ground())?;
+fn wanted(
+    root: &Path,
+    options: &Options,
+    mut mutants: Vec<Mutant>,
+    mut stale: Vec<String>,
+) -> Result<(Vec<Mutant>, Vec<String>), String> {
     let begins = |mutant: &Mutant, names: &[String]| {
         names.iter().any(|n| mutant.name.starts_with(n.as_str()))
     };
@@ -218,27 +213,7 @@ fn wanted(root: &Path, options: &Options) -> Result<(Vec<Mutant>, Vec<String>), 
     mutants
         .retain(|mutant| !stale.iter().any(|why| why.starts_with(&format!("{}: ", mutant.name))));
     // What matters most comes first: a run may be ended.
-    mutants.sort_by_key(|mutant| mutant.about != Some(About::Safety));
-    if !options.smoke {
-        let mut all = Vec::new();
-        for (folder, _) in options.ground().crates() {
-            let folder = format!("{folder}/src");
-            for file in workspace::text_files(&root.join(&folder), &["rs"])? {
-                let path = format!("{folder}/{}", file.path);
-                if generate::is_mutated(options.ground(), &path) {
-                    all.extend(generate::all(&path, &file.text)?);
-                }
-            }
-        }
-        all.retain(|mutant| !begins(mutant, &options.skip));
-        // Named ones are looked for among all of them, not only among those drawn.
-        if options.only.is_empty() {
-            mutants.extend(generate::sample(all, options.generated, options.seed));
-        } else {
-            all.retain(asked);
-            mutants.extend(all);
-        }
-    }
+    mutants.sort_by_key(|mutant| mutant.about != About::Safety);
     Ok((mutants, stale))
 }
 

@@ -112,13 +112,11 @@ impl<'a> Report<'a> {
             let _ = writeln!(text, "\nDOES NOT APPLY: {why}");
         }
         for name in &self.idle {
-            let _ =
-                writeln!(text, "\nfound, although survivors.toml explains why it is not: {name}");
+            let _ = writeln!(text, "\nfound, although its list explains why it is not: {name}");
         }
         text.push('\n');
-        text += &line("by hand, safety", self.counts(|m| m.about == Some(About::Safety)));
-        text += &line("by hand, liveness", self.counts(|m| m.about == Some(About::Liveness)));
-        text += &line("generated", self.counts(|m| !m.by_hand));
+        text += &line("safety", self.counts(|m| m.about == About::Safety));
+        text += &line("liveness", self.counts(|m| m.about == About::Liveness));
         text += &line("all", self.counts(|_| true));
         text
     }
@@ -136,9 +134,8 @@ impl<'a> Report<'a> {
         let value = json!({
             "mutants": rows,
             "does_not_apply": self.stale,
-            "safety": summary(self.counts(|m| m.about == Some(About::Safety))),
-            "liveness": summary(self.counts(|m| m.about == Some(About::Liveness))),
-            "generated": summary(self.counts(|m| !m.by_hand)),
+            "safety": summary(self.counts(|m| m.about == About::Safety)),
+            "liveness": summary(self.counts(|m| m.about == About::Liveness)),
             "all": summary(self.counts(|_| true)),
         });
         format!("{value:#}")
@@ -205,9 +202,7 @@ pub(crate) fn list(mutants: &[Mutant]) -> String {
         let Mutant { name, file, line, before, after, .. } = mutant;
         let _ =
             writeln!(text, "{name}  {file}:{line}\n    - {}\n    + {}", flat(before), flat(after));
-        if mutant.by_hand {
-            let _ = writeln!(text, "    {} Breaks {}.", flat(&mutant.mistake), mutant.breaks);
-        }
+        let _ = writeln!(text, "    {} Breaks {}.", flat(&mutant.mistake), mutant.breaks);
     }
     text
 }

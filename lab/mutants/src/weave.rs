@@ -91,7 +91,7 @@ mod tests {
         let text = "const fn a() -> u8 {\n    1\n}\nfn b() -> u8 {\n    a() + 2\n}\n";
         let mutant = |name: &str, find: &str, after: &str| {
             let at = text.find(find).unwrap();
-            Mutant::generated(name.to_owned(), "x.rs", at..at + find.len(), text, after.to_owned())
+            Mutant::new(name.to_owned(), "x.rs", at..at + find.len(), text, after.to_owned())
         };
         let (one, two) = (mutant("one", "+", "-"), mutant("two", "2", "3"));
         let woven = weave(text, &[(1, &one), (2, &two)]).unwrap();
@@ -113,7 +113,7 @@ mod tests {
         let functions = sites::functions(text).unwrap();
         let at = |find: &str| {
             let at = text.find(find).unwrap();
-            Mutant::generated("m".to_owned(), "x.rs", at..at + 1, text, "2".to_owned())
+            Mutant::new("m".to_owned(), "x.rs", at..at + 1, text, "2".to_owned())
         };
         assert!(obstacle(&at("1"), &functions).is_some());
         assert!(obstacle(&at("c\n"), &functions).is_some_and(|why| why.contains("impl Trait")));
