@@ -28,7 +28,7 @@ impl Porter for PorterGrain {
 #[tokio::main]
 async fn main() -> emmer::Result<()> {
     let silo = Silo::builder()
-        .store("sqlite://hello.db?mode=rwc")
+        .store("sqlite://hello.db")
         .host::<dyn Porter, PorterGrain>()
         .start()
         .await?;

@@ -22,6 +22,9 @@ const FILLER: &[&str] = &[
     "seamlessly",
 ];
 
+/// Parameters that a page must not teach, because they are the default.
+const DEFAULTS: &[&str] = &["?mode=rwc"];
+
 /// First folders of absolute paths that exist on one machine only.
 const MACHINE_DIRS: &[&str] = &["home", "root", "Users", "work", "mnt"];
 
@@ -74,6 +77,7 @@ pub(crate) fn check(tree: &Tree) -> Result<Vec<Finding>, String> {
         findings.extend(leftovers(&file.path, &file.text));
         findings.extend(filler(&file.path, &file.text));
         findings.extend(places(&file.path, &file.text));
+        findings.extend(defaults(&file.path, &file.text));
     }
     let exists = |path: &str| tree.root().join(path).exists();
     let rust = tree.rust.iter().map(|rust| (&rust.file.path, &rust.split.comments));
@@ -82,6 +86,19 @@ pub(crate) fn check(tree: &Tree) -> Result<Vec<Finding>, String> {
         findings.extend(upward(path, text, &exists));
     }
     Ok(findings)
+}
+
+/// Pages do not teach what is the default.
+fn defaults(path: &str, text: &str) -> Vec<Finding> {
+    let is_page = path.ends_with(".md");
+    let lines = text.lines().enumerate().filter(|_| is_page);
+    let taught = |line: &str| DEFAULTS.iter().find(|word| line.contains(**word)).copied();
+    lines
+        .filter_map(|(at, line)| Some((at, taught(line)?)))
+        .map(|(at, word)| {
+            Finding::fail(path, at + 1, format!("{word} is the default: leave it out"))
+        })
+        .collect()
 }
 
 /// Paths with `../` in comments and documents lead to something in this repository. (That links in
@@ -189,6 +206,13 @@ mod tests {
             .into_iter()
             .map(|f| format!("{}: {}", f.line, f.text))
             .collect()
+    }
+
+    #[test]
+    fn a_page_that_teaches_a_default_is_found() {
+        let text = "one\n  .store(\"sqlite://a.db?mode=rwc\")\n";
+        assert_eq!(defaults("docs/a.md", text).len(), 1);
+        assert!(defaults("crates/a/src/lib.rs", text).is_empty());
     }
 
     #[test]
