@@ -1,7 +1,7 @@
 //! The one abstraction over storage: a flat partitioned table (`docs/store.md`).
 //!
 //! Every family of servers implements [`SystemStore`] once; everything durable is written once on
-//! top. The rules, each a case of [`crate::conformance`]:
+//! top. The rules, each a case of `emmer_test_servers::suite::conformance`:
 //!
 //! * a commit is atomic over its partition, and a failed commit has no effect;
 //! * an update of a missing row never creates it;

@@ -26,12 +26,10 @@
 //! | [`keys`] | grain types and keys as partition and row keys |
 //! | [`memory`] | the store inside the process, and its synchronous heart for simulations |
 //! | [`checkup`] | a short check of a store in use, with latencies |
-//! | [`conformance`] | the suite every store passes |
 
 pub mod address;
 pub mod away;
 pub mod checkup;
-pub mod conformance;
 pub mod contention;
 pub mod contract;
 pub mod document;

@@ -20,7 +20,12 @@ pub(crate) const LAYERS: &[Layer] = &[
     Layer { package: "emmer-core", sans_io: true, may_use: &[], tests_may_use: &[] },
     Layer { package: "emmer-macros", sans_io: false, may_use: &[], tests_may_use: &["emmer"] },
     Layer { package: "emmer-wire", sans_io: true, may_use: &["emmer-core"], tests_may_use: &[] },
-    Layer { package: "emmer-store", sans_io: false, may_use: &["emmer-core"], tests_may_use: &[] },
+    Layer {
+        package: "emmer-store",
+        sans_io: false,
+        may_use: &["emmer-core"],
+        tests_may_use: &["emmer-test-servers"],
+    },
     Layer {
         package: "emmer-membership",
         sans_io: true,

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use emmer_store::conformance::{self, ConformanceReport};
 use emmer_store::{
     BoxFuture, Column, ColumnType, CommitOutcome, MemoryStore, MemoryTables, Mutation, Result, Row,
     StoreErrorKind, SystemStore, TableDecl, Value,
 };
+use emmer_test_servers::suite::conformance::{self, ConformanceReport};
 
 static TABLE: TableDecl = TableDecl {
     name: "t",

@@ -5,13 +5,13 @@ use std::sync::{Arc, Mutex};
 
 use emmer_core::Timestamp;
 use emmer_store::checkup::{self, SCRATCH, Trouble};
-use emmer_store::conformance;
 use emmer_store::silos::SILO_INSTANCES;
 use emmer_store::validate::SAMPLE_ROWS_MAX;
 use emmer_store::{
     BoxFuture, CommitOutcome, Etag, MemoryTables, Mutation, Result, Row, StoreError,
     StoreErrorKind, StoredRow, SystemStore, TableDecl, Value,
 };
+use emmer_test_servers::suite::conformance;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Bug {

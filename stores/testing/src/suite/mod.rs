@@ -1,7 +1,7 @@
-//! What every system store proves on its own server, beside the conformance suite of `emmer-store`:
-//! the server is killed, frozen and away; the connection is cut before and after every single
-//! message of a commit, of one row and of many; the process that commits is killed; writers race,
-//! snapshots are taken under load, partitions are large, addresses and passwords are wrong.
+//! What every system store proves on its own server: the [conformance suite](conformance), and what
+//! goes wrong. The server is killed, frozen and away; the connection is cut before and after every
+//! single message of a commit, of one row and of many; the process that commits is killed; writers
+//! race, snapshots are taken under load, partitions are large, addresses and passwords are wrong.
 //!
 //! A store's test program names its server and how it opens a store, and has all of it:
 //!
@@ -23,6 +23,7 @@
 
 pub mod between;
 pub mod book;
+pub mod conformance;
 pub mod crosswise;
 pub mod dying;
 pub mod external;
@@ -42,7 +43,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub use emmer_store::SystemStore;
-use emmer_store::{BoxFuture, Result, StoreErrorKind, conformance};
+use emmer_store::{BoxFuture, Result, StoreErrorKind};
 
 use crate::Trouble;
 
@@ -154,7 +155,7 @@ pub fn with(url: &str, parameters: &str) -> String {
     }
 }
 
-/// The conformance suite of `emmer-store`, on an empty database.
+/// The conformance suite, on an empty database.
 ///
 /// # Panics
 /// A case fails.

@@ -1,4 +1,4 @@
-//! Journals of grains on [`StateTable`](crate::state::StateTable).
+//! Journals of grains on [`StateTable`](emmer_store::state::StateTable).
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -7,9 +7,9 @@ use emmer_core::Timestamp;
 
 use super::bench::{Bench, Case, Failure, check, same};
 use super::states::states;
-use crate::contract::Etag;
-use crate::journal::{Change, Head, JournalSlot, Stored};
-use crate::state::{ClearOutcome, WriteOutcome};
+use emmer_store::contract::Etag;
+use emmer_store::journal::{Change, Head, JournalSlot, Stored};
+use emmer_store::state::{ClearOutcome, WriteOutcome};
 
 const NOW: Timestamp = Timestamp::from_millis(1_795_265_085_123);
 

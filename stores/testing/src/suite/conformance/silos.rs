@@ -7,8 +7,8 @@ use emmer_core::{ClusterId, SiloAddress, SiloEntry, SiloStatus, TableVersion, Ti
 use futures_util::future::{join, join_all};
 
 use super::bench::{Bench, Case, Failure, check, refused, same, yield_now};
-use crate::contract::StoreErrorKind;
-use crate::silos::{SiloCommit, SiloTable, SiloTouch, defunct};
+use emmer_store::contract::StoreErrorKind;
+use emmer_store::silos::{SiloCommit, SiloTable, SiloTouch, defunct};
 
 const START: Timestamp = Timestamp::from_millis(1_795_265_085_123);
 

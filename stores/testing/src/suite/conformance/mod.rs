@@ -1,14 +1,15 @@
 //! The suite every store passes, run against the real server from several connections at once.
 //!
-//! It holds the rules of [`crate::contract`] and the cases the original's membership table tests
-//! have (gateways, stale tokens, 20 writers of which one wins, heartbeats beside votes, clean-up).
-//! It needs an empty scratch database, no particular async runtime (whatever the store itself needs
-//! must be running) and no luck: races are driven by many futures on several connections and judged
-//! by their outcome, never by time.
+//! It holds the rules of [`emmer_store::contract`] and the cases the original's membership table
+//! tests have (gateways, stale tokens, 20 writers of which one wins, heartbeats beside votes,
+//! clean-up). It needs an empty scratch database, no particular async runtime (whatever the store
+//! itself needs must be running) and no luck: races are driven by many futures on several
+//! connections and judged by their outcome, never by time.
 //!
 //! ```
 //! # use std::sync::Arc;
-//! # use emmer_store::{MemoryStore, SystemStore, conformance};
+//! # use emmer_store::{MemoryStore, SystemStore};
+//! # use emmer_test_servers::suite::conformance;
 //! # async fn example() {
 //! let shared = MemoryStore::new();
 //! let report = conformance::run(
@@ -36,7 +37,7 @@ mod states;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::contract::{BoxFuture, Result, SystemStore};
+use emmer_store::contract::{BoxFuture, Result, SystemStore};
 
 use bench::{Bench, Case};
 

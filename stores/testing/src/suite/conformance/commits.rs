@@ -4,10 +4,10 @@ use emmer_core::Timestamp;
 use emmer_core::limits::COMMIT_MUTATIONS_MAX;
 
 use super::bench::{Bench, Case, SCRATCH, check, number, numbered, refused, same};
-use crate::contract::{CommitOutcome, Mutation, StoreErrorKind};
-use crate::limits::StoreLimits;
-use crate::table::{Row, Value};
-use crate::validate::{PARTITION_KEY_BYTES_MAX, ROW_KEY_BYTES_MAX};
+use emmer_store::contract::{CommitOutcome, Mutation, StoreErrorKind};
+use emmer_store::limits::StoreLimits;
+use emmer_store::table::{Row, Value};
+use emmer_store::validate::{PARTITION_KEY_BYTES_MAX, ROW_KEY_BYTES_MAX};
 
 fn insert(key: &str, number: i64) -> Mutation {
     Mutation::Insert { row: numbered(key, number) }

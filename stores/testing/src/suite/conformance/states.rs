@@ -6,10 +6,10 @@ use emmer_core::{ClusterId, GrainKey, Timestamp};
 use futures_util::future::join_all;
 
 use super::bench::{Bench, Case, Failure, check, same, yield_now};
-use crate::contract::Etag;
-use crate::keys;
-use crate::silos::VERSION_ROW;
-use crate::state::{ClearOutcome, GRAIN_STATE, StateSlot, StateTable, WriteOutcome};
+use emmer_store::contract::Etag;
+use emmer_store::keys;
+use emmer_store::silos::VERSION_ROW;
+use emmer_store::state::{ClearOutcome, GRAIN_STATE, StateSlot, StateTable, WriteOutcome};
 
 const NOW: Timestamp = Timestamp::from_millis(1_795_265_085_123);
 

@@ -9,8 +9,8 @@ use futures_util::future::{join, join_all};
 use super::bench::{
     Bench, Case, Failure, LOOSE, SCRATCH, check, number, numbered, same, yield_now,
 };
-use crate::contract::{CommitOutcome, Mutation};
-use crate::table::Value;
+use emmer_store::contract::{CommitOutcome, Mutation};
+use emmer_store::table::Value;
 
 /// More rounds than any fair race needs: every lost round is somebody else's win.
 const ROUNDS_MAX: usize = 10_000;

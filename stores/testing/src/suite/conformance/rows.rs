@@ -7,9 +7,9 @@ use futures_util::future::join_all;
 
 use super::CONNECTIONS;
 use super::bench::{Bench, Case, SCRATCH, check, numbered, refused, same};
-use crate::contract::{Mutation, StoreErrorKind};
-use crate::table::{Column, ColumnType, Row, TableDecl, Value};
-use crate::validate::{PARTITION_KEY_BYTES_MAX, ROW_KEY_BYTES_MAX, SAMPLE_ROWS_MAX};
+use emmer_store::contract::{Mutation, StoreErrorKind};
+use emmer_store::table::{Column, ColumnType, Row, TableDecl, Value};
+use emmer_store::validate::{PARTITION_KEY_BYTES_MAX, ROW_KEY_BYTES_MAX, SAMPLE_ROWS_MAX};
 
 const fn decl(name: &'static str, columns: &'static [Column], schema_version: u32) -> TableDecl {
     TableDecl {

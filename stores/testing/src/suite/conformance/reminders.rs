@@ -11,8 +11,8 @@ use futures_util::future::join_all;
 
 use super::CONNECTIONS;
 use super::bench::{Bench, Case, Failure, check, same};
-use crate::contract::Etag;
-use crate::reminders::{ReminderRemoval, ReminderTable, ReminderWrite, Scanned};
+use emmer_store::contract::Etag;
+use emmer_store::reminders::{ReminderRemoval, ReminderTable, ReminderWrite, Scanned};
 
 const NOW: Timestamp = Timestamp::from_millis(1_795_265_085_123);
 /// More than any case has.

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use super::{CONNECTIONS, Factory};
-use crate::TABLES;
-use crate::contract::{
+use emmer_store::TABLES;
+use emmer_store::contract::{
     CommitOutcome, Etag, Mutation, StoreError, StoreErrorKind, StoredRow, SystemStore,
 };
-use crate::table::{Column, ColumnType, Row, TableDecl, Value};
+use emmer_store::table::{Column, ColumnType, Row, TableDecl, Value};
 
 /// The table most cases use: a column of every type, one indexed, two volatile.
 pub(super) static SCRATCH: TableDecl = TableDecl {
@@ -59,7 +59,7 @@ pub(super) type Case = Result<(), Failure>;
 macro_rules! check {
     ($condition:expr, $($text:tt)+) => {
         if !$condition {
-            return Err($crate::conformance::bench::Failure(format!($($text)+)));
+            return Err($crate::suite::conformance::bench::Failure(format!($($text)+)));
         }
     };
 }
@@ -71,7 +71,7 @@ macro_rules! same {
         match (&$found, &$wanted) {
             (found, wanted) => {
                 if found != wanted {
-                    return Err($crate::conformance::bench::Failure(format!(
+                    return Err($crate::suite::conformance::bench::Failure(format!(
                         "{}: found {found:?} instead of {wanted:?}",
                         $what
                     )));

@@ -8,9 +8,9 @@ use futures_util::future::join_all;
 
 use super::CONNECTIONS;
 use super::bench::{Bench, Case, Failure, check, same};
-use crate::history::{HistoryTable, Recorded, clusters};
-use crate::metrics::{ClientMetrics, MetricsTable, Shared, SiloMetrics};
-use crate::statistics::{Kind, Reported, Source, Statistic, StatisticsTable};
+use emmer_store::history::{HistoryTable, Recorded, clusters};
+use emmer_store::metrics::{ClientMetrics, MetricsTable, Shared, SiloMetrics};
+use emmer_store::statistics::{Kind, Reported, Source, Statistic, StatisticsTable};
 
 /// Ten minutes after a whole hour.
 const NOW: Timestamp = Timestamp::from_millis(1_795_266_600_000);
