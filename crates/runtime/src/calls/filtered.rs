@@ -121,7 +121,7 @@ fn sent_through(mut head: CallHead, slot: &mut dyn Slot) -> Result<(), Failure> 
                 tracing::debug!(method = method.name, %failure, "a one-way call failed");
             }
             Err(_) => {
-                tracing::debug!(method = method.name, "a filter of a one-way call did not end")
+                tracing::debug!(method = method.name, "a filter of a one-way call did not end");
             }
         }
         drop(permit);

@@ -101,7 +101,7 @@ impl Calls {
                 Some(Given::Place(mut place)) if self.accepts_activations() => {
                     let made = self.host.create_in(sought.grain, Some(&mut place))?;
                     if let Some(worker) = made {
-                        return Ok(Place::Here(worker.into()));
+                        return Ok(Place::Here(worker));
                     }
                 }
                 _ => {}

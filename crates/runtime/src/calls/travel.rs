@@ -241,10 +241,13 @@ impl Trip<'_> {
                 }
             },
         };
-        let read = answered.map_err(|why| Met::Lost { peer, why }).and_then(|(answer, body)| {
-            remote::read_answer(&target.node, peer, answer, &body, &mut *slot)
-                .map_err(|failure| Met::Answered { peer, failure })
-        });
+        let read = match answered {
+            Ok((answer, body)) => {
+                remote::read_answer(&target.node, peer, answer, &body, &mut *slot)
+                    .map_err(|failure| Met::Answered { peer, failure })
+            }
+            Err(why) => Err(Met::Lost { peer, why }),
+        };
         let location = match read {
             Ok(location) => location,
             Err(met) => {

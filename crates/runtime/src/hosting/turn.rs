@@ -128,9 +128,10 @@ pub type BoxTurn = Pin<Box<Turn>>;
 
 pin_project! {
     /// A turn: the grain's own code, and all that runs it.
-    pub struct Turn<W: ?Sized = dyn Work>
+    pub struct Turn<W = dyn Work>
     where
         W: Work,
+        W: ?Sized,
     {
         // It holds the grain and waits for something else.
         suspended: bool,
@@ -150,9 +151,10 @@ pin_project! {
         work: W,
     }
 
-    impl<W: ?Sized> PinnedDrop for Turn<W>
+    impl<W> PinnedDrop for Turn<W>
     where
         W: Work,
+        W: ?Sized,
     {
         fn drop(this: Pin<&mut Self>) {
             let mut this = this.project();
