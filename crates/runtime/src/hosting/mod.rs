@@ -141,7 +141,7 @@ impl StartError {
     }
 }
 
-/// One grain in memory. Only its [`Room`](room) knows its class by type.
+/// One grain in memory. Only its room knows its class by type.
 pub struct Activation<R: AnyGrain + ?Sized = dyn AnyGrain> {
     id: GrainId,
     /// Unique among the activations of this silo; with the silo's address, unique for ever.
