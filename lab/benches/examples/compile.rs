@@ -140,27 +140,31 @@ fn stand_in(rustc: &str, arguments: &[String], figures: &Path) -> Result<ExitCod
     let mut child = Command::new(rustc).args(arguments).stdin(Stdio::inherit()).spawn()?;
     let name = arguments.iter().position(|word| word == "--crate-name").map(|at| at + 1);
     let is_measured = name.and_then(|at| arguments.get(at)).is_some_and(|n| n == APPLICATION);
-    let mut memory_kb = 0;
-    while is_measured {
-        let (status, stat) = (read(child.id(), "status"), read(child.id(), "stat"));
-        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-        let peak = peak.and_then(|rest| rest.split_whitespace().next()?.parse().ok());
-        memory_kb = memory_kb.max(peak.unwrap_or(0));
-        // Behind the name, which may hold anything: the state, and from the twelfth field on the
-        // ticks of the process and of its children, the linker.
-        let fields: Vec<&str> = stat
-            .rsplit_once(')')
-            .map_or_else(Vec::new, |(_, rest)| rest.split_whitespace().collect());
-        if fields.first().is_none_or(|state| *state == "Z") {
-            let ticks: u64 =
-                fields.iter().skip(11).take(4).filter_map(|ticks| ticks.parse::<u64>().ok()).sum();
-            std::fs::write(figures, format!("{} {memory_kb}", ticks * 1_000 / TICKS))?;
-            break;
-        }
-        std::thread::sleep(Duration::from_millis(5));
+    if is_measured {
+        std::fs::write(figures, cost_of(child.id()))?;
     }
     let code = child.wait()?.code().and_then(|code| u8::try_from(code).ok());
     Ok(code.map_or(ExitCode::FAILURE, ExitCode::from))
+}
+
+/// The milliseconds of CPU and the kilobytes of memory of a process, once it has ended.
+fn cost_of(process: u32) -> String {
+    let mut memory_kb = 0;
+    loop {
+        let (status, stat) = (read(process, "status"), read(process, "stat"));
+        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let peak = peak.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
+        memory_kb = memory_kb.max(peak.unwrap_or(0));
+        // Behind the name, which may hold anything: the state, and from the twelfth field on the
+        // ticks of the process and of its children, the linker.
+        let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
+        let mut fields = fields.split_whitespace();
+        if fields.next().is_none_or(|state| state == "Z") {
+            let ticks = fields.skip(10).take(4).filter_map(|ticks| ticks.parse::<u64>().ok());
+            return format!("{} {memory_kb}", ticks.sum::<u64>() * 1_000 / TICKS);
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 fn read(process: u32, file: &str) -> String {

@@ -163,11 +163,11 @@ async fn write(
 }
 
 /// Kills the leader and starts it again, freezes the leader and lets it go on, as `events` says,
-/// while [`WRITERS`] commit; then counts. Unless commits may be lost, no writer misses one of its
+/// while `WRITERS` commit; then counts. Unless commits may be lost, no writer misses one of its
 /// own.
 ///
 /// # Panics
-/// A read is torn or goes back, or the cluster does not go on within [`GOES_ON_LIMIT`].
+/// A read is torn or goes back, or the cluster does not go on within `GOES_ON_LIMIT`.
 pub async fn outlive(
     members: &mut impl Members,
     opener: Store,

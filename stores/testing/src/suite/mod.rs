@@ -132,7 +132,7 @@ impl Store {
     /// busy.
     ///
     /// # Panics
-    /// It cannot be opened within [`OPEN_LIMIT`].
+    /// It cannot be opened within `OPEN_LIMIT`.
     pub async fn hasty(&self, url: &str) -> Arc<dyn SystemStore> {
         let begun = Instant::now();
         loop {
