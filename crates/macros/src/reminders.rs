@@ -142,9 +142,9 @@ fn arm(class: &Type, handler: &Handler) -> TokenStream {
                     }
                 };
                 let mut slot = ::emmer::__rt::LocalSlot::empty();
-                slot.put(::emmer::__rt::TickResult::told(#call));
+                let is_error = slot.put(::emmer::__rt::TickResult::told(#call));
                 admitted.done();
-                (slot, ::emmer::__rt::TurnOutcome::Done)
+                (slot, ::emmer::__rt::TurnOutcome::Done { is_error })
             }),
         ),
     }

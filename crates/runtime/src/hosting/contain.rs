@@ -28,12 +28,14 @@ pub(crate) fn let_go<T>(value: T) {
     }
 }
 
-/// As [`let_go`], of what `drop` drops.
+/// As [`let_go`], of what `drop` drops. Returns false if that has panicked.
 #[inline(never)]
-pub(crate) fn let_go_by(drop: &mut dyn FnMut()) {
-    if let Err(panic) = contain(drop) {
+pub(crate) fn let_go_by(drop: &mut dyn FnMut()) -> bool {
+    let dropped = contain(drop);
+    if let Err(panic) = &dropped {
         warn_seldom!(panic, "a value of a grain's panicked while it was dropped");
     }
+    dropped.is_ok()
 }
 
 /// What a panic said, if it said something in words.

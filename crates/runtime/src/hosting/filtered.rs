@@ -30,7 +30,9 @@ impl Future for RunMethod<'_> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<TurnOutcome> {
         match &mut self.0 {
-            Running::Plain(method) => method.as_mut().poll(cx).map(|_| TurnOutcome::Done),
+            Running::Plain(method) => {
+                method.as_mut().poll(cx).map(|is_error| TurnOutcome::Done { is_error })
+            }
             Running::Filtered(around) => around.as_mut().poll(cx),
         }
     }
@@ -66,7 +68,7 @@ async fn filtered(
         Err(panic) => Outcome::failed(format_args!("the grain panicked: {panic}")),
     };
     match around(&filters, FilterCall::incoming(info, &grain), work, outcome_of).await {
-        Around::Done(Ok(_)) => TurnOutcome::Done,
+        Around::Done(Ok(is_error)) => TurnOutcome::Done { is_error },
         Around::Refused(why) => TurnOutcome::Refused(why),
         // The grain may be half changed, and breaks, as without a filter.
         Around::Done(Err(panic)) => resume_unwind(Box::new(panic)),

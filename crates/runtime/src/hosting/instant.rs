@@ -252,7 +252,8 @@ impl Activation {
         let ended = match (ran, sink) {
             (Ok(Ran::Done), None) => return Ok((TurnEnd::Done, Ended::Done)),
             (Ok(Ran::OwnError), None) => return Ok((TurnEnd::Done, Ended::OwnError)),
-            (Ok(Ran::Done | Ran::OwnError), Some(sink)) => return Ok(sink.deliver(slot)),
+            (Ok(Ran::Done), Some(sink)) => return Ok(sink.deliver(slot, false)),
+            (Ok(Ran::OwnError), Some(sink)) => return Ok(sink.deliver(slot, true)),
             (Ok(Ran::Waits), _) => hidden_wait(entry.info.name),
             (Ok(Ran::Refused(why)), _) => return Err(why),
             (Err(end), _) => (end, Ended::Failed),

@@ -168,9 +168,10 @@ pub fn arrive<M: Method>(
 
 /// Drops what is in a slot, in a place that must not be left by a panic.
 pub(crate) fn empty(slot: &mut dyn Slot) {
-    // The first panic may leave the output behind.
-    let_go_by(&mut || slot.clear());
-    let_go_by(&mut || slot.clear());
+    if !let_go_by(&mut || slot.clear()) {
+        // The panic may have left the output behind.
+        let_go_by(&mut || slot.clear());
+    }
 }
 
 /// Where a turn's arguments come from.
@@ -201,10 +202,10 @@ impl Sink<'_> {
         }
     }
 
-    /// Hands the output in `slot` to the caller, or encodes it behind what the response already
-    /// holds.
-    pub(super) fn deliver(&mut self, slot: &mut dyn Slot) -> (TurnEnd, Ended) {
-        let own = if slot.has() == Has::OwnError { Ended::OwnError } else { Ended::Done };
+    /// Hands the output in `slot`, which may be the method's own error, to the caller, or encodes
+    /// it behind what the response already holds.
+    pub(super) fn deliver(&mut self, slot: &mut dyn Slot, is_error: bool) -> (TurnEnd, Ended) {
+        let own = if is_error { Ended::OwnError } else { Ended::Done };
         let end = match self {
             Self::Local(to) => {
                 to.take(slot);

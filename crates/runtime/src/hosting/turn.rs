@@ -19,7 +19,7 @@ use emmer_store::BoxFuture;
 use pin_project_lite::pin_project;
 use tracing::Span;
 
-use super::contain::contain;
+use super::contain::{contain, let_go_by};
 use super::{Closed, LocalSlot, Sink, Slot};
 use crate::calls::waits::{Asker, Listing};
 use crate::clock::{Clock, CoarseInstant};
@@ -62,7 +62,10 @@ pub(crate) enum Progress {
 #[derive(Debug)]
 pub enum TurnOutcome {
     /// The method has put its output into the slot.
-    Done,
+    Done {
+        /// True for the method's own error.
+        is_error: bool,
+    },
     /// The arguments are in the slot again, because the activation was not there any more.
     Closed(Closed),
     /// A filter refused the call, in these words.
@@ -158,14 +161,17 @@ pin_project! {
     {
         fn drop(this: Pin<&mut Self>) {
             let mut this = this.project();
-            end_half_way(this.context.as_ref(), &mut || this.work.as_mut().clear());
+            // Its context goes with its end.
+            if let Some(context) = this.context {
+                end_half_way(context, &mut || this.work.as_mut().clear());
+            }
         }
     }
 }
 
-/// Lets a turn go. Its context goes with its end: what is dropped half way leaves its grain so.
-fn end_half_way(context: Option<&TurnContext>, clear: &mut dyn FnMut()) {
-    if let Some(context) = context.filter(|context| context.has_begun()) {
+/// Lets a turn go that has not ended: it leaves its grain half way.
+fn end_half_way(context: &TurnContext, clear: &mut dyn FnMut()) {
+    if context.has_begun() {
         context.break_activation("a turn was dropped half way");
     }
     if let Err(words) = contain(clear) {
@@ -238,15 +244,18 @@ impl Turn {
         this.context.as_ref().inspect(|context| context.poll_ends(outer));
         let (end, ended) = match polled {
             Ok(Poll::Pending) => match suspend(this.context, this.asker.as_ref(), this.listing) {
-                Some(doomed) => (doomed, Ended::Failed),
+                Some(doomed) => {
+                    let_go_by(&mut || work.as_mut().clear());
+                    (doomed, Ended::Failed)
+                }
                 None => {
                     *this.suspended = this.context.as_ref().is_some_and(TurnContext::has_begun);
                     return Poll::Pending;
                 }
             },
             Ok(Poll::Ready(outcome)) => match (outcome, work.slot()) {
-                (TurnOutcome::Done, Some(slot)) => sink.deliver(slot),
-                (TurnOutcome::Done, None) => (TurnEnd::Closed(None), Ended::Closed),
+                (TurnOutcome::Done { is_error }, Some(slot)) => sink.deliver(slot, is_error),
+                (TurnOutcome::Done { .. }, None) => (TurnEnd::Closed(None), Ended::Closed),
                 (TurnOutcome::Closed(closed), slot) => {
                     if let Some(slot) = slot {
                         sink.give_back(slot);

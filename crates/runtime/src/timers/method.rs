@@ -134,9 +134,9 @@ where
                 Err(closed) => return not_admitted(tick, closed),
             };
             let mut slot = LocalSlot::empty();
-            slot.put(self.run(admitted.grain::<G>()).await.told());
+            let is_error = slot.put(self.run(admitted.grain::<G>()).await.told());
             admitted.done();
-            (slot, TurnOutcome::Done)
+            (slot, TurnOutcome::Done { is_error })
         })
     }
 }
@@ -161,9 +161,9 @@ where
                 Err(closed) => return not_admitted(tick, closed),
             };
             let mut slot = LocalSlot::empty();
-            slot.put(self.run(admitted.grain::<G>()).await.told());
+            let is_error = slot.put(self.run(admitted.grain::<G>()).await.told());
             admitted.done();
-            (slot, TurnOutcome::Done)
+            (slot, TurnOutcome::Done { is_error })
         })
     }
 }
