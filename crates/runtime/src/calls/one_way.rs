@@ -1,5 +1,6 @@
 //! One-way calls: nobody waits for their end.
 
+use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
@@ -28,13 +29,8 @@ const ONE_WAY_MAX: usize = 100_000;
 
 /// Hands a one-way call over. A turn on an idle grain of this silo runs here and now; only one that
 /// waits or suspends gets a task.
-///
-/// The arguments in `slot` are let go here, and not by the caller: their `Drop` may panic.
 pub(crate) fn send(head: CallHead, slot: &mut dyn Slot) -> Result<(), CallError<NoError>> {
-    let sent =
-        if head.target.0.is_filtered { filtered::sent(head, slot) } else { pass(head, slot) };
-    empty(slot);
-    sent
+    if head.target.0.is_filtered { filtered::sent(head, slot) } else { pass(head, slot) }
 }
 
 /// As [`send`], without filters.
@@ -60,9 +56,12 @@ pub(crate) fn set_off(head: CallHead, slot: &mut dyn Slot) -> Result<(), CallErr
     }
 }
 
+/// Empties `slot` here, and leaves nothing to the caller: the arguments' `Drop` may panic.
 fn set_off_now(head: CallHead, slot: &mut dyn Slot) -> Result<(), CallError<NoError>> {
     let (reference, method) = (head.target.share(), head.method);
-    hand_over(head, slot, &reference.0).map_err(|failure| failure.of(&reference.0, method.name))
+    let handed = hand_over(head, slot, &reference.0);
+    empty(slot);
+    handed.map_err(|failure| failure.of(&reference.0, method.name))
 }
 
 fn hand_over(head: CallHead, slot: &mut dyn Slot, target: &Target) -> Result<(), Failure> {
@@ -101,7 +100,7 @@ fn hand_over(head: CallHead, slot: &mut dyn Slot, target: &Target) -> Result<(),
                 // Calls to workers have no order to keep.
                 Found::Nothing if silo.is_worker(&target.id) => {
                     let method = head.method;
-                    apart(silo, method, Box::pin(travel(head.with_slot(slot), caller, None)))
+                    apart(silo, method, travel(head.with_slot(slot), caller, None))
                 }
                 Found::Nothing => in_lane(silo, head.with_slot(slot), caller, None),
             }
@@ -179,10 +178,10 @@ fn run_here(
             let local = LocalTurn { head, turn, caller };
             let finished = finish_local(local, slot, begun);
             if !begun {
-                return apart(silo, method, Box::pin(finished));
+                return apart(silo, method, finished);
             }
             // A turn that has begun runs to its end, whatever the limits.
-            silo.spawner.spawn(log(method, Box::pin(finished)));
+            silo.spawner.spawn(log(method, finished));
             Ok(())
         }
     }
@@ -199,7 +198,7 @@ fn in_lane(
     let (permit, call) = silo.permit_for(call)?;
     let (grain, method) = (call.head.target.0.id.clone(), call.head.method);
     let trip = move |handed: Handed| async move {
-        log(method, Box::pin(travel_in_line(call, caller, met, Some(handed)))).await;
+        log(method, travel_in_line(call, caller, met, Some(handed))).await;
         drop(permit);
     };
     let span = trace::current();
@@ -218,7 +217,7 @@ fn in_lane(
 fn apart(
     silo: &Arc<Calls>,
     method: &'static MethodInfo,
-    call: BoxFuture<'static, Finished>,
+    call: impl Future<Output = Finished> + Send + 'static,
 ) -> Result<(), Failure> {
     let (permit, call) = silo.permit_for(call)?;
     let apart = async move {
@@ -229,7 +228,7 @@ fn apart(
     Ok(())
 }
 
-async fn log(method: &'static MethodInfo, call: BoxFuture<'static, Finished>) {
+async fn log(method: &'static MethodInfo, call: impl Future<Output = Finished>) {
     match call.await {
         Ok(mut slot) => empty(&mut *slot),
         Err(failure) => log_failure(method, &failure),
