@@ -108,7 +108,7 @@ fn run_step(context: &Context, step: &str, packages: &[&str]) -> Result<Vec<Row>
 }
 
 /// The packages as a registry gets them. That each compiles by itself is not looked at: it would
-/// compile everything anew.
+/// compile everything a second time.
 fn package(context: &Context) -> Result<Row, String> {
     let members = Workspace::load()?.members;
     let private = members.iter().filter(|member| !tidy::packages::is_published(member));
@@ -203,7 +203,7 @@ fn deny(context: &Context) -> Result<Vec<Row>, String> {
     Ok(rows)
 }
 
-/// Whether the committed `Cargo.lock` fits the committed manifests. `--locked` alone cannot tell:
+/// Row that fails if the committed `Cargo.lock` does not fit the manifests. `--locked` cannot tell:
 /// cargo has already brought the lock file up to date when it compiled this task, and leaves a
 /// changed lock file beside unchanged manifests.
 fn lock(context: &Context) -> Row {

@@ -9,7 +9,7 @@ use crate::run::Context;
 use crate::tests;
 use crate::workspace::Workspace;
 
-/// The features beside the packages' own. The other tiers take the same, for what they share.
+/// Features added to the packages' own. The other tiers take them too, to share what they compile.
 pub(crate) const FEATURES: &[&str] = &["emmer/test", "emmer-cli/otlp", "emmer-cli/tls"];
 
 /// The tests that compile programs with mistakes, which the second tier runs: they compile the

@@ -26,7 +26,7 @@ pub(crate) struct Run<'a> {
     pub(crate) packages: &'a [&'a str],
     /// Features beside the packages' own.
     pub(crate) features: &'a [&'a str],
-    /// Those that run, as nextest says it; all of the profile when none.
+    /// Filter expression of nextest; all tests of the profile when none.
     pub(crate) filter: Option<String>,
     /// How long it takes on two quiet cores, compiling included, in seconds.
     pub(crate) stated: u64,

@@ -110,8 +110,8 @@ fn unreadable(type_name: &'static str, why: &dyn Display) -> CodecError {
     CodecError::Decode { type_name, reason: reason(why) }
 }
 
-/// What was written of a `type_name` behind `start` failed, or reaches so far down the stack that
-/// it may be nested too deep to be read again. Takes back what is not to stay.
+/// Checks what was written of a `type_name` behind `start`: writing failed, or reached so far down
+/// the stack that the value may be nested too deep to be read. Truncates `out` if so.
 #[cold]
 fn examine(
     out: &mut BytesMut,

@@ -1,4 +1,4 @@
-//! The cost of a grain method for whoever compiles it: CPU, bytes of the program, memory of rustc.
+//! The cost of compiling a grain method: CPU, bytes of the program, memory of rustc.
 //!
 //! `cargo run -p emmer-benches --example compile` writes an application of 1, 21 and 101 grains
 //! with four small methods each below `target/compile`, and compiles its last crate; the same of

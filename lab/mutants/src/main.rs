@@ -130,7 +130,7 @@ pub(crate) struct Mutant {
     pub(crate) before: String,
     pub(crate) after: String,
     pub(crate) smoke: bool,
-    /// What it is about, what it breaks, and what somebody might have thought.
+    /// Kind of the promise, the promise that it breaks, and the mistaken thought behind it.
     pub(crate) about: About,
     pub(crate) breaks: String,
     pub(crate) mistake: String,

@@ -125,7 +125,7 @@ fn is_default(attribute: &Attribute) -> bool {
         && attribute.parse_args::<Ident>().is_ok_and(|word| word == "default")
 }
 
-/// How the arguments are written and read.
+/// The methods that encode and decode the arguments.
 fn codec(interface: &Interface, method: &InterfaceMethod) -> TokenStream {
     let (write, read) = if by_serde(method) {
         (quote!(::emmer::__rt::encode_into(out, self)), quote!(::emmer::__rt::decode(body)))

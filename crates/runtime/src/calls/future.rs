@@ -109,7 +109,7 @@ impl Way {
         poll_fn(|cx| self.poll(&mut *slot, cx)).await.map(|()| slot)
     }
 
-    /// Goes on. The output is in the slot when it is over, and was no failure.
+    /// Polls the call. After `Ok` the output is in the slot.
     fn poll(
         &mut self,
         slot: &mut dyn Slot,

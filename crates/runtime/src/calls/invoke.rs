@@ -26,8 +26,8 @@ use crate::hosting::{
 use crate::net::SendError;
 use crate::trace;
 
-/// What a call comes to that is made apart from its slot: the slot that it was given, with the
-/// output. The failure is in a box: a call that succeeds then moves few bytes.
+/// Result of a call that owns its slot: the slot with the output. The failure is in a box: a call
+/// that succeeds then moves few bytes.
 pub(crate) type Finished = Result<Box<dyn Slot>, Box<Failure>>;
 
 /// How deep turns may run on one task's stack, one calling the next. A deeper one begins when the

@@ -1,4 +1,4 @@
-//! What the parts of a silo ask of an activation, and tell it.
+//! Methods of an activation for the other parts of its silo.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -62,7 +62,7 @@ impl Activation {
         Some(self.host.states.of(store)?.slot(self.class.name, self.id.key(), name))
     }
 
-    /// The same for a journal.
+    /// The place of its journal `name`; none when there is no such store.
     pub(crate) fn journal_slot(&self, store: Option<&str>, name: &str) -> Option<JournalSlot> {
         Some(self.host.states.of(store)?.journal(self.class.name, self.id.key(), name))
     }
@@ -144,12 +144,12 @@ impl Activation {
         Some(self.host.metrics.watch.begin(self.class.number_of(method), now))
     }
 
-    /// Waits until the fence may be open; for ever when it has been shut for good.
+    /// Waits until the fence may be open. Never ends once the fence is shut for good.
     pub(crate) fn reopened(&self) -> BoxFuture<'static, ()> {
         let host = self.host.clone();
         Box::pin(async move {
             if host.fence.opened(&host.clock).await.is_err() {
-                // Whoever drives the turn drops it.
+                // The driver of the turn drops it.
                 std::future::pending::<()>().await;
             }
         })
@@ -160,7 +160,7 @@ impl Activation {
         self.host.metrics.watch.end(outer);
     }
 
-    /// The turn inside suspends, or goes on.
+    /// Notes that the turn inside suspends or resumes.
     pub(crate) fn note_suspended(&self, suspended: bool) {
         self.gate.line().set_suspended(suspended);
     }
@@ -223,21 +223,20 @@ impl Activation {
         Err(StartError::Overloaded(max))
     }
 
-    /// Returns true if a turn could begin now: nobody is inside, nobody waits, and it is not
+    /// Returns true if a turn could begin now: no turn is inside or waits, and the grain is not
     /// broken.
     pub(crate) fn is_free(&self) -> bool {
         self.gate.is_free()
     }
 
-    /// Notes if the directory holds a registration for it; called under the directory's lock only.
+    /// Notes if the directory holds a registration for it. Called under the directory's lock only.
     pub(crate) fn set_registered(&self, registered: bool) {
         self.registered.store(registered, Ordering::Release);
     }
 
     /// Begins its deactivation if it has been idle for its idle time.
     pub(crate) fn collect_if_idle(self: &Arc<Self>, now: CoarseInstant) {
-        // A turn that runs right now holds the lock: whoever is idle by the clock but busy is not
-        // idle.
+        // A running turn holds the lock: a grain that is idle by the clock may be busy.
         let idle = self.idle_for(now) >= self.class.idle && self.gate.try_exclusive().is_some();
         if idle && !self.host.timers.keep(self.number) && !self.host.kept.keeps(self.number, now) {
             self.deactivate(DeactivationReason::Idle);

@@ -26,8 +26,8 @@ use crate::grain::{DeactivationReason, Method, MethodInfo, TurnContext};
 use crate::metrics::Ended;
 use crate::trace;
 
-/// How a method that cannot suspend is run in place: the arguments are in the slot, and the output
-/// goes there.
+/// Code that runs a method in place, if it cannot suspend. It takes the arguments from the slot and
+/// puts the output there.
 #[derive(Clone, Copy)]
 pub enum Instant {
     /// It can suspend.
@@ -38,7 +38,7 @@ pub enum Instant {
     Shared(fn(&Shared<'_>, &mut dyn Slot) -> Ran),
 }
 
-/// What a method came to that was polled once.
+/// The result of one poll of a method.
 #[derive(Debug)]
 pub enum Ran {
     /// It returned, and not its own error.
@@ -111,7 +111,7 @@ fn contained_run(mut admitted: Admitted<'_>, slot: &mut dyn Slot) -> Result<Ran,
     })
 }
 
-/// The same, with the class's filters around it.
+/// Runs the method as [`contained_run`] does, with the class's filters around it.
 #[inline(never)]
 fn filtered_run(
     class: &Class,
@@ -128,7 +128,7 @@ fn filtered_run(
         if let Some(context) = context {
             TurnContext::set_request_context(context);
         }
-        // Nobody else takes them.
+        // The work runs at most once.
         let (Some(admitted), Some(slot)) = (admitted.take(), slot.take()) else {
             return Ok(Ran::Waits);
         };
@@ -142,7 +142,7 @@ fn filtered_run(
         Err(panic) => Outcome::failed(format_args!("the grain panicked: {panic}")),
     };
     let around = around_now(&class.filters, call, work, outcome_of);
-    // What was not begun has changed nothing.
+    // A method that has not begun has changed nothing.
     admitted.into_iter().for_each(Admitted::done);
     match around {
         Around::Done(ran) => ran.map_err(TurnEnd::Panicked),
@@ -162,7 +162,7 @@ fn hidden_wait(method: &str) -> (TurnEnd, Ended) {
     (TurnEnd::Panicked(why), Ended::Failed)
 }
 
-/// How a turn in place ended; the words about its arguments when these are not its own.
+/// End of a turn in place; an error text if the arguments are of another method.
 type InPlace = Result<(TurnEnd, Ended), String>;
 
 impl Activation {
@@ -224,7 +224,7 @@ impl Activation {
                 }
             })
         });
-        // What was not begun has changed nothing.
+        // A method that has not begun has changed nothing.
         admitted.into_iter().for_each(Admitted::done);
         match (decoded, ended) {
             (_, Some(ended)) => ended,

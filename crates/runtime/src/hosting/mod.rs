@@ -69,7 +69,7 @@ use crate::grain::{Failure, MethodInfo, Rejection, TurnContext};
 /// Starts one method of a class: the arguments out of the slot, the turn around the method.
 pub type StartMethod = fn(Arc<Activation>, &mut dyn Slot, TurnContext) -> Result<BoxTurn, String>;
 
-/// Reads the arguments out of a request's body, and goes on with them.
+/// Decodes the arguments in a request's body, and passes them on in a slot.
 pub type ArriveMethod = fn(&[u8], &mut dyn FnMut(&mut dyn Slot)) -> Result<(), CodecError>;
 
 /// One method of a class, as the generated code lists it.

@@ -80,11 +80,15 @@ impl<G: Grain> AnyGrain for Room<G> {
 /// The grain in this room, which is of class `G`.
 #[inline]
 pub(super) fn grain_of<G: Grain>(room: &mut AnyRoom) -> &mut G {
-    let room = (room as &mut dyn Any).downcast_mut::<Room<G>>();
-    room.and_then(|room| room.0.as_mut()).unwrap_or_else(|| other_class())
+    room_of::<G>(room).grain()
 }
 
-/// The same, to look at.
+#[inline]
+fn room_of<G: Grain>(room: &mut AnyRoom) -> &mut Room<G> {
+    (room as &mut dyn Any).downcast_mut().unwrap_or_else(|| other_class())
+}
+
+/// Shared access to the grain in this room, which is of class `G`.
 #[inline]
 pub(super) fn shared_grain_of<G: Grain>(room: &AnyRoom) -> &G {
     let room = (room as &dyn Any).downcast_ref::<Room<G>>();
@@ -112,9 +116,7 @@ pub(crate) fn constructor<G: Grain>(
     Arc::new(move |ctx, services, room| {
         let mut made = make(ctx, services)?;
         made.bind(ctx);
-        if let Some(room) = (room as &mut dyn Any).downcast_mut::<Room<G>>() {
-            room.0 = Some(made);
-        }
+        room_of::<G>(room).0 = Some(made);
         Ok(())
     })
 }
@@ -152,7 +154,7 @@ pub(crate) struct ClassInfo {
 }
 
 impl ClassInfo {
-    /// That of `G`.
+    /// The table of class `G`.
     pub(crate) const fn of<G: Grain>() -> &'static Self {
         const {
             &Self {

@@ -11,7 +11,7 @@ use super::catalog::Catalog;
 use super::{Activation, BoxTurn, Ends, Input, StartError, TurnEnd};
 use crate::clock::Due;
 
-/// An activation as the call sees it that came to it.
+/// A call's hold on an activation.
 #[derive(Clone)]
 pub(crate) struct Held {
     activation: Arc<Activation>,
@@ -50,7 +50,7 @@ impl Held {
     }
 
     /// Starts a turn for a call whose method the class does not have, so that the grain can be on
-    /// `to`: this activation ends, and then the turn, which says where the call goes on.
+    /// `to`: this activation ends, and then the turn, which tells the caller where the grain is.
     pub(crate) fn step_aside(
         self,
         to: SiloAddress,
@@ -86,12 +86,12 @@ impl Deref for Held {
     }
 }
 
-/// A stateless worker as the call sees it that has it for itself. The turn holds it, and whoever
-/// drops it hands the worker over to the next call.
+/// A stateless worker for the length of one call. The turn holds the seat; dropping the seat hands
+/// the worker to the next call.
 pub(crate) struct Seat {
     worker: Arc<Activation>,
     catalog: Arc<Catalog>,
-    /// The worker was handed over already.
+    /// True once the drop of the seat hands nothing over.
     is_over: AtomicBool,
 }
 
@@ -100,7 +100,7 @@ impl Seat {
         Arc::new(Self { worker, catalog: catalog.clone(), is_over: AtomicBool::new(false) })
     }
 
-    /// Nobody is to have the worker after this one.
+    /// Ends the seat without a successor: its drop hands nothing over.
     pub(super) fn end(&self) {
         self.is_over.store(true, Ordering::Relaxed);
     }

@@ -41,7 +41,7 @@ pub trait Slot: Send {
     /// The codec's own.
     fn decode_output(&mut self, body: &[u8]) -> Result<(), CodecError>;
 
-    /// What is here.
+    /// Content of the slot.
     fn has(&self) -> Has;
 
     /// Moves arguments and output into a box.
@@ -154,7 +154,7 @@ impl<M: Method> Slot for LocalSlot<M> {
     }
 }
 
-/// Reads the arguments of a call from elsewhere, and goes on with them in a slot.
+/// Decodes the arguments of a call from another process, and passes them to `go_on` in a slot.
 ///
 /// # Errors
 /// The codec's own.

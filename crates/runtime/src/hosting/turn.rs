@@ -58,7 +58,7 @@ pub(crate) enum Progress {
     Running,
 }
 
-/// How the generated code's future ends.
+/// End of the generated code's future.
 #[derive(Debug)]
 pub enum TurnOutcome {
     /// The method has put its output into the slot.
@@ -66,7 +66,7 @@ pub enum TurnOutcome {
         /// True for the method's own error.
         is_error: bool,
     },
-    /// The arguments are in the slot again, because the activation was not there any more.
+    /// The activation had ended. The arguments are back in the slot.
     Closed(Closed),
     /// A filter refused the call, in these words.
     Refused(String),
@@ -80,7 +80,7 @@ pub fn not_admitted<M: Method>(args: M, closed: Closed) -> (LocalSlot<M>, TurnOu
 /// The grain's own code in a turn. It alone knows the types of its method: all that runs a turn is
 /// compiled once.
 pub trait Work: Send {
-    /// Goes on. A panic is the grain's; the future is dropped in the poll that ends it.
+    /// Polls the method. A panic is the grain's; the poll that ends the future drops it.
     fn poll_work(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<TurnOutcome>;
 
     /// The slot that holds its output after its end, or its arguments when it did not run.
@@ -362,7 +362,7 @@ fn end_span(span: &Span, ended: Ended, end: &TurnEnd) {
 }
 
 impl Closed {
-    /// How a turn ends that did not run.
+    /// End of a turn that did not run.
     pub(super) fn into_end(self) -> (TurnEnd, Ended) {
         match self {
             Self::Gone => (TurnEnd::Closed(None), Ended::Closed),

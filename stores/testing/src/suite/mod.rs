@@ -1,7 +1,7 @@
-//! What every system store proves on its own server: the [conformance suite](conformance), and what
-//! goes wrong. The server is killed, frozen and away; the connection is cut before and after every
-//! single message of a commit, of one row and of many; the process that commits is killed; writers
-//! race, snapshots are taken under load, partitions are large, addresses and passwords are wrong.
+//! Tests that every system store passes on its own server: the [conformance suite](conformance), and
+//! faults. The server is killed, frozen and away. The connection is cut before and after every
+//! message of a commit, of one row and of many; the process that commits is killed. Writers race,
+//! snapshots are taken under load, partitions are large, addresses and passwords are wrong.
 //!
 //! A store's test program names its server and how it opens a store, and has all of it:
 //!

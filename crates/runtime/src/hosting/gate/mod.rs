@@ -60,7 +60,7 @@ impl Life {
     }
 }
 
-/// What is behind the door of an activation.
+/// Value behind the lock of an activation: its life, and the room of the grain.
 pub(super) struct Home<R: ?Sized = dyn AnyGrain> {
     pub(super) life: Life,
     /// The room of the grain. It is there while its life is `Active`, and while a hook runs.
