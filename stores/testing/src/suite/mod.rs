@@ -1,5 +1,5 @@
-//! Tests that every system store passes on its own server: the [conformance suite](conformance), and
-//! faults. The server is killed, frozen and away. The connection is cut before and after every
+//! Tests that every system store passes on its own server: the [conformance suite](conformance)
+//! and faults. The server is killed, frozen and away. The connection is cut before and after every
 //! message of a commit, of one row and of many; the process that commits is killed. Writers race,
 //! snapshots are taken under load, partitions are large, addresses and passwords are wrong.
 //!
