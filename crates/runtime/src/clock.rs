@@ -16,6 +16,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use emmer_core::{Instant, Now, Timestamp};
 
+use crate::world::elsewhere;
+
 /// How often deadlines are looked at, and so how exact call timeouts are (with the coarse clock's
 /// own 1 to 10 ms).
 pub(crate) const COARSE_TICK: Duration = Duration::from_millis(5);
@@ -120,9 +122,8 @@ pub(crate) struct Clock {
     start: u64,
     start_millis: u64,
     coarse: Coarse,
-    /// Whose clocks these are, in a virtual world.
-    #[cfg(feature = "virtual")]
-    host: Option<std::sync::Arc<emmer_virtual::Host>>,
+    /// The virtual host of these clocks; none in the kernel's world.
+    host: Option<elsewhere::Host>,
 }
 
 impl Clock {
@@ -133,29 +134,23 @@ impl Clock {
             start,
             start_millis: start / NANOS_PER_MILLI,
             coarse: Coarse::new(),
-            #[cfg(feature = "virtual")]
-            host: emmer_virtual::Host::current(),
+            host: elsewhere::host(),
         }
     }
 
-    /// Whose clocks these are, in a virtual world.
-    #[cfg(feature = "virtual")]
-    pub(crate) const fn host(&self) -> Option<&std::sync::Arc<emmer_virtual::Host>> {
+    /// The virtual host of these clocks; none in the kernel's world.
+    pub(crate) const fn host(&self) -> Option<&elsewhere::Host> {
         self.host.as_ref()
     }
 
     /// Whether these are the clocks of a virtual world.
     pub(crate) const fn is_virtual(&self) -> bool {
-        #[cfg(feature = "virtual")]
-        return self.host.is_some();
-        #[cfg(not(feature = "virtual"))]
-        return false;
+        self.host.is_some()
     }
 
     /// The coarse time.
     #[inline]
     pub(crate) fn now(&self) -> CoarseInstant {
-        #[cfg(feature = "virtual")]
         if let Some(host) = &self.host {
             return CoarseInstant(host.clock().mono_nanos() / NANOS_PER_MILLI);
         }
@@ -169,7 +164,6 @@ impl Clock {
 
     /// The exact monotonic clock.
     pub(crate) fn mono(&self) -> Instant {
-        #[cfg(feature = "virtual")]
         if let Some(host) = &self.host {
             return Instant::from_nanos(host.clock().mono_nanos());
         }
@@ -200,7 +194,6 @@ impl Clock {
 
     /// How long to sleep before the next look at the clock.
     fn piece_of(&self, left: Duration) -> Duration {
-        #[cfg(feature = "virtual")]
         if self.host.as_ref().is_some_and(|host| host.clock().is_true()) {
             return left;
         }
@@ -434,8 +427,7 @@ pub(crate) fn of_the_log() -> Instant {
 /// The wall clock.
 #[allow(clippy::disallowed_methods, reason = "this is the one place")]
 pub(crate) fn wall() -> Timestamp {
-    #[cfg(feature = "virtual")]
-    if let Some(host) = emmer_virtual::Host::current() {
+    if let Some(host) = elsewhere::host() {
         return Timestamp::from_millis(
             i64::try_from(host.clock().wall_micros() / 1_000).unwrap_or(i64::MAX),
         );
@@ -447,8 +439,7 @@ pub(crate) fn wall() -> Timestamp {
 /// The wall clock in microseconds since 1970: the epoch of a silo that starts now.
 #[allow(clippy::disallowed_methods, reason = "this is the one place")]
 pub(crate) fn epoch_now() -> u64 {
-    #[cfg(feature = "virtual")]
-    if let Some(host) = emmer_virtual::Host::current() {
+    if let Some(host) = elsewhere::host() {
         return host.clock().wall_micros();
     }
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

@@ -251,7 +251,6 @@ fn first_poll(head: CallHead, slot: &mut dyn Slot, cx: &mut Context<'_>) -> Next
         Ok(caller) => caller,
         Err(failure) => return Next::failed(failure, &head),
     };
-    #[cfg(feature = "virtual")]
     if let Some(fate) = crate::world::calls::fate(&head) {
         return Next::slow(crate::world::calls::fated(head.with_slot(slot), caller, fate));
     }

@@ -35,7 +35,6 @@ pub(crate) fn send(head: CallHead, slot: &mut dyn Slot) -> Result<(), CallError<
 
 /// As [`send`], without filters.
 pub(super) fn pass(head: CallHead, slot: &mut dyn Slot) -> Result<(), CallError<NoError>> {
-    #[cfg(feature = "virtual")]
     if let Some(fate) = crate::world::calls::fate(&head) {
         return crate::world::calls::send_fated(head.with_slot(slot), fate);
     }

@@ -1,9 +1,6 @@
-//! What a test does to a call before it sets off. Without the feature `virtual` this is nothing at
-//! all.
+//! What a test does to a call before it sets off. In the kernel's world this is nothing at all.
 
 use std::pin::pin;
-
-use emmer_virtual::{CallFate, CallFault};
 
 use crate::calls::AnyCall;
 use crate::calls::invoke::{Caller, Finished, bounded, interrupted};
@@ -13,6 +10,7 @@ use crate::calls::travel::travel;
 use crate::clock::Due;
 use crate::grain::{CallError, CallHead, Failure, NoError, Node};
 use crate::world;
+use crate::world::elsewhere::{CallFate, CallFault};
 
 /// What this call meets in a virtual world; none where it goes its way.
 pub(crate) fn fate(head: &CallHead) -> Option<CallFate> {

@@ -3,10 +3,12 @@
 //!
 //! With the feature `virtual` the world may be one of `emmer-virtual`: then whatever the code of a
 //! virtual host starts, connects to, reads from a clock or draws belongs to that host. Without the
-//! feature each of these is the plain call.
+//! feature the types of [`elsewhere`] have no values, and the compiler leaves out all that is done
+//! with one.
 
-#[cfg(feature = "virtual")]
 pub(crate) mod calls;
+#[cfg_attr(not(feature = "virtual"), path = "nowhere.rs")]
+pub(crate) mod elsewhere;
 #[cfg(feature = "tls")]
 mod secured;
 mod signals;
@@ -33,18 +35,14 @@ type Boxed = Pin<Box<dyn Future<Output = ()> + Send>>;
 #[derive(Clone, Debug)]
 pub(crate) struct Spawner {
     handle: tokio::runtime::Handle,
-    #[cfg(feature = "virtual")]
-    host: Option<std::sync::Arc<emmer_virtual::Host>>,
+    /// The virtual host of the tasks; none in the kernel's world.
+    host: Option<elsewhere::Host>,
 }
 
 impl Spawner {
     /// For the silo or client whose code runs now.
     pub(crate) fn current() -> Self {
-        Self {
-            handle: tokio::runtime::Handle::current(),
-            #[cfg(feature = "virtual")]
-            host: emmer_virtual::Host::current(),
-        }
+        Self { handle: tokio::runtime::Handle::current(), host: elsewhere::host() }
     }
 
     /// Starts a task. Its future is boxed: otherwise every method of every grain would bring copies
@@ -57,7 +55,6 @@ impl Spawner {
     }
 
     fn spawn_boxed(&self, future: Boxed) -> JoinHandle<()> {
-        #[cfg(feature = "virtual")]
         if let Some(host) = &self.host {
             return host.spawn(&self.handle, future);
         }
@@ -110,8 +107,7 @@ pub(crate) fn spawn(future: impl Future<Output = ()> + Send + 'static) -> JoinHa
 
 #[allow(clippy::disallowed_methods, reason = "this is the one place")]
 fn spawn_boxed(future: Boxed) -> JoinHandle<()> {
-    #[cfg(feature = "virtual")]
-    if let Some(host) = emmer_virtual::Host::current() {
+    if let Some(host) = elsewhere::host() {
         return host.spawn(&tokio::runtime::Handle::current(), future);
     }
     tokio::spawn(future)
@@ -120,8 +116,7 @@ fn spawn_boxed(future: Boxed) -> JoinHandle<()> {
 /// How often a silo looks at itself. In a virtual world nothing is ever late, but where a host was
 /// paused.
 pub(crate) fn seldom(period: Duration) -> Duration {
-    #[cfg(feature = "virtual")]
-    if emmer_virtual::Host::current().is_some() {
+    if elsewhere::host().is_some() {
         return period * 10;
     }
     period
@@ -129,20 +124,14 @@ pub(crate) fn seldom(period: Duration) -> Duration {
 
 /// Returns true if the code that runs now is of a virtual host, which nobody reaches from outside.
 pub(crate) fn is_virtual() -> bool {
-    #[cfg(feature = "virtual")]
-    return emmer_virtual::Host::current().is_some();
-    #[cfg(not(feature = "virtual"))]
-    false
+    elsewhere::host().is_some()
 }
 
 /// The next number of the virtual host whose code runs now, for what is counted by the process
 /// elsewhere: several hosts share one process, and one process runs several worlds.
 #[inline]
 pub(crate) fn number_of_host() -> Option<u64> {
-    #[cfg(feature = "virtual")]
-    return emmer_virtual::Host::current().map(|host| host.next_number());
-    #[cfg(not(feature = "virtual"))]
-    None
+    elsewhere::host().map(|host| host.next_number())
 }
 
 /// The name that the kernel has for this host (for this container, where it has one of its own).
@@ -173,8 +162,7 @@ pub(crate) async fn resolve(host: &str) -> std::io::Result<Vec<std::net::SocketA
 /// Any 64 bits.
 #[allow(clippy::disallowed_methods, reason = "this is the one place")]
 pub(crate) fn random_bits() -> u64 {
-    #[cfg(feature = "virtual")]
-    if let Some(host) = emmer_virtual::Host::current() {
+    if let Some(host) = elsewhere::host() {
         return host.bits();
     }
     rand::random()

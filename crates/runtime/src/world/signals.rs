@@ -18,10 +18,7 @@ const ONE_REQUEST: std::time::Duration = std::time::Duration::from_secs(1);
 impl StopRequests {
     /// Watches from now on. The signals do not end the process by themselves any more.
     pub(crate) fn watch() -> Self {
-        #[cfg(feature = "virtual")]
-        let is_real = emmer_virtual::Host::current().is_none();
-        #[cfg(not(feature = "virtual"))]
-        let is_real = true;
+        let is_real = !super::is_virtual();
         #[cfg(unix)]
         return Self { signals: if is_real { watched() } else { None }, last: None };
         #[cfg(not(unix))]

@@ -10,6 +10,7 @@ use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 
+use super::elsewhere;
 #[cfg(feature = "tls")]
 use super::secured::Secured;
 
@@ -22,16 +23,14 @@ pub(crate) enum TcpStream {
     Kernel(tokio::net::TcpStream),
     #[cfg(feature = "tls")]
     Secured(std::sync::Arc<Secured>),
-    #[cfg(feature = "virtual")]
-    Virtual(emmer_virtual::Stream),
+    Virtual(elsewhere::Stream),
 }
 
 impl TcpStream {
     /// Connects to `to`.
     #[allow(clippy::disallowed_methods, reason = "this is the one place")]
     pub(crate) async fn connect(to: SocketAddr) -> io::Result<Self> {
-        #[cfg(feature = "virtual")]
-        if let Some(host) = emmer_virtual::Host::current() {
+        if let Some(host) = elsewhere::host() {
             return host.net().connect(&host, to).await.map(Self::Virtual);
         }
         tokio::net::TcpStream::connect(to).await.map(Self::Kernel)
@@ -48,8 +47,7 @@ impl TcpStream {
             Self::Kernel(stream) => stream.local_addr().ok(),
             #[cfg(feature = "tls")]
             Self::Secured(stream) => stream.socket().local_addr().ok(),
-            #[cfg(feature = "virtual")]
-            Self::Virtual(_) => emmer_virtual::Host::current().map(|h| SocketAddr::new(h.ip(), 0)),
+            Self::Virtual(_) => elsewhere::host().map(|h| SocketAddr::new(h.ip(), 0)),
         }
     }
 
@@ -59,7 +57,6 @@ impl TcpStream {
             Self::Kernel(stream) => stream.set_nodelay(true),
             #[cfg(feature = "tls")]
             Self::Secured(stream) => stream.socket().set_nodelay(true),
-            #[cfg(feature = "virtual")]
             Self::Virtual(_) => Ok(()),
         }
     }
@@ -71,7 +68,6 @@ impl TcpStream {
             Self::Kernel(stream) => SockRef::from(stream),
             #[cfg(feature = "tls")]
             Self::Secured(stream) => SockRef::from(stream.socket()),
-            #[cfg(feature = "virtual")]
             Self::Virtual(_) => return,
         };
         let often = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE);
@@ -80,6 +76,7 @@ impl TcpStream {
     }
 
     /// The two halves.
+    #[allow(unreachable_code, reason = "without virtual worlds there is no virtual stream")]
     pub(crate) fn into_split(self) -> (ReadHalf, WriteHalf) {
         match self {
             Self::Kernel(stream) => {
@@ -90,7 +87,6 @@ impl TcpStream {
             Self::Secured(stream) => {
                 (ReadHalf::Secured(stream.clone()), WriteHalf::Secured(SecuredHalf(stream)))
             }
-            #[cfg(feature = "virtual")]
             Self::Virtual(stream) => {
                 let (reading, writing) = stream.into_split();
                 (ReadHalf::Virtual(reading), WriteHalf::Virtual(writing))
@@ -109,7 +105,6 @@ impl AsyncRead for TcpStream {
             Self::Kernel(stream) => Pin::new(stream).poll_read(cx, into),
             #[cfg(feature = "tls")]
             Self::Secured(stream) => stream.poll_read(cx, into),
-            #[cfg(feature = "virtual")]
             Self::Virtual(stream) => Pin::new(stream).poll_read(cx, into),
         }
     }
@@ -125,7 +120,6 @@ impl AsyncWrite for TcpStream {
             Self::Kernel(stream) => Pin::new(stream).poll_write(cx, bytes),
             #[cfg(feature = "tls")]
             Self::Secured(stream) => stream.poll_write(cx, bytes),
-            #[cfg(feature = "virtual")]
             Self::Virtual(stream) => Pin::new(stream).poll_write(cx, bytes),
         }
     }
@@ -135,7 +129,6 @@ impl AsyncWrite for TcpStream {
             Self::Kernel(stream) => Pin::new(stream).poll_flush(cx),
             #[cfg(feature = "tls")]
             Self::Secured(stream) => stream.poll_sent(cx),
-            #[cfg(feature = "virtual")]
             Self::Virtual(stream) => Pin::new(stream).poll_flush(cx),
         }
     }
@@ -145,7 +138,6 @@ impl AsyncWrite for TcpStream {
             Self::Kernel(stream) => Pin::new(stream).poll_shutdown(cx),
             #[cfg(feature = "tls")]
             Self::Secured(stream) => stream.poll_sent(cx).map_ok(|()| stream.end()),
-            #[cfg(feature = "virtual")]
             Self::Virtual(stream) => Pin::new(stream).poll_shutdown(cx),
         }
     }
@@ -157,8 +149,7 @@ pub(crate) enum ReadHalf {
     Kernel(OwnedReadHalf),
     #[cfg(feature = "tls")]
     Secured(std::sync::Arc<Secured>),
-    #[cfg(feature = "virtual")]
-    Virtual(emmer_virtual::ReadHalf),
+    Virtual(elsewhere::ReadHalf),
 }
 
 impl ReadHalf {
@@ -168,7 +159,6 @@ impl ReadHalf {
             Self::Kernel(half) => half.as_ref().poll_read_ready(cx),
             #[cfg(feature = "tls")]
             Self::Secured(stream) => stream.poll_read_ready(cx),
-            #[cfg(feature = "virtual")]
             Self::Virtual(half) => half.poll_read_ready(cx),
         }
     }
@@ -179,7 +169,6 @@ impl ReadHalf {
             Self::Kernel(half) => half.as_ref().try_write(bytes),
             #[cfg(feature = "tls")]
             Self::Secured(stream) => stream.try_write(bytes),
-            #[cfg(feature = "virtual")]
             Self::Virtual(half) => half.try_write(bytes),
         }
     }
@@ -190,7 +179,6 @@ impl ReadHalf {
             Self::Kernel(half) => half.as_ref().poll_write_ready(cx),
             #[cfg(feature = "tls")]
             Self::Secured(stream) => stream.poll_write_ready(cx),
-            #[cfg(feature = "virtual")]
             Self::Virtual(half) => half.poll_write_ready(cx),
         }
     }
@@ -218,7 +206,6 @@ impl AsyncRead for ReadHalf {
             Self::Kernel(half) => Pin::new(half).poll_read(cx, into),
             #[cfg(feature = "tls")]
             Self::Secured(stream) => stream.poll_read(cx, into),
-            #[cfg(feature = "virtual")]
             Self::Virtual(half) => Pin::new(half).poll_read(cx, into),
         }
     }
@@ -230,8 +217,7 @@ pub(crate) enum WriteHalf {
     Kernel(OwnedWriteHalf),
     #[cfg(feature = "tls")]
     Secured(SecuredHalf),
-    #[cfg(feature = "virtual")]
-    Virtual(emmer_virtual::WriteHalf),
+    Virtual(elsewhere::WriteHalf),
 }
 
 impl WriteHalf {
@@ -241,7 +227,6 @@ impl WriteHalf {
             Self::Kernel(half) => half.try_write(bytes),
             #[cfg(feature = "tls")]
             Self::Secured(SecuredHalf(stream)) => stream.try_write(bytes),
-            #[cfg(feature = "virtual")]
             Self::Virtual(half) => half.try_write(bytes),
         }
     }
@@ -266,7 +251,6 @@ impl WriteHalf {
                 // Dropped as usual it would send the orderly end first.
                 half.forget();
             }
-            #[cfg(feature = "virtual")]
             Self::Virtual(half) => half.reset(),
         }
     }
@@ -288,16 +272,14 @@ impl Drop for SecuredHalf {
 #[derive(Debug)]
 pub(crate) enum TcpListener {
     Kernel(tokio::net::TcpListener),
-    #[cfg(feature = "virtual")]
-    Virtual(emmer_virtual::Listener),
+    Virtual(elsewhere::Listener),
 }
 
 impl TcpListener {
     /// Listens at `address`, whose port may be 0 for any.
     #[allow(clippy::disallowed_methods, reason = "this is the one place")]
     pub(crate) async fn bind(address: SocketAddr) -> io::Result<Self> {
-        #[cfg(feature = "virtual")]
-        if let Some(host) = emmer_virtual::Host::current() {
+        if let Some(host) = elsewhere::host() {
             return host.net().listen(&host, address).map(Self::Virtual);
         }
         tokio::net::TcpListener::bind(address).await.map(Self::Kernel)
@@ -307,7 +289,6 @@ impl TcpListener {
     pub(crate) fn local_addr(&self) -> io::Result<SocketAddr> {
         match self {
             Self::Kernel(listener) => listener.local_addr(),
-            #[cfg(feature = "virtual")]
             Self::Virtual(listener) => Ok(listener.local_addr()),
         }
     }
@@ -318,7 +299,6 @@ impl TcpListener {
             Self::Kernel(listener) => {
                 listener.accept().await.map(|(stream, from)| (TcpStream::Kernel(stream), from))
             }
-            #[cfg(feature = "virtual")]
             Self::Virtual(listener) => {
                 listener.accept().await.map(|(stream, from)| (TcpStream::Virtual(stream), from))
             }
