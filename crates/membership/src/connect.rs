@@ -59,11 +59,6 @@ const DIALS_PER_WAVE_MAX: usize = 64;
 const MISSING_MAX: usize = 64;
 
 impl Check {
-    /// Reads what every answer touches.
-    pub(crate) const fn read_ahead(&self) -> u64 {
-        self.recheck ^ self.waves as u64 ^ self.reached as u64 ^ self.pending.is_empty() as u64
-    }
-
     fn position(&self, silo: &SiloAddress) -> Option<usize> {
         self.checked.as_ref()?.position(silo)
     }

@@ -1,36 +1,29 @@
-//! Durations as people write them: `"200ms"`, `"10s"`, `"3m"`, `"2h"`, `"7d"`.
+//! Durations as people write them: `"200ms"`, `"10s"`, `"1h 30m"`, `"7d"`.
 //!
 //! Used for every duration in [`Config`](crate::Config), so that a TOML file and an environment
 //! variable read the same. A number without a unit is refused: ten what?
 
 use std::time::Duration;
 
+use jiff::{Span, SpanRelativeTo};
 use serde::{Deserialize, Deserializer, Serializer};
 
 /// The text was not a duration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not a duration: expected a whole number and ms, s, m, h or d, as in 200ms")]
+#[error("{0:?} is not a duration: expected a number and ms, s, m, h or d, as in 200ms")]
 pub struct ParseDurationError(String);
 
-/// Parses `text`.
+/// Parses `text`. A day has 24 hours.
 ///
 /// # Errors
-/// [`ParseDurationError`] when it is not a whole number followed by a unit, or too large.
+/// [`ParseDurationError`] when it is not a number followed by a unit (or several of both), too
+/// large, negative, or not a whole number of milliseconds.
 pub fn parse(text: &str) -> Result<Duration, ParseDurationError> {
     let fail = || ParseDurationError(text.chars().take(40).collect());
-    let text_trimmed = text.trim();
-    let at = text_trimmed.find(|c: char| !c.is_ascii_digit()).ok_or_else(fail)?;
-    let (number, unit) = text_trimmed.split_at(at);
-    let number: u64 = number.parse().map_err(|_| fail())?;
-    let millis: u64 = match unit.trim() {
-        "ms" => 1,
-        "s" => 1_000,
-        "m" => 60_000,
-        "h" => 3_600_000,
-        "d" => 86_400_000,
-        _ => return Err(fail()),
-    };
-    number.checked_mul(millis).map(Duration::from_millis).ok_or_else(fail)
+    let span: Span = text.trim().parse().map_err(|_| fail())?;
+    let signed = span.to_duration(SpanRelativeTo::days_are_24_hours()).map_err(|_| fail())?;
+    let duration = Duration::try_from(signed).map_err(|_| fail())?;
+    if duration.subsec_nanos().is_multiple_of(1_000_000) { Ok(duration) } else { Err(fail()) }
 }
 
 /// Prints `duration` in the largest unit that loses nothing (whole milliseconds are kept).
@@ -63,7 +56,10 @@ mod tests {
         for text in ["0ms", "200ms", "10s", "3m", "2h", "7d", "1500ms"] {
             assert_eq!(print(parse(text).unwrap()), text);
         }
-        for text in ["", "10", "s", "-1s", "1.5s", "99999999999999999999s", "18446744073709551615d"]
+        for (text, same) in [("1.5s", "1500ms"), ("1h 30m", "90m"), ("36h", "36h"), ("48h", "2d")] {
+            assert_eq!(print(parse(text).unwrap()), same);
+        }
+        for text in ["", "10", "s", "-1s", "10us", "99999999999999999999s", "9223372036854775807d"]
         {
             assert!(parse(text).is_err(), "{text}");
         }

@@ -402,28 +402,6 @@ impl Membership {
         &self.config
     }
 
-    /// Reads what most messages touch, and changes nothing. A simulator of thousands of machines
-    /// calls it for those that come next, so that their memory is fetched together. The number
-    /// means nothing.
-    pub fn read_ahead(&self) -> u64 {
-        let timers = self.poll_timeout().unwrap_or_default().as_nanos();
-        let parts =
-            u64::from(self.is_asking()) + u64::from(self.fence.is_closed()) + self.view.version();
-        let sent = self.counters.probes_sent
-            ^ self.counters.probes_received
-            ^ self.counters.probes_answered;
-        timers
-            ^ parts
-            ^ sent
-            ^ self.me.address.epoch()
-            ^ self.latest.mono.as_nanos()
-            ^ self.probing.len() as u64
-            ^ self.effects.capacity() as u64
-            ^ u64::from(self.standing.is_in_table())
-            ^ self.check.read_ahead()
-            ^ self.gossip.claimed
-    }
-
     // ---- the frame of every input
     // -----------------------------------------------------------------------------
 

@@ -187,25 +187,6 @@ impl Process {
         }
     }
 
-    /// Reads what an event for this process looks at.
-    pub(crate) fn read_ahead(&self) -> u64 {
-        let flags = u64::from(self.fence_closes)
-            + u64::from(self.granted_at.is_some())
-            + u64::from(self.host);
-        let lists = self.parted.is_empty() as u64
-            + u64::from(self.slow.is_some())
-            + self.streams.len() as u64;
-        let times =
-            self.timer_at.as_nanos() ^ self.paused_until.as_nanos() ^ self.started.as_nanos();
-        flags
-            ^ lists
-            ^ times
-            ^ self.address.epoch()
-            ^ self.installed
-            ^ (self.status as u64)
-            ^ u64::from(self.asked)
-    }
-
     /// Whether it runs.
     pub fn is_running(&self) -> bool {
         self.life == Life::Running

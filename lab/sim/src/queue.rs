@@ -130,11 +130,6 @@ impl<T> Queue<T> {
         }
     }
 
-    /// What comes next, in order, as far as it is known without looking at what was added since.
-    pub fn ahead(&self) -> impl Iterator<Item = &T> {
-        self.sorted.iter().rev().filter_map(|key| self.slab[key.slot as usize].as_ref())
-    }
-
     /// How many items wait.
     pub fn len(&self) -> usize {
         self.slab.len() - self.free.len()

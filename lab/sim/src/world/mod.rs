@@ -7,13 +7,11 @@
 //! | `event.rs` | what can happen next, and what each does to its process |
 //! | `effect.rs` | carrying out what the machines ask for |
 //! | `fault.rs` | starting, killing and disturbing |
-//! | `ahead.rs` | reading the memory of the next events |
 //! | `look.rs` | what is looked at when its time has come |
 //! | `shown.rs` | what traces show |
 //! | `stall.rs` | IO that stands still, and what waits for it |
 //! | `shell/` | the directory and the grains of each silo |
 
-mod ahead;
 mod effect;
 mod event;
 mod fault;
@@ -128,8 +126,6 @@ pub struct World {
     /// What happened last that is not the protocol's own work.
     calm: Calm,
     expects: Expects,
-    /// For how many further events memory was read ahead.
-    read_for: usize,
     /// Commits that are on their way although `Unknown` was told: when each was sent, and how many
     /// of its writer's had ended so before.
     late: BTreeMap<(u32, OpId), (VirtualTime, u32)>,
@@ -173,7 +169,6 @@ impl World {
             late: BTreeMap::new(),
             calm: Calm::default(),
             expects: Expects::of(&scenario),
-            read_for: 0,
             scenario,
         };
         world.schedule();
@@ -238,7 +233,6 @@ impl World {
         if self.violation.is_some() || self.queue.next_at().is_none_or(|at| at > until) {
             return false;
         }
-        self.read_ahead();
         let Some((at, event)) = self.queue.pop() else { return false };
         self.now = at;
         self.dispatch(event);
