@@ -395,17 +395,37 @@ fn entry(interface: &Interface, method: &InterfaceMethod) -> TokenStream {
     let (full_name, older) = (full_name(interface, method), older(interface, method));
     let name = method.name();
     let names: Vec<&Ident> = method.arguments.iter().map(|a| &a.ident).collect();
-    if method.turn == Turn::Free {
-        return free_entry(interface, method);
-    }
     let internal = interface.args.internal;
-    let instant = if exclusive { quote!(Exclusive) } else { quote!(Shared) };
+    let kind = if exclusive { quote!(Exclusive) } else { quote!(Shared) };
+    let now = quote! {
+        if <__Class as #trait_ident>::__instant_methods().contains(&#name) {
+            ::emmer::__rt::Instant::#kind(|admitted, slot| {
+                ::emmer::__rt::run_now::<#args_type>(slot, |args| {
+                    ::emmer::__rt::poll_now(
+                        <__Class as #trait_ident>::#ident(admitted.grain() #(, args.#names)*)
+                    )
+                })
+            })
+        } else {
+            ::emmer::__rt::Instant::No
+        }
+    };
+    // A free method holds nothing of its grain while it waits.
+    let free = method.turn == Turn::Free;
+    let (instant, context) = if free {
+        (quote!(::emmer::__rt::Instant::No), quote!(context.free()))
+    } else {
+        (now, quote!(context))
+    };
     let admit = match method.turn {
         Turn::Exclusive => quote!(admit_exclusive),
         Turn::Past => quote!(admit_past),
-        Turn::Shared | Turn::Free => quote!(admit_shared),
+        Turn::Shared => quote!(admit_shared),
+        Turn::Free => quote!(admit_interleaved),
     };
     let binding = if exclusive { quote!(mut admitted) } else { quote!(admitted) };
+    let grain = if free { quote!(admitted) } else { quote!(admitted.grain()) };
+    let done = if free { quote!() } else { quote!(admitted.done();) };
     quote! {
         #(#conditions)*
         ::emmer::__rt::MethodEntry {
@@ -414,19 +434,10 @@ fn entry(interface: &Interface, method: &InterfaceMethod) -> TokenStream {
             name: #full_name,
             internal: #internal,
             arrive: ::emmer::__rt::arrive::<#args_type>,
-            instant: if <__Class as #trait_ident>::__instant_methods().contains(&#name) {
-                ::emmer::__rt::Instant::#instant(|admitted, slot| {
-                    ::emmer::__rt::run_now::<#args_type>(slot, |args| {
-                        ::emmer::__rt::poll_now(
-                            <__Class as #trait_ident>::#ident(admitted.grain() #(, args.#names)*)
-                        )
-                    })
-                })
-            } else {
-                ::emmer::__rt::Instant::No
-            },
+            instant: #instant,
             start: |activation, slot, context| {
                 let args = ::emmer::__rt::LocalSlot::<#args_type>::args_of(slot)?;
+                let context = #context;
                 ::core::result::Result::Ok(::emmer::__rt::boxed::<#args_type, _>(context, async move {
                     let #binding = match activation.#admit().await {
                         ::core::result::Result::Ok(admitted) => admitted,
@@ -440,62 +451,13 @@ fn entry(interface: &Interface, method: &InterfaceMethod) -> TokenStream {
                             <#args_type as ::emmer::__rt::Method>::INFO,
                             ::core::pin::pin!(async {
                                 slot.put(
-                                    <__Class as #trait_ident>::#ident(
-                                        admitted.grain() #(, args.#names)*
-                                    )
-                                    .await
+                                    <__Class as #trait_ident>::#ident(#grain #(, args.#names)*)
+                                        .await
                                 )
                             }),
                         )
                         .await;
-                    admitted.done();
-                    (slot, outcome)
-                }))
-            },
-        }
-    }
-}
-
-/// As [`entry`], of a method that holds nothing of its grain while it waits.
-fn free_entry(interface: &Interface, method: &InterfaceMethod) -> TokenStream {
-    let (trait_ident, ident, args_type) = (&interface.item.ident, &method.ident, &method.args_type);
-    let (conditions, full_name) = (method.conditions(), full_name(interface, method));
-    let older = older(interface, method);
-    let names = method.arguments.iter().map(|a| &a.ident);
-    let internal = interface.args.internal;
-    quote! {
-        #(#conditions)*
-        ::emmer::__rt::MethodEntry {
-            info: <#args_type as ::emmer::__rt::Method>::INFO,
-            also: #older,
-            name: #full_name,
-            internal: #internal,
-            arrive: ::emmer::__rt::arrive::<#args_type>,
-            instant: ::emmer::__rt::Instant::No,
-            start: |activation, slot, context| {
-                let args = ::emmer::__rt::LocalSlot::<#args_type>::args_of(slot)?;
-                let context = context.free();
-                ::core::result::Result::Ok(::emmer::__rt::boxed::<#args_type, _>(context, async move {
-                    let interleaved = match activation.admit_interleaved().await {
-                        ::core::result::Result::Ok(interleaved) => interleaved,
-                        ::core::result::Result::Err(closed) => {
-                            return ::emmer::__rt::not_admitted(args, closed);
-                        }
-                    };
-                    let mut slot = ::emmer::__rt::LocalSlot::<#args_type>::empty();
-                    let outcome = activation
-                        .run_method(
-                            <#args_type as ::emmer::__rt::Method>::INFO,
-                            ::core::pin::pin!(async {
-                                slot.put(
-                                    <__Class as #trait_ident>::#ident(
-                                        interleaved #(, args.#names)*
-                                    )
-                                    .await
-                                )
-                            }),
-                        )
-                        .await;
+                    #done
                     (slot, outcome)
                 }))
             },
