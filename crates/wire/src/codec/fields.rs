@@ -113,3 +113,48 @@ fn wrong_field(
     }
     unreadable(of, &format_args!("`{name}` is no {expected}: {error}"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OF: &str = "Bank::transfer";
+
+    /// The bytes of each of `names` in `body`.
+    fn found<'a>(body: &'a [u8], names: &[&str]) -> Result<Vec<Option<&'a [u8]>>, CodecError> {
+        let mut values = vec![None; names.len()];
+        decode_fields(body, OF, names, &mut values).map(|()| values)
+    }
+
+    #[test]
+    fn arguments_are_found_whatever_form_names_and_map_have() {
+        // Names of 32 and of 300 bytes have headers of two and of three bytes.
+        let (long, longest) = ("n".repeat(32), "m".repeat(300));
+        let mut body = BytesMut::new();
+        let fields: [(&str, &dyn Encode); 3] = [(&long, &7u8), (&longest, &true), ("x", &"y")];
+        encode_fields(&mut body, OF, &fields).unwrap();
+        let names = ["x", longest.as_str(), "missing", long.as_str()];
+        let values = found(&body, &names).unwrap();
+        assert_eq!(values[2], None);
+        assert_eq!(field::<u8>(OF, "n", values[3]).unwrap(), 7);
+        assert!(field::<bool>(OF, "m", values[1]).unwrap());
+        assert_eq!(field::<String>(OF, "x", values[0]).unwrap(), "y");
+        // The same in a map of 16 bits, and one more entry with a value of an extension type.
+        let mut wide = vec![0xde, 0, 4, 0xa1, b'e', 0xd4, 5, 0];
+        wide.extend(&body[1..]);
+        let mut expected = vec![Some(&wide[5..8])];
+        expected.extend(values);
+        let names = [&["e"], &names[..]].concat();
+        assert_eq!(found(&wide, &names).unwrap(), expected);
+    }
+
+    #[test]
+    fn what_is_missing_is_nil_and_what_comes_twice_is_refused() {
+        assert_eq!(field::<Option<u8>>(OF, "x", None).unwrap(), None);
+        let error = field::<u8>(OF, "x", None).unwrap_err().to_string();
+        assert!(error.contains("missing field `x`"), "{error}");
+        let twice = [0x82, 0xa1, b'x', 1, 0xa1, b'x', 2];
+        assert!(found(&twice, &["x"]).unwrap_err().to_string().contains("duplicate field `x`"));
+        assert!(found(&[0x91, 1], &["x"]).is_err(), "a list is no map");
+    }
+}
