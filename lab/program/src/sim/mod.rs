@@ -26,20 +26,15 @@ pub(crate) struct Args {
 enum Command {
     /// Crash to Dead for four kinds of crash, what probing costs, how fast views spread
     Detect(experiment::Args),
-    /// Wrong deaths under Lifeguard's grid of anomalies: 128 members, 1 to 32 of them slow now and
-    /// then
-    Lifeguard(experiment::Args),
     /// Wrong deaths and detection under message loss
     Loss(experiment::Args),
-    /// Rapid's three faults: crash, one-way flip-flop, heavy loss
-    Rapid(experiment::Args),
     /// Every silo starts at once
     #[command(name = "coldstart")]
     ColdStart(experiment::Args),
     /// A tenth of the cluster crashes at once
     MassCrash(experiment::Args),
-    /// The system store is away for ten minutes
-    Outage(experiment::Args),
+    /// One silo cannot be reached, the store can: how long does it still run turns?
+    Isolate(experiment::Args),
     /// Replay the random scenario of one seed exactly; exit code 8 when it violates an invariant
     Run(seeds::RunArgs),
     /// Run the random scenarios of many seeds; exit code 8 when one violates an invariant
@@ -51,12 +46,10 @@ enum Command {
 pub(crate) fn run(args: &Args) -> Result<()> {
     match &args.command {
         Command::Detect(args) => experiment::run(Experiment::Detect, args),
-        Command::Lifeguard(args) => experiment::run(Experiment::Lifeguard, args),
         Command::Loss(args) => experiment::run(Experiment::Loss, args),
-        Command::Rapid(args) => experiment::run(Experiment::Rapid, args),
         Command::ColdStart(args) => experiment::run(Experiment::ColdStart, args),
         Command::MassCrash(args) => experiment::run(Experiment::MassCrash, args),
-        Command::Outage(args) => experiment::run(Experiment::Outage, args),
+        Command::Isolate(args) => experiment::run(Experiment::Isolate, args),
         Command::Run(args) => seeds::run(args),
         Command::Swarm(args) => seeds::swarm(args),
         Command::Shrink(args) => seeds::shrink(args),

@@ -8,7 +8,7 @@ use crate::scenario::{Profile, Scenario};
 use crate::store::StoreModel;
 use crate::time::VirtualTime;
 use crate::world::World;
-use emmer_report::{Cell, Chart, Goal, Report, Series};
+use emmer_report::{Cell, Goal, Report};
 
 pub(super) fn run(options: &Options) -> Report {
     let sizes: Vec<u32> = match (options.silos, options.quick) {
@@ -34,10 +34,8 @@ pub(super) fn run(options: &Options) -> Report {
     let title = "Cold start: all silos start within 1 s, store round trip 20 ms; seconds after the \
                  last start (emmer-lab sim coldstart)";
     let mut report = Report::new("coldstart", title, &columns);
-    let mut lines = Vec::new();
     for profile in options.profiles_or(&[Profile::Default, Profile::Classic, Profile::Orleans2026])
     {
-        let mut series = Series { name: profile.name().to_owned(), points: Vec::new() };
         for &silos in &sizes {
             // Silos that each write for themselves and tell everybody everything: what takes them
             // minutes of virtual time takes the simulator hours.
@@ -45,21 +43,17 @@ pub(super) fn run(options: &Options) -> Report {
             if one_by_one && silos > 200 && options.silos == 0 {
                 continue;
             }
-            let whole = one(&mut report, profile, silos, options);
-            series.points.push((f64::from(silos), whole.unwrap_or(f64::NAN)));
+            one(&mut report, profile, silos, options);
         }
-        series.points.retain(|point| point.1.is_finite());
-        lines.push(series);
     }
-    report.charts.push(Chart::lines("Cold start: same view everywhere", "s", "silos", lines).log());
     report
 }
 
 /// How often a long run says how far it is.
 const PROGRESS_EVERY: Duration = Duration::from_secs(10);
 
-/// One start; how long after the last start everybody had the same view.
-fn one(report: &mut Report, profile: Profile, silos: u32, options: &Options) -> Option<f64> {
+/// One start, as a row of the table.
+fn one(report: &mut Report, profile: Profile, silos: u32, options: &Options) {
     let wall = Instant::now();
     let mut scenario = Scenario::calm(profile, silos, u64::from(options.seeds));
     scenario.store = StoreModel::with_round_trip(Duration::from_millis(20));
@@ -81,7 +75,7 @@ fn one(report: &mut Report, profile: Profile, silos: u32, options: &Options) -> 
         w.processes().len() == silos as usize && w.is_whole()
     };
     let whole = world.run_while(limit, Duration::from_millis(10), everybody);
-    let last_start = world.processes().iter().map(|p| p.started).max()?;
+    let Some(last_start) = world.processes().iter().map(|p| p.started).max() else { return };
     let after = |at: VirtualTime| at.since(last_start).as_secs_f64();
     let activations = &world.measures().activations;
     let active = (activations.len() >= silos as usize)
@@ -128,5 +122,4 @@ fn one(report: &mut Report, profile: Profile, silos: u32, options: &Options) -> 
         #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
         Cell::Number(events as f64 / secs.max(1e-9), 0),
     ]);
-    whole
 }

@@ -8,7 +8,7 @@ use crate::net::{Direction, HostSet};
 use crate::scenario::{Fault, Profile, Scenario, Step};
 use crate::time::VirtualTime;
 use crate::world::World;
-use emmer_report::{Cell, Chart, Goal, Report};
+use emmer_report::{Cell, Goal, Report};
 
 /// The ways to fail.
 const WAYS: [(&str, bool); 5] = [
@@ -112,7 +112,6 @@ pub(super) fn run(options: &Options) -> Report {
         "bytes/s",
     ];
     let mut report = Report::new("detect", title, &columns);
-    let mut bars = Vec::new();
     for profile in options.profiles_or(&Profile::ALL) {
         // The load per silo does not depend on how many there are, as soon as there are more than
         // it probes.
@@ -142,7 +141,6 @@ pub(super) fn run(options: &Options) -> Report {
                 lag = view_lag_ms(&world, 0.99).map_or(lag, |ms| worse(ms, lag));
             }
             goals(&mut report, profile, silent, way, &seen, lag);
-            bars.push((format!("{profile} {way}"), seen.times.at(0.5).unwrap_or(0.0)));
             let deaths = seen.times.len() as u64;
             report.push(vec![
                 profile.name().into(),
@@ -161,7 +159,6 @@ pub(super) fn run(options: &Options) -> Report {
             ]);
         }
     }
-    report.charts.push(Chart::bars("Crash to Dead, median", "s", bars).log());
     report
 }
 

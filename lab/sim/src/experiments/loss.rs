@@ -7,7 +7,7 @@ use super::{Options, Times, settle, world};
 use crate::net::Transport;
 use crate::scenario::{Fault, Profile, Scenario, Step};
 use crate::time::VirtualTime;
-use emmer_report::{Cell, Chart, Goal, Report, Series};
+use emmer_report::{Cell, Goal, Report};
 
 pub(super) fn run(options: &Options) -> Report {
     let silos = options.silos_or(100, 30);
@@ -29,16 +29,13 @@ pub(super) fn run(options: &Options) -> Report {
     let title =
         format!("Message loss on every link, {silos} silos, {seeds} seeds (emmer-lab sim loss)");
     let mut report = Report::new("loss", title, &columns);
-    let mut lines = Vec::new();
     for profile in options.profiles_or(&[Profile::Default, Profile::Fast, Profile::Classic]) {
         for transport in [Transport::Datagram, Transport::Stream] {
             let name = if transport == Transport::Datagram { "datagram" } else { "stream" };
-            let mut series = Series { name: format!("{profile} {name}"), points: Vec::new() };
             let mut base = None;
             for &loss in losses {
                 let seen = one(profile, transport, loss, silos, seeds, quiet);
                 let rate = seen.wrong / seen.silo_hours * 1_000.0;
-                series.points.push((loss * 100.0, rate));
                 let p99 = seen.times.at(0.99);
                 if loss == 0.0 {
                     base = p99;
@@ -69,15 +66,8 @@ pub(super) fn run(options: &Options) -> Report {
                     seen.times.cell(0.99),
                 ]);
             }
-            lines.push(series);
         }
     }
-    report.charts.push(Chart::lines(
-        "Wrong deaths by loss",
-        "per 1000 silo-hours",
-        "loss %",
-        lines,
-    ));
     report
 }
 

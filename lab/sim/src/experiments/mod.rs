@@ -4,22 +4,16 @@
 //! | name | what is measured | file |
 //! |---|---|---|
 //! | `detect` | crash to Dead for four kinds of crash; probing load; how fast views spread | `detect.rs` |
-//! | `lifeguard` | wrong deaths under Lifeguard's grid of anomalies | `lifeguard.rs` |
 //! | `loss` | wrong deaths and detection under message loss | `loss.rs` |
-//! | `rapid` | Rapid's three faults: crash, one-way flip-flop, heavy loss | `rapid.rs` |
 //! | `coldstart` | everybody starts at once | `coldstart.rs` |
 //! | `mass-crash` | a tenth of the cluster crashes at once | `mass_crash.rs` |
-//! | `outage` | the store is away for ten minutes | `outage.rs` |
 //! | `isolate` | one silo cannot be reached, the store can: how long may it still run turns? | `isolate.rs` |
 
 mod coldstart;
 mod detect;
 mod isolate;
-mod lifeguard;
 mod loss;
 mod mass_crash;
-mod outage;
-mod rapid;
 
 use std::time::Duration;
 
@@ -78,45 +72,28 @@ impl Options {
 pub enum Experiment {
     /// Crash to Dead.
     Detect,
-    /// Lifeguard's grid.
-    Lifeguard,
     /// Message loss.
     Loss,
-    /// Rapid's three faults.
-    Rapid,
     /// Everybody starts at once.
     ColdStart,
     /// A tenth of the cluster crashes at once.
     MassCrash,
-    /// The store is away.
-    Outage,
     /// One silo cannot be reached.
     Isolate,
 }
 
 impl Experiment {
     /// Every experiment.
-    pub const ALL: [Self; 8] = [
-        Self::Detect,
-        Self::Lifeguard,
-        Self::Loss,
-        Self::Rapid,
-        Self::ColdStart,
-        Self::MassCrash,
-        Self::Outage,
-        Self::Isolate,
-    ];
+    pub const ALL: [Self; 5] =
+        [Self::Detect, Self::Loss, Self::ColdStart, Self::MassCrash, Self::Isolate];
 
     /// The name on the command line and of the files.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Detect => "detect",
-            Self::Lifeguard => "lifeguard",
             Self::Loss => "loss",
-            Self::Rapid => "rapid",
             Self::ColdStart => "coldstart",
             Self::MassCrash => "mass-crash",
-            Self::Outage => "outage",
             Self::Isolate => "isolate",
         }
     }
@@ -130,12 +107,9 @@ impl Experiment {
     pub fn run(self, options: &Options) -> Report {
         match self {
             Self::Detect => detect::run(options),
-            Self::Lifeguard => lifeguard::run(options),
             Self::Loss => loss::run(options),
-            Self::Rapid => rapid::run(options),
             Self::ColdStart => coldstart::run(options),
             Self::MassCrash => mass_crash::run(options),
-            Self::Outage => outage::run(options),
             Self::Isolate => isolate::run(options),
         }
     }

@@ -18,7 +18,7 @@ fn small(experiment: Experiment) -> Report {
 #[test]
 fn detect() {
     let report = small(Experiment::Detect);
-    assert_eq!((report.rows.len(), report.charts.len()), (5, 1));
+    assert_eq!(report.rows.len(), 5);
     assert!(report.goals.len() > 10);
 }
 
@@ -28,18 +28,8 @@ fn coldstart() {
 }
 
 #[test]
-fn rapid() {
-    assert_eq!(small(Experiment::Rapid).goals.len(), 9);
-}
-
-#[test]
 fn mass_crash() {
     small(Experiment::MassCrash);
-}
-
-#[test]
-fn outage() {
-    assert_eq!(small(Experiment::Outage).goals.len(), 3);
 }
 
 #[test]
@@ -54,11 +44,6 @@ fn isolate() {
 #[test]
 fn loss() {
     assert_eq!(small(Experiment::Loss).goals.len(), 4);
-}
-
-#[test]
-fn lifeguard() {
-    assert_eq!(small(Experiment::Lifeguard).goals.len(), 2);
 }
 
 #[test]

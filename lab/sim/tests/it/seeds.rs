@@ -21,10 +21,7 @@ fn scenarios_run_twice_alike(scenarios: impl Iterator<Item = Scenario>) -> usize
             (second.hash, second.events),
             "seed {seed} is not deterministic"
         );
-        assert_eq!(
-            first.violation, None,
-            "replay: cargo run -p emmer-sim --example swarm -- shrink {seed}"
-        );
+        assert_eq!(first.violation, None, "replay: cargo lab sim shrink --seed {seed}");
         count += 1;
     }
     count
