@@ -12,6 +12,8 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use emmer_benches::Result;
+use emmer_report::Goal;
+use emmer_report::numbers::record;
 
 /// Set for the program itself where cargo calls it in the place of rustc: the file of its figures.
 const FIGURES: &str = "EMMER_COMPILE_FIGURES";
@@ -28,12 +30,17 @@ fn main() -> Result<ExitCode> {
         return stand_in(&rustc, &arguments.collect::<Vec<_>>(), Path::new(&figures));
     }
     println!("in release, for each method:");
+    let mut goals = Vec::new();
     for kind in [Kind::Emmer, Kind::Kameo] {
         let (few, many) = (kind.compiled(1, true)?, kind.compiled(21, true)?);
         let methods = 20 * METHODS;
         let cpu = many.cpu.saturating_sub(few.cpu).as_secs_f64() / f64_of(methods);
         let bytes = many.program.saturating_sub(few.program) / methods;
         println!("  {:<6} {cpu:.2} s of CPU, {} KB", kind.name(), bytes / 1_000);
+        let name = kind.name();
+        goals.push(Goal::at_most(format!("{name}: a method in release, s of CPU"), cpu, 0.5));
+        let kb = f64_of(bytes / 1_000);
+        goals.push(Goal::at_most(format!("{name}: a method in release, KB"), kb, 40.0));
     }
     println!("in debug, {} methods, the last crate as a whole:", 101 * METHODS);
     for kind in [Kind::Emmer, Kind::Kameo] {
@@ -46,7 +53,13 @@ fn main() -> Result<ExitCode> {
             many.program / 1_000_000,
             few.program / 1_000_000,
         );
+        let what = |what| format!("{}: 404 methods in debug, {what}", kind.name());
+        let (memory, program) = (f64_of(many.memory_kb / 1_000), f64_of(many.program / 1_000_000));
+        goals.push(Goal::at_most(what("s of CPU"), many.cpu.as_secs_f64(), 60.0));
+        goals.push(Goal::at_most(what("MB of rustc"), memory, 1_200.0));
+        goals.push(Goal::at_most(what("MB of program"), program, 150.0));
     }
+    record("compile", &goals)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -15,6 +15,8 @@ use std::time::{Duration, Instant};
 use emmer::prelude::*;
 use emmer_benches::Result;
 use emmer_benches::histogram::Histogram;
+use emmer_report::Goal;
+use emmer_report::numbers::record;
 use tokio::task::JoinSet;
 
 /// The time that a call computes.
@@ -196,6 +198,25 @@ async fn measure(shedding: &str, time: Duration) -> Result<()> {
         quantiles(&outcome.refused_after),
         silo.peak()?
     );
+    let shares = [
+        Goal::at_most(
+            "offered three times what it can do: share not served",
+            1.0 - served / capacity,
+            0.1,
+        ),
+        Goal::at_most(
+            "the same: a call is refused after, p99 ms",
+            outcome
+                .refused_after
+                .lock()
+                .ok()
+                .and_then(|times| times.quantiles())
+                .map(|q| q.p99 as f64 / 1e6),
+            50.0,
+        ),
+    ];
+    let name = if shedding == "on" { "overload, shedding" } else { "overload" };
+    record(name, &shares)?;
     client.close().await;
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! Samples of several rounds as a table: medians, spreads, and ratios to the floors of the same
 //! round.
 
-use emmer_report::{Cell, Chart, Goal, Report};
+use emmer_report::{Cell, Goal, Report};
 
 use crate::Result;
 use crate::memory::BYTES_EACH;
@@ -156,7 +156,6 @@ impl Compared {
             report.push(self.row(&line));
         }
         drop_empty_columns(&mut report);
-        report.charts = self.charts();
         report
     }
 
@@ -193,31 +192,6 @@ impl Compared {
             number(more(MORE[0]).map(|s| s.median), 0),
             number(more(MORE[1]).map(|s| s.median), 0),
         ]
-    }
-
-    /// One chart of processor time for each thing measured.
-    fn charts(&self) -> Vec<Chart> {
-        let lines = self.lines();
-        let mut titles: Vec<(String, usize)> = Vec::new();
-        for (what, threads, _) in &lines {
-            if !titles.contains(&(what.clone(), *threads)) {
-                titles.push((what.clone(), *threads));
-            }
-        }
-        let chart = |(what, threads): (String, usize)| {
-            let bars = lines.iter().filter(|line| line.0 == what && line.1 == threads).filter_map(
-                |line| {
-                    let spread = Spread::of(self.of(line).map(Sample::cpu_each))?;
-                    Some((line.2.clone(), spread.median))
-                },
-            );
-            let title = format!(
-                "{what}, {threads} thread{}: CPU ns each",
-                if threads == 1 { "" } else { "s" }
-            );
-            Chart::bars(title, "ns", bars.collect())
-        };
-        titles.into_iter().map(chart).collect()
     }
 
     /// A goal: at most so much CPU, in nanoseconds for each operation.

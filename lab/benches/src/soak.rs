@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use emmer_report::{Cell, Chart, Goal, Report, Series};
+use emmer_report::{Cell, Goal, Report};
 use tokio::sync::Semaphore;
 
 use crate::grains::EchoRef;
@@ -164,7 +164,7 @@ async fn interval(
     })
 }
 
-/// The table, with a picture of the memory.
+/// The table.
 pub fn report(plan: &Plan, intervals: &[Interval]) -> Report {
     let title = format!(
         "Silo to silo at {} calls/s, bodies of 100 bytes, for {} s (emmer-lab bench soak)",
@@ -223,14 +223,5 @@ pub fn report(plan: &Plan, intervals: &[Interval]) -> Report {
     let wanted = ratio(plan.rate * plan.time.as_secs(), 1);
     let missing = 1.0 - ratio(all.count(), 1) / wanted.max(1.0);
     report.goals.push(Goal::at_most("share of the calls that were not made", missing, 0.01));
-    let series = |side: usize, name: &str| Series {
-        name: name.to_owned(),
-        points: intervals
-            .iter()
-            .map(|one| (one.at_secs, ratio(one.resident[side], 1 << 20)))
-            .collect(),
-    };
-    let lines = vec![series(0, "caller"), series(1, "server")];
-    report.charts.push(Chart::lines("Resident memory", "MiB", "s", lines));
     report
 }

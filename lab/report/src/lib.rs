@@ -4,16 +4,14 @@
 //! |---|---|
 //! | `lib.rs` | the table, and writing all its forms to a folder |
 //! | `text.rs` | terminal, CSV, JSON lines |
-//! | `svg.rs` | bar and line charts |
+//! | `numbers.rs` | what was reached, in the table of a page |
 
-mod svg;
+pub mod numbers;
 mod text;
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
-
-pub use svg::{Chart, Series};
 
 /// One cell of a table.
 #[derive(Clone, Debug, PartialEq)]
@@ -111,8 +109,6 @@ pub struct Report {
     pub rows: Vec<Vec<Cell>>,
     /// The numbers to reach.
     pub goals: Vec<Goal>,
-    /// Pictures of it.
-    pub charts: Vec<Chart>,
 }
 
 impl Report {
@@ -148,7 +144,8 @@ impl Report {
         text
     }
 
-    /// Writes the table as CSV, as JSON lines and as SVG charts into `folder`; the paths written.
+    /// Writes the table as CSV and as JSON lines into `folder`, and its goals into the page that the
+    /// environment names ([`numbers::PAGE`]); the paths written.
     ///
     /// # Errors
     /// When a file cannot be written; those before it stay.
@@ -163,10 +160,7 @@ impl Report {
         };
         put(format!("{}.csv", self.name), self.to_csv())?;
         put(format!("{}.jsonl", self.name), self.to_json_lines())?;
-        for (number, chart) in self.charts.iter().enumerate() {
-            let suffix = if number == 0 { String::new() } else { format!("-{}", number + 1) };
-            put(format!("{}{suffix}.svg", self.name), chart.to_svg())?;
-        }
+        numbers::record(&self.name, &self.goals)?;
         Ok(written)
     }
 }
@@ -203,10 +197,9 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("emmer-report-{}", std::process::id()));
         let mut report = Report::new("demo", "A demo", &["profile", "p50 s"]);
         report.push(vec!["default".into(), Cell::Number(4.25, 2)]);
-        report.charts.push(Chart::bars("p50", "s", vec![("default".to_owned(), 4.25)]));
         let written = report.write(&folder).unwrap();
         let names: Vec<_> = written.iter().filter_map(|path| path.file_name()?.to_str()).collect();
-        assert_eq!(names, ["demo.csv", "demo.jsonl", "demo.svg"]);
+        assert_eq!(names, ["demo.csv", "demo.jsonl"]);
         fs::remove_dir_all(folder).unwrap();
     }
 

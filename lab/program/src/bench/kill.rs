@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use clap::builder::RangedU64ValueParser;
-use emmer_report::{Cell, Chart, Goal, Report, quantile};
+use emmer_report::{Cell, Goal, Report, quantile};
 use rustix::process::Signal;
 
 use super::processes::{Processes, victim};
@@ -70,9 +70,6 @@ pub(super) async fn measure(args: &Args, stage: &Stage) -> Result<Report> {
     report.rows = rows;
     let middle = quantile(&times, 0.5).map(|time| time.as_secs_f64() * 1_000.0);
     report.goals.push(Goal::at_most("median, ms", middle, 300.0));
-    let bars =
-        times.iter().enumerate().map(|(at, t)| (format!("{}", at + 1), t.as_secs_f64() * 1_000.0));
-    report.charts.push(Chart::bars("Killed to Dead in the table, by round", "ms", bars.collect()));
     Ok(report)
 }
 

@@ -144,7 +144,7 @@ struct Common {
     /// What is printed
     #[arg(long, value_enum, default_value_t = TableFormat::Table)]
     format: TableFormat,
-    /// Where the table is written to as CSV, JSON lines and SVG
+    /// Where the table is written to as CSV and JSON lines
     #[arg(long, value_name = "DIR", default_value = "target/reports")]
     reports: PathBuf,
     /// Keep the folder with the silos' logs; kept as well when the measurement fails or misses a

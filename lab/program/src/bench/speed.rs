@@ -133,7 +133,7 @@ struct Out {
     /// What is printed
     #[arg(long, value_enum, default_value_t = TableFormat::Table)]
     format: TableFormat,
-    /// Where the table is written to as CSV, JSON lines and SVG
+    /// Where the table is written to as CSV and JSON lines
     #[arg(long, value_name = "DIR", default_value = "target/reports")]
     reports: PathBuf,
 }
