@@ -1,5 +1,5 @@
-//! The guard of instruction counts: the benches of `lab/guard/benches/guard.rs` run once each under
-//! callgrind, and their counts are compared with `lab/guard/guard.json`. No clock takes part: two
+//! The guard of instruction counts: the benches of `lab/benches/benches/guard.rs` run once each under
+//! callgrind, and their counts are compared with `lab/benches/guard.json`. No clock takes part: two
 //! runs of one program count alike.
 //!
 //! Another compiler or another standard library counts differently; then the baseline is written
@@ -16,7 +16,7 @@ use crate::run::Context;
 use crate::{tests, tools};
 
 /// Where the baseline is.
-const BASELINE: &str = "lab/guard/guard.json";
+const BASELINE: &str = "lab/benches/guard.json";
 
 /// How much above its baseline a count may be, in percent. As far below it the baseline is out of
 /// date.
@@ -135,7 +135,8 @@ fn count(context: &Context) -> Result<(Row, Counts), String> {
         Err(why) => return missing(why),
     };
     let mut command = context.cargo("bench");
-    command.args(["--package", "emmer-guard", "--bench", "guard", "--", "--output-format=json"]);
+    command.args(["--package", "emmer-benches", "--features", "guard", "--bench", "guard"]);
+    command.args(["--", "--output-format=json"]);
     // The benches look for the runner on the path.
     command.env("PATH", tests::on_path(&runner));
     let row = context.step("guard", 240, command)?;
