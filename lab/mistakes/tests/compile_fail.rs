@@ -3,7 +3,7 @@
 //!
 //! `ui/` holds what the macros themselves say. In `ui/rustc/` the compiler speaks, in words that
 //! the traits give it; the rest of its words changes from version to version, so these are compared
-//! with one version only. `TRYBUILD=overwrite cargo test -p emmer-macros --test compile_fail`
+//! with one version only. `TRYBUILD=overwrite cargo test -p emmer-mistakes`
 //! writes the expected outputs anew: read them.
 
 use std::io;
