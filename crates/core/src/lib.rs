@@ -1,5 +1,5 @@
 //! Emmer's ground: identities, ring, hash, time, limits. What comments call a *description* is
-//! named in `docs/sources.md`.
+//! named in `docs/membership.md`.
 //!
 //! Everything above stands on this crate, and this crate stands on nothing that can block, wait or
 //! surprise: no sockets, no clock, no operating-system randomness (architecture invariant

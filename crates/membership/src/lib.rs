@@ -1,8 +1,8 @@
 //! Cluster membership as a sans-IO state machine.
 //!
 //! `docs/membership.md` describes the protocol. Comments name where a rule comes from: a step of
-//! the *membership description*, an *improvement*, an invariant (I1 to I14). All are listed in
-//! `docs/sources.md`.
+//! the *membership description*, an *improvement* (both are listed there), an invariant (I1 to I14,
+//! listed in `docs/proof.md`).
 
 pub mod api;
 mod bits;

@@ -1,5 +1,5 @@
 //! Where a new activation goes: placement strategies and the directors that carry them out (the
-//! *placement description* of `docs/sources.md`).
+//! *placement description* of `docs/membership.md`).
 //!
 //! A grain type names a [`Strategy`]; a [`PlacementTable`] maps strategies to [`Director`]s and
 //! holds the silo's default. Sans-IO: random choices grow from a seed.

@@ -38,7 +38,7 @@ const SMOKE_CPU_SECS: u64 = 15;
 /// Put small bugs into the protocol's sources (in a copy) and see whether the simulator or a unit
 /// test finds each
 ///
-/// A survivor without an explanation is a failure: see docs/mutants.md. Exit codes: 0 every mutant
+/// A survivor without an explanation is a failure: see docs/proof.md. Exit codes: 0 every mutant
 /// was found or is explained; 1 one was not; 2 the command line is wrong; 3 nothing could be run.
 #[derive(Clone, Debug, Parser, PartialEq, Eq)]
 #[command(name = "cargo xtask mutants", bin_name = "cargo xtask mutants")]

@@ -7,7 +7,7 @@
 //! number; after every step the [`invariants`] look at what changed. A run that violates one is
 //! replayed exactly by its seed and shrunk to the few faults that matter.
 //!
-//! `docs/simulator.md` explains the model, the invariants, and how to replay and shrink.
+//! `docs/proof.md` says how to run, replay and shrink, and what is not modelled.
 
 pub mod bytes;
 pub mod calm;

@@ -51,7 +51,7 @@ pub struct StoreModel {
 
 impl Default for StoreModel {
     /// A round trip of 5 ms and no faults: the reference point of the goals in
-    /// docs/membership-numbers.md.
+    /// docs/numbers.md.
     fn default() -> Self {
         Self {
             latency: Latency::even(Duration::from_micros(2_400), Duration::from_micros(200)),
@@ -296,8 +296,8 @@ impl Store {
             TableRequest::ReadVersion => {
                 self.stats.version_reads += 1;
                 self.stats.rows_read += 1;
-                // The store contract: the version alone is read from where commits go (see
-                // docs/simulator.md, exemptions).
+                // The store contract: the version alone is read from where commits go. From a
+                // replica that lags it would confirm a dead silo.
                 TableOutcome::Version(self.table.version().clone())
             }
             TableRequest::Commit { base, rows, deletes } => {

@@ -1,5 +1,5 @@
 //! Bringing every silo's report to every silo, in waves (after Bruck and others,
-//! `docs/sources.md`).
+//! `docs/membership.md`).
 //!
 //! The Active silos of a view stand in a circle. Waves take turns with four circles. A wave has as
 //! many rounds as doublings lead from one to their number. In round `r` each silo sends to the one

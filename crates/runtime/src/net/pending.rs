@@ -2,8 +2,8 @@
 //!
 //! A slab: the correlation number is the slot and the slot's generation, so that finding a call is
 //! an index and a late answer to a slot's earlier call is recognised. A slot holds the caller's
-//! waker and, later, the answer's bytes in a buffer that is used again: no call allocates here
-//! (`docs/benchmarks.md` says what that saves).
+//! waker and, later, the answer's bytes in a buffer that is used again: no call allocates
+//! here.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,5 +1,5 @@
 //! What must always hold, one file for each property. Steps and improvements are those of
-//! `docs/sources.md`.
+//! `docs/membership.md`.
 //!
 //! | invariant | what it says | source | file |
 //! |---|---|---|---|
