@@ -1,6 +1,5 @@
 //! The second tier, `cargo xtask check`: everything that is no test of what users link. The form of
-//! the sources, their documents and licences; the laboratory, the examples and the mistakes that
-//! the macros tell.
+//! the sources, their documents and licences; the laboratory and the examples.
 //!
 //! A failed step does not stop the next: one run shows everything that is wrong.
 
@@ -17,8 +16,8 @@ use crate::{first, tests, tidy};
 
 /// The steps, in the order they run.
 const STEPS: &[&str] = &[
-    "fmt", "tidy", "spelling", "links", "book", "deny", "clippy", "doc", "doctests", "mistakes",
-    "lab", "examples", "package",
+    "fmt", "tidy", "spelling", "links", "book", "deny", "clippy", "doc", "lab", "doctests",
+    "examples", "package",
 ];
 
 /// Why known vulnerabilities are not looked for by default.
@@ -30,16 +29,14 @@ pub(crate) fn names() -> PossibleValuesParser {
     PossibleValuesParser::new(STEPS)
 }
 
-/// Packages of the laboratory that other tiers compile: what is only measured with, and models of
-/// threads.
-const ELSEWHERE: &[&str] = &["emmer-guard", "emmer-models"];
+/// The package of the laboratory that another tier compiles: models of threads.
+const ELSEWHERE: &str = "emmer-models";
 
 /// Returns true if this tier runs the tests of a package: the laboratory, the examples, these
 /// tasks.
 fn is_here(member: &Member) -> bool {
     let folders = ["lab/", "examples/", "xtask"];
-    folders.iter().any(|folder| member.folder.starts_with(folder))
-        && !ELSEWHERE.contains(&member.name.as_str())
+    folders.iter().any(|folder| member.folder.starts_with(folder)) && member.name != ELSEWHERE
 }
 
 /// Runs the steps named, all when none is.
@@ -47,7 +44,7 @@ pub(crate) fn rows(context: &Context, only: &[String]) -> Result<Vec<Row>, Strin
     let members = Workspace::load()?.members;
     let here = members.iter().filter(|member| is_here(member));
     let packages: Vec<&str> = here.map(|member| member.name.as_str()).collect();
-    let mut rows = vec![first::toolchain(context), lock(context)];
+    let mut rows = vec![first::toolchain(context)];
     for step in STEPS {
         if only.is_empty() || only.iter().any(|name| name == step) {
             rows.extend(run_step(context, step, &packages)?);
@@ -80,17 +77,7 @@ fn run_step(context: &Context, step: &str, packages: &[&str]) -> Result<Vec<Row>
         // With every feature and store, so that the pages share what it has compiled.
         "clippy" => vec![context.step(step, 200, clippy(context))?],
         "doc" => vec![context.step(step, 60, doc(context))?],
-        "doctests" => vec![doctests(context)?],
-        "mistakes" => {
-            let run = tests::Run {
-                name: step,
-                packages: &["emmer-macros"],
-                filter: Some(first::MISTAKES.to_owned()),
-                stated: 90,
-                ..tests::Run::default()
-            };
-            tests::run(context, &run)?
-        }
+        "doctests" => doctests(context, packages)?,
         "lab" => {
             let run = tests::Run {
                 name: step,
@@ -101,7 +88,7 @@ fn run_step(context: &Context, step: &str, packages: &[&str]) -> Result<Vec<Row>
             };
             tests::run(context, &run)?
         }
-        "examples" => vec![context.step(step, 60, first::script(context, "examples.sh"))?],
+        "examples" => examples(context, packages)?,
         "package" => vec![package(context)?],
         other => return Err(format!("no step {other}")),
     })
@@ -136,19 +123,42 @@ fn doc(context: &Context) -> Command {
     command
 }
 
-fn doctests(context: &Context) -> Result<Row, String> {
-    let mut command = context.cargo("test");
-    for package in first::packages()? {
-        command.args(["--package", &package]);
+/// The samples in the documents of `crates/`, then those on the pages of the book (`lab/book`). Each
+/// run names the packages of a run of tests, to share what that has compiled.
+fn doctests(context: &Context, packages: &[&str]) -> Result<Vec<Row>, String> {
+    let mut rows = Vec::new();
+    let crates = first::packages()?;
+    let crates: Vec<&str> = crates.iter().map(String::as_str).collect();
+    for (name, packages) in [("doctests", crates.as_slice()), ("doctests of the book", packages)] {
+        let mut command = context.cargo("test");
+        command.args(packages.iter().flat_map(|package| ["--package", *package]));
+        command.args(first::FEATURES.iter().flat_map(|feature| ["--features", *feature]));
+        command.args(["--doc", "--no-fail-fast"]);
+        let row = context.step(name, 60, command)?;
+        let log = std::fs::read_to_string(context.log(name)).unwrap_or_default();
+        let counts = tests::libtest_counts(&log);
+        let ran = counts.passed + counts.failed > 0;
+        rows.push(if ran { Row { counts, ..row } } else { row });
     }
-    for feature in first::FEATURES {
-        command.args(["--features", feature]);
+    Ok(rows)
+}
+
+/// The commands in the READMEs of the examples, with the programs that are compiled beside the
+/// tests: each command alone would compile what its package needs with other features.
+fn examples(context: &Context, packages: &[&str]) -> Result<Vec<Row>, String> {
+    let crates = first::packages()?;
+    let crates: Vec<&str> = crates.iter().map(String::as_str).collect();
+    for packages in [crates.as_slice(), packages] {
+        let mut command = context.cargo("build");
+        command.args(packages.iter().flat_map(|package| ["--package", *package]));
+        command.args(first::FEATURES.iter().flat_map(|feature| ["--features", *feature]));
+        command.args(["--lib", "--bins", "--tests"]);
+        let row = context.step("compile examples", 60, command)?;
+        if row.verdict != Verdict::Passed {
+            return Ok(vec![row]);
+        }
     }
-    command.args(["--doc", "--no-fail-fast"]);
-    let row = context.step("doctests", 60, command)?;
-    let log = std::fs::read_to_string(context.log("doctests")).unwrap_or_default();
-    let counts = tests::libtest_counts(&log);
-    Ok(if counts.passed + counts.failed > 0 { Row { counts, ..row } } else { row })
+    Ok(vec![context.step("examples", 60, first::script(context, "examples.sh"))?])
 }
 
 /// A step that is one call of a tool.
@@ -203,31 +213,6 @@ fn deny(context: &Context) -> Result<Vec<Row>, String> {
     Ok(rows)
 }
 
-/// Row that fails if the committed `Cargo.lock` does not fit the manifests. `--locked` cannot tell:
-/// cargo has already brought the lock file up to date when it compiled this task, and leaves a
-/// changed lock file beside unchanged manifests.
-fn lock(context: &Context) -> Row {
-    let start = Instant::now();
-    let args = ["status", "--porcelain", "--", "Cargo.lock", "Cargo.toml", "*/Cargo.toml"];
-    let out = Command::new("git").current_dir(&context.root).args(args).output();
-    let verdict = match out {
-        Ok(out) if out.status.success() => stale(&String::from_utf8_lossy(&out.stdout)),
-        _ => Verdict::Skipped("no git work tree to compare Cargo.lock with".to_owned()),
-    };
-    Row::check("lock", verdict, start.elapsed())
-}
-
-/// Judges `git status --porcelain` lines, such as ` M Cargo.lock`.
-fn stale(status: &str) -> Verdict {
-    let mut paths = status.lines().filter_map(|line| line.get(3..));
-    let changed = paths.clone().any(|path| path == "Cargo.lock");
-    if changed && !paths.any(|path| path.ends_with("Cargo.toml")) {
-        let why = "cargo had to change Cargo.lock: commit it with the manifest it belongs to";
-        return Verdict::Failed(why.to_owned());
-    }
-    Verdict::Passed
-}
-
 fn tidy_step() -> Row {
     let start = Instant::now();
     println!("--> tidy");
@@ -259,14 +244,6 @@ mod test {
     use crate::stores;
 
     #[test]
-    fn a_lock_file_that_changed_alone_is_stale() {
-        assert!(matches!(stale(" M Cargo.lock\n"), Verdict::Failed(_)));
-        for fine in ["", " M Cargo.toml\n", " M Cargo.lock\nM  crates/wire/Cargo.toml\n"] {
-            assert_eq!(stale(fine), Verdict::Passed, "{fine}");
-        }
-    }
-
-    #[test]
     fn every_package_belongs_to_a_tier() {
         let members = Workspace::load().unwrap().members;
         let first = first::packages().unwrap();
@@ -276,7 +253,7 @@ mod test {
                 first.iter().any(|package| package == name),
                 is_here(&member),
                 stores::packages().contains(&name),
-                ELSEWHERE.contains(&name),
+                name == ELSEWHERE,
             ];
             let count = tiers.into_iter().filter(|is_in| *is_in).count();
             assert_eq!(count, 1, "{name}: {tiers:?}");

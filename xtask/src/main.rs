@@ -64,9 +64,7 @@ enum Task {
     Nightly(NightlyArgs),
     /// Check the house rules that neither the compiler nor clippy checks
     Tidy,
-    /// Print the tables of layers and rooms as ARCHITECTURE.md shows them
-    Layers,
-    /// Count the instructions of the hot paths and compare them with lab/guard/guard.json
+    /// Count the instructions of the hot paths and compare them with lab/benches/guard.json
     Guard {
         /// Write that file from what was counted
         #[arg(long)]
@@ -165,10 +163,6 @@ fn perform(task: Task) -> Result<bool, String> {
             print!("{}", tidy::render(&outcomes));
             outcomes.iter().all(|outcome| outcome.failures() == 0)
         }),
-        Task::Layers => {
-            print!("{}\n{}", tidy::layers::markdown(), tidy::rooms::markdown());
-            Ok(true)
-        }
         Task::Guard { renew } => guard::run(&Context::new(Vec::new())?, renew),
         Task::Mutants { arguments } => program(&["emmer-mutants"], &arguments),
         Task::Services { arguments } => program(stores::SERVICES, &arguments),

@@ -1,12 +1,12 @@
-//! What every crate has: a crate doc, the workspace's lints, and for the sans-IO ones a clippy file
-//! that bans clocks, OS randomness and unordered iteration.
+//! What every crate has: the workspace's lints, and for the sans-IO ones a clippy file that bans
+//! clocks, OS randomness and unordered iteration.
 
 use super::{Finding, Tree, layers};
 
 /// The line of a manifest that turns the workspace's lints on.
 const LINTS: &str = "[lints]\nworkspace = true";
 
-/// Checks each member's crate roots, manifest and clippy file.
+/// Checks each member's manifest and clippy file.
 pub(crate) fn check(tree: &Tree) -> Result<Vec<Finding>, String> {
     let mut findings = Vec::new();
     for member in &tree.workspace.members {
@@ -18,31 +18,17 @@ pub(crate) fn check(tree: &Tree) -> Result<Vec<Finding>, String> {
                 "turn the workspace's lints on: `[lints] workspace = true`",
             ));
         }
-        for name in ["lib.rs", "main.rs"] {
-            let path = format!("{}/src/{name}", member.folder);
-            if let Some(rust) = tree.rust.iter().find(|r| r.file.path == path) {
-                findings.extend(check_crate_doc(&path, &rust.file.text));
-            }
-        }
     }
     findings.extend(check_clippy_files(tree));
     Ok(findings)
-}
-
-/// A crate root starts with what the crate is.
-fn check_crate_doc(path: &str, text: &str) -> Option<Finding> {
-    let first = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
-    let documented = first.strip_prefix("//!").is_some_and(|doc| !doc.trim().is_empty())
-        || first.starts_with("#![doc = include_str!(");
-    (!documented)
-        .then(|| Finding::fail(path, 1, "start with a `//!` line that says what the crate is"))
 }
 
 /// Clippy reads one file only, the nearest: that of a sans-IO crate must therefore repeat the
 /// root's settings. The sans-IO crates' files are the same text, so that a ban added to one is
 /// added to all.
 fn check_clippy_files(tree: &Tree) -> Vec<Finding> {
-    let sans_io = |name: &str| layers::layer_of(name).is_some_and(|layer| layer.sans_io);
+    let layers = layers::layers(tree);
+    let sans_io = |name: &str| layers::layer_of(&layers, name).is_some_and(|layer| layer.sans_io);
     let settings: Vec<&str> = tree.text("clippy.toml").map(settings).unwrap_or_default();
     let mut findings = Vec::new();
     let mut first: Option<(String, &str)> = None;
@@ -91,25 +77,13 @@ mod tests {
     use super::super::testing::tree;
     use super::*;
 
-    const MANIFEST: &str = "[package]\nname = \"x\"\n\n[lints]\nworkspace = true\n";
-
     #[test]
-    fn a_crate_needs_a_doc_and_the_lints() {
+    fn a_crate_needs_the_lints() {
         let members: &[(&str, &str, &[&str])] = &[("emmer-store", "crates/store", &[])];
-        let good =
-            [("crates/store/Cargo.toml", MANIFEST), ("crates/store/src/lib.rs", "//! Stores.\n")];
-        assert!(check(&tree(members, &good)).unwrap().is_empty());
-        let bad = [
-            ("crates/store/Cargo.toml", "[package]\n"),
-            ("crates/store/src/lib.rs", "mod a;\n//! Late.\n"),
-        ];
-        assert_eq!(check(&tree(members, &bad)).unwrap().len(), 2);
-    }
-
-    #[test]
-    fn an_included_page_is_a_crate_doc() {
-        assert!(check_crate_doc("x.rs", "#![doc = include_str!(\"../README.md\")]\n").is_none());
-        assert!(check_crate_doc("x.rs", "//!\nmod a;\n").is_some());
+        let found =
+            |manifest| check(&tree(members, &[("crates/store/Cargo.toml", manifest)])).unwrap();
+        assert!(found("[package]\n\n[lints]\nworkspace = true\n").is_empty());
+        assert_eq!(found("[package]\n").len(), 1);
     }
 
     #[test]
@@ -117,16 +91,22 @@ mod tests {
         let members: &[(&str, &str, &[&str])] =
             &[("emmer-core", "crates/core", &[]), ("emmer-wire", "crates/wire", &[])];
         let root = ("clippy.toml", "# all\nallow-unwrap-in-tests = true\n");
+        let layers = (layers::PAGE, include_str!("../../../ARCHITECTURE.md"));
         let same = "allow-unwrap-in-tests = true\ndisallowed-types = []\n";
         let files = |core: &'static str, wire: &'static str| {
             tree(
                 members,
-                &[root, ("crates/core/clippy.toml", core), ("crates/wire/clippy.toml", wire)],
+                &[
+                    root,
+                    layers,
+                    ("crates/core/clippy.toml", core),
+                    ("crates/wire/clippy.toml", wire),
+                ],
             )
         };
         assert!(check_clippy_files(&files(same, same)).is_empty());
         assert_eq!(check_clippy_files(&files(same, "allow-unwrap-in-tests = true\n")).len(), 1);
         assert_eq!(check_clippy_files(&files("x = 1\n", "x = 1\n")).len(), 2);
-        assert_eq!(check_clippy_files(&tree(members, &[root])).len(), 2);
+        assert_eq!(check_clippy_files(&tree(members, &[root, layers])).len(), 2);
     }
 }

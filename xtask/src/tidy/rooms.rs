@@ -1,110 +1,15 @@
-//! The rooms of the runtime: its modules, and which of them each may name. Within one crate the
-//! compiler keeps nobody out.
+//! The rooms of the runtime: its modules. Which of them each may name is the table of rooms in
+//! `ARCHITECTURE.md`; within one crate the compiler forbids nothing.
 
+use super::layers::{PAGE, names, rows};
 use super::{Finding, RustFile, Tree};
 
 /// A module of the runtime at its crate's root.
 struct Room {
-    name: &'static str,
+    name: String,
     /// The other rooms it may name; `room::module` allows that module alone.
-    may_use: &'static [&'static str],
+    may_use: Vec<String>,
 }
-
-/// Every room, bottom to top. Whoever is missing here may not exist.
-const ROOMS: &[Room] = &[
-    Room { name: "clock", may_use: &[] },
-    Room { name: "log", may_use: &["clock"] },
-    Room { name: "wheel", may_use: &["clock"] },
-    Room { name: "numbers", may_use: &[] },
-    Room { name: "options", may_use: &[] },
-    Room { name: "stores", may_use: &["world"] },
-    // What a test does to calls is told in `world/calls.rs`.
-    Room { name: "world", may_use: &["clock", "calls", "grain"] },
-    Room { name: "trace", may_use: &["world"] },
-    Room { name: "metrics", may_use: &["clock"] },
-    Room { name: "access", may_use: &["grain", "hosting"] },
-    Room { name: "filters", may_use: &["access", "grain", "hosting"] },
-    Room { name: "tls", may_use: &["world"] },
-    Room { name: "net", may_use: &["access", "clock", "numbers", "tls", "world", "calls::waits"] },
-    Room { name: "cluster", may_use: &["clock", "metrics", "net", "numbers", "world"] },
-    Room {
-        name: "hosting",
-        may_use: &[
-            "clock",
-            "cluster",
-            "filters",
-            "grain",
-            "metrics",
-            "net",
-            "numbers",
-            "reminders",
-            "timers",
-            "wheel",
-            "world",
-            "calls::waits",
-        ],
-    },
-    Room {
-        name: "reminders",
-        may_use: &["clock", "cluster", "grain", "hosting", "options", "wheel", "world"],
-    },
-    Room {
-        name: "timers",
-        may_use: &["calls::invoke", "clock", "grain", "hosting", "reminders", "wheel"],
-    },
-    Room {
-        name: "grain",
-        may_use: &[
-            "calls",
-            "client",
-            "clock",
-            "cluster",
-            "filters",
-            "hosting",
-            "metrics",
-            "net",
-            "reminders",
-            "world",
-        ],
-    },
-    Room {
-        name: "calls",
-        may_use: &[
-            "access", "client", "clock", "cluster", "filters", "grain", "hosting", "metrics",
-            "net", "numbers", "options", "world",
-        ],
-    },
-    Room {
-        name: "client",
-        may_use: &[
-            "access", "clock", "cluster", "filters", "grain", "metrics", "net", "options",
-            "stores", "tls", "world",
-        ],
-    },
-    Room {
-        name: "silo",
-        may_use: &[
-            "access",
-            "calls",
-            "client",
-            "clock",
-            "cluster",
-            "filters",
-            "grain",
-            "hosting",
-            "metrics",
-            "net",
-            "numbers",
-            "options",
-            "reminders",
-            "stores",
-            "timers",
-            "tls",
-            "wheel",
-            "world",
-        ],
-    },
-];
 
 /// Any room may use these.
 const FOR_ALL: &[&str] = &["log", "trace"];
@@ -113,35 +18,37 @@ const FOR_ALL: &[&str] = &["log", "trace"];
 const SOURCES: &str = "crates/runtime/src/";
 
 /// No room names one that it may not use, and each is in the table.
-pub(crate) fn check(tree: &Tree) -> Result<Vec<Finding>, String> {
-    let rooms = tree.rust.iter().filter_map(|rust| {
+pub(super) fn check(tree: &Tree) -> Result<Vec<Finding>, String> {
+    let room = |cells: Vec<&str>| {
+        let name = names(cells.first()?).pop()?;
+        Some(Room { name, may_use: names(cells.get(1)?) })
+    };
+    let rooms: Vec<Room> = rows(tree, "rooms").into_iter().filter_map(room).collect();
+    let files = tree.rust.iter().filter_map(|rust| {
         let within = rust.file.path.strip_prefix(SOURCES)?;
         (within != "lib.rs").then_some((within, rust))
     });
-    let mut findings: Vec<_> = rooms.flat_map(|(within, rust)| check_file(within, rust)).collect();
-    findings.extend(check_shown(tree));
-    Ok(findings)
+    Ok(files.flat_map(|(within, rust)| check_file(&rooms, within, rust)).collect())
 }
 
-fn check_file(within: &str, rust: &RustFile) -> Vec<Finding> {
+fn check_file(rooms: &[Room], within: &str, rust: &RustFile) -> Vec<Finding> {
     let path = &rust.file.path;
     let own = within.split(['/', '.']).next().unwrap_or_default();
-    let Some(room) = ROOMS.iter().find(|room| room.name == own) else {
-        let text =
-            format!("the room `{own}` has no place: add it to ROOMS in xtask/src/tidy/rooms.rs");
+    let Some(room) = rooms.iter().find(|room| room.name == own) else {
+        let text = format!("the room `{own}` has no place: add it to the table in {PAGE}");
         return vec![Finding::fail(path, 0, text)];
     };
     let code = &rust.split.code;
     let forbidden = named_from_root(code, depth(within)).into_iter().filter(|(_, named)| {
         let other = named.split("::").next().unwrap_or_default();
-        let may = |allowed: &&str| named == *allowed || named.starts_with(&format!("{allowed}::"));
+        let may = |allowed: &String| named == allowed || named.starts_with(&format!("{allowed}::"));
         let free = other == own || FOR_ALL.contains(&other);
-        !free && ROOMS.iter().any(|room| room.name == other) && !room.may_use.iter().any(may)
+        !free && rooms.iter().any(|room| room.name == other) && !room.may_use.iter().any(may)
     });
     let finding = |(at, named): (usize, String)| {
         let line = code[..at].matches('\n').count() + 1;
-        let text = format!("`{own}` may not use `{named}`; it may use: {}", listed(room.may_use));
-        Finding::fail(path, line, text)
+        let may = room.may_use.join(", ");
+        Finding::fail(path, line, format!("`{own}` may not use `{named}`; it may use: {may}"))
     };
     forbidden.map(finding).collect()
 }
@@ -207,49 +114,19 @@ fn members(item: &str) -> Vec<String> {
     }
 }
 
-fn listed(names: &[&str]) -> String {
-    match names {
-        [] => "no other room".to_owned(),
-        names => names.iter().map(|n| format!("`{n}`")).collect::<Vec<_>>().join(", "),
-    }
-}
-
-/// The line before the table in `ARCHITECTURE.md`, and the one after it.
-const SHOWN_BEGIN: &str = "<!-- rooms: begin, printed by `cargo xtask layers` -->";
-const SHOWN_END: &str = "<!-- rooms: end -->";
-
-/// Where `ARCHITECTURE.md` shows the table, it must show this one.
-fn check_shown(tree: &Tree) -> Option<Finding> {
-    let path = "ARCHITECTURE.md";
-    let shown = tree.text(path)?.split_once(SHOWN_BEGIN)?.1.split(SHOWN_END).next()?;
-    (shown.trim() != table().trim()).then(|| {
-        Finding::fail(
-            path,
-            0,
-            "its table of rooms is out of date: paste the output of `cargo xtask layers`",
-        )
-    })
-}
-
-/// The table as Markdown, as `cargo xtask layers` prints it (the markers are in it for pasting).
-pub(crate) fn markdown() -> String {
-    format!("{SHOWN_BEGIN}\n{}{SHOWN_END}\n", table())
-}
-
-fn table() -> String {
-    let row = |room: &Room| format!("| `{}` | {} |\n", room.name, listed(room.may_use));
-    let rows: String = ROOMS.iter().map(row).collect();
-    format!("| room | may use |\n|---|---|\n{rows}")
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::testing::tree;
     use super::*;
 
-    fn findings(within: &str, code: &str) -> Vec<String> {
+    fn found(within: &str, code: &str) -> Vec<Finding> {
         let path = format!("{SOURCES}{within}");
-        check(&tree(&[], &[(&path, code)])).unwrap().into_iter().map(|f| f.text).collect()
+        check(&tree(&[], &[(&path, code), (PAGE, include_str!("../../../ARCHITECTURE.md"))]))
+            .unwrap()
+    }
+
+    fn findings(within: &str, code: &str) -> Vec<String> {
+        found(within, code).into_iter().map(|finding| finding.text).collect()
     }
 
     #[test]
@@ -292,12 +169,12 @@ mod tests {
     #[test]
     fn a_finding_says_where_and_what_is_allowed() {
         let path = "crates/runtime/src/cluster/mod.rs";
-        let found = check(&tree(&[], &[(path, "//! X\n\nuse crate::silo::SiloCore;\n")])).unwrap();
+        let found = found("cluster/mod.rs", "//! X\n\nuse crate::silo::SiloCore;\n");
         assert_eq!((found.len(), found[0].path.as_str(), found[0].line), (1, path, 3));
         assert!(
-            found[0].text.starts_with(
-                "`cluster` may not use `silo::SiloCore`; it may use: `clock`, `metrics`"
-            ),
+            found[0]
+                .text
+                .starts_with("`cluster` may not use `silo::SiloCore`; it may use: clock, metrics"),
             "{}",
             found[0].text
         );
@@ -307,18 +184,5 @@ mod tests {
     fn a_room_without_a_place_fails() {
         assert!(findings("attic/mod.rs", "").concat().contains("has no place"));
         assert!(findings("attic.rs", "").concat().contains("has no place"));
-    }
-
-    #[test]
-    fn nobody_but_the_root_knows_the_silo() {
-        assert!(!ROOMS.iter().any(|room| room.may_use.iter().any(|used| used.starts_with("silo"))));
-    }
-
-    #[test]
-    fn a_shown_table_must_be_this_one() {
-        let current = format!("# A\n{}\n", markdown());
-        assert!(check(&tree(&[], &[("ARCHITECTURE.md", &current)])).unwrap().is_empty());
-        let stale = current.replace("`cluster`", "`attic`");
-        assert_eq!(check(&tree(&[], &[("ARCHITECTURE.md", &stale)])).unwrap().len(), 1);
     }
 }

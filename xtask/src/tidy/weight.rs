@@ -1,7 +1,8 @@
-//! What users take on: an application few packages with the facade, and the program of operators no
-//! package of tests or of the laboratory.
+//! What stands below a package: below an application few packages with the facade, below the program
+//! of operators no package of tests or of the laboratory, below a sans-IO crate nothing that does IO.
+//! (What its own sources may not name is in its `clippy.toml`.)
 
-use super::{Finding, Tree};
+use super::{Finding, Tree, layers};
 use crate::workspace;
 
 /// The most packages that a lock file may have because of the facade with its default features
@@ -24,7 +25,29 @@ const NOT_SHIPPED: &[&str] = &[
     "tokio feature \"test-util\"",
 ];
 
-/// Asks cargo for both graphs.
+/// Packages that do IO, read a clock or ask the operating system for randomness: what a simulator
+/// cannot control it cannot replay.
+const IMPURE: &[&str] = &[
+    "async-io",
+    "async-std",
+    "crossbeam-channel",
+    "fastrand",
+    "getrandom",
+    "hyper",
+    "mio",
+    "polling",
+    "rayon",
+    "reqwest",
+    "rusqlite",
+    "rustls",
+    "signal-hook-registry",
+    "smol",
+    "socket2",
+    "tempfile",
+    "tokio",
+];
+
+/// Asks cargo for the graphs.
 pub(crate) fn check(tree: &Tree) -> Result<Vec<Finding>, String> {
     let facade =
         graph(tree, &["--package", "emmer", "--edges", "normal,build", "--target", "all"])?;
@@ -33,7 +56,19 @@ pub(crate) fn check(tree: &Tree) -> Result<Vec<Finding>, String> {
         few("an application takes on", "crates/emmer/Cargo.toml", packages(&facade), FACADE_MAX),
         few("the first command compiles", "crates/cli/Cargo.toml", packages(&program), PROGRAM_MAX),
     ];
-    Ok(few.into_iter().flatten().chain(shipped(&program)).collect())
+    let mut findings: Vec<_> = few.into_iter().flatten().chain(shipped(&program)).collect();
+    let layers = layers::layers(tree);
+    for member in &tree.workspace.members {
+        if layers::layer_of(&layers, &member.name).is_some_and(|layer| layer.sans_io) {
+            // By `cargo tree` for this package alone: what the workspace resolves as a whole has
+            // the features of all members. A test library is made of what it likes.
+            for edges in [&["--edges", "normal"][..], &["--edges", "dev", "--depth", "1"]] {
+                let below = graph(tree, &[&["--package", &member.name], edges].concat())?;
+                findings.extend(impure(&member.name, &below));
+            }
+        }
+    }
+    Ok(findings)
 }
 
 fn graph(tree: &Tree, arguments: &[&str]) -> Result<String, String> {
@@ -65,6 +100,19 @@ fn few(what: &str, manifest: &str, count: usize, most: usize) -> Option<Finding>
         .then(|| Finding::fail(manifest, 0, format!("{what} {count} packages, {most} at most")))
 }
 
+/// What stands below a sans-IO package and does IO.
+fn impure(package: &str, below: &str) -> Vec<Finding> {
+    let names = below.lines().skip(1).filter_map(|line| line.split_whitespace().next());
+    let banned = names.filter(|name| IMPURE.contains(name));
+    let say = |name| {
+        let text = format!(
+            "{package} is sans-IO and reaches {name}: see `cargo tree -p {package} -i {name}`"
+        );
+        Finding::fail("Cargo.toml", 0, text)
+    };
+    banned.map(say).collect()
+}
+
 /// What is in the program and does not belong there.
 fn shipped(program: &str) -> Vec<Finding> {
     let found =
@@ -87,6 +135,13 @@ mod test {
         assert_eq!(packages(PROGRAM), 4);
         assert!(few("it has", "x", 120, 120).is_none());
         assert!(few("it has", "x", 121, 120).is_some_and(|finding| finding.text.contains("121")));
+    }
+
+    #[test]
+    fn a_clock_below_a_sans_io_package_is_found() {
+        assert!(impure("emmer-wire", PROGRAM).is_empty());
+        let found = impure("emmer-wire", &format!("{PROGRAM}tokio v1.0.0 (*)\n"));
+        assert!(found[0].text.contains("reaches tokio"));
     }
 
     #[test]
