@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Runs the commands of the first `sh` block in each example's README, each in an empty folder. The
-# tests in it are left out: they run with all others. A command that says "until Ctrl-C" is
+# Runs the commands of the first `sh` block in each example's README, each in an empty folder, with
+# the programs that `cargo xtask check` has compiled. The tests in it are left out: they run with all
+# others. A command that says "until Ctrl-C" is
 # interrupted as a terminal does it, once it has printed a line.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -19,7 +20,12 @@ for page in "$root"/examples/*/README.md; do
     commands=$(awk '/^```sh/ && !seen { seen = 1; on = 1; next } /^```/ { on = 0 } on' "$page")
     [ "$(grep -c . <<< "$commands")" = 2 ] || { echo "$name: not two commands" >&2; exit 1; }
     line=$(grep '^cargo run ' <<< "$commands") || { echo "$name: no cargo run" >&2; exit 1; }
-    command=${line/cargo run /cargo run --quiet --locked --manifest-path "$root/Cargo.toml" }
+    # `cargo run -p PACKAGE -- ARGUMENTS`: the program that is compiled already.
+    package=$(sed -E 's/^cargo run -p ([a-z-]+).*/\1/' <<< "$line")
+    arguments=$(sed -E 's/^cargo run -p [a-z-]+( -- )?//' <<< "$line")
+    program=$CARGO_TARGET_DIR/debug/${package/#emmer-cli/emmer}
+    [ -x "$program" ] || { echo "$program is not compiled: cargo xtask check --only examples" >&2; exit 1; }
+    command="'$program' $arguments"
     mkdir "$work/$name"
     cd "$work/$name"
     echo "$name: ${line%% # *}"

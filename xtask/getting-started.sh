@@ -16,6 +16,8 @@ cargo add --quiet tokio --features macros,rt-multi-thread
 cargo add --quiet --dev --path "$root/crates/emmer" emmer --features test
 # The versions that the workspace is tested with, and what it has compiled.
 cp "$root/Cargo.lock" .
+# The same profile, too: without it nothing of that could be used here.
+sed -n '/^\[profile\.dev\]/,/^# Names of functions/p' "$root/Cargo.toml" >> Cargo.toml
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$root/target}
 
 # A block of code belongs to the file that the text before it names.
@@ -30,7 +32,8 @@ for file in src/lib.rs src/bin/silo.rs src/bin/visit.rs tests/visits.rs; do
     [ -s "$file" ] || { echo "the page has no $file" >&2; exit 1; }
 done
 
-cargo build --quiet --bins
+# The programs and the test at once: one by one they would compile tokio and Emmer twice.
+cargo test --quiet --no-run
 bin=$CARGO_TARGET_DIR/debug
 serve() {
     "$bin/silo" > silo.log 2>&1 &

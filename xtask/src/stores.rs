@@ -250,11 +250,11 @@ fn suites_of(
     let threads = Some(THREADS);
     let mut rows = Vec::new();
     if stores.iter().any(|store| store.name == COMPILED.0) {
-        // With the packages and features of the tests, so that nothing is compiled twice.
+        // With the packages, targets and features of the tests, so that nothing is compiled twice.
         let mut build = context.cargo("build");
         build.args(packages.iter().flat_map(|package| ["--package", *package]));
         build.args(features.iter().flat_map(|feature| ["--features", *feature]));
-        build.args(["--example", COMPILED.1]);
+        build.args(["--lib", "--bins", "--tests", "--example", COMPILED.1]);
         if context.ci {
             build.env("CARGO_INCREMENTAL", "0");
         }

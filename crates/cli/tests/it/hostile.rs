@@ -24,8 +24,11 @@ fn is_closed_after(to: SocketAddr, bytes: &[u8]) {
     assert!(answer.len() < 4_096, "{to}: {} bytes for garbage", answer.len());
 }
 
+/// A client that waits no longer than it takes to ask.
 async fn connect(store: &str, cluster: &str) -> Result<Client, emmer::ConnectError> {
-    Client::builder().store(store).cluster_id(ClusterId::new(cluster).unwrap()).connect().await
+    let cluster = ClusterId::new(cluster).unwrap();
+    let client = Client::builder().store(store).cluster_id(cluster);
+    client.wait_for_gateway("1s").connect().await
 }
 
 #[tokio::test(flavor = "multi_thread")]
