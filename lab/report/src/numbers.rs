@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use crate::Goal;
 
 /// The variable of the environment that names the page; nothing is recorded without it.
-pub const PAGE: &str = "EMMER_NUMBERS";
+pub const PAGE: &str = "LAB_NUMBERS";
 
 /// The line before the rows.
 const HEAD: &str = "|---|---|---|---|---|---|";
