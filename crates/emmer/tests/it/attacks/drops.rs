@@ -200,12 +200,7 @@ trait NotHosted {
 async fn a_one_way_call_whose_argument_panics_when_it_is_dropped_does_not_harm_its_caller(
     world: World,
 ) {
-    let describe = move |silo: SiloBuilder| {
-        silo.host::<dyn Field, FieldGrain>().configure(|options| {
-            options.limits.activation_queue_max = 1;
-        })
-    };
-    let cluster = world.cluster(2, describe).await;
+    let cluster = world.cluster(2, narrow).await;
     let inside = cluster.node(0).run(async move |silo| every_one_way(silo).await);
     assert!(inside.await.is_some());
     let outside = cluster.client().await;
@@ -215,6 +210,23 @@ async fn a_one_way_call_whose_argument_panics_when_it_is_dropped_does_not_harm_i
     let filtered = cluster.client_of(|client| client.filter(Unwilling)).await;
     assert!(send(&filtered.grains(), "refused").is_err());
     every_one_way(filtered.grains()).await;
+}
+
+/// The same of a silo's own calls that a filter passes on, to a limit among others.
+#[emmer::test(seeds = 3)]
+async fn a_filter_between_them_changes_nothing(world: World) {
+    let cluster = world.cluster(2, |silo| narrow(silo).filter_outgoing(Unwilling)).await;
+    let inside = cluster.node(0).run(async move |silo| {
+        assert!(send(&silo, "refused").is_err());
+        every_one_way(silo).await;
+    });
+    assert!(inside.await.is_some());
+}
+
+fn narrow(silo: SiloBuilder) -> SiloBuilder {
+    silo.host::<dyn Field, FieldGrain>().configure(|options| {
+        options.limits.activation_queue_max = 1;
+    })
 }
 
 fn send(grains: &ClusterClient, key: &str) -> Result<(), CallError<emmer::NoError>> {
