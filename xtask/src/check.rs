@@ -123,8 +123,8 @@ fn doc(context: &Context) -> Command {
     command
 }
 
-/// The samples in the documents of `crates/`, then those on the pages of the book (`lab/book`). Each
-/// run names the packages of a run of tests, to share what that has compiled.
+/// The samples in the documents of `crates/`, then those on the pages of the book (`lab/book`).
+/// Each run names the packages of a run of tests, to share what that has compiled.
 fn doctests(context: &Context, packages: &[&str]) -> Result<Vec<Row>, String> {
     let mut rows = Vec::new();
     let crates = first::packages()?;

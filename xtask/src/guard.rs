@@ -1,6 +1,6 @@
-//! The guard of instruction counts: the benches of `lab/benches/benches/guard.rs` run once each under
-//! callgrind, and their counts are compared with `lab/benches/guard.json`. No clock takes part: two
-//! runs of one program count alike.
+//! The guard of instruction counts: the benches of `lab/benches/benches/guard.rs` run once each
+//! under callgrind, and their counts are compared with `lab/benches/guard.json`. No clock takes
+//! part: two runs of one program count alike.
 //!
 //! Another compiler or another standard library counts differently; then the baseline is written
 //! anew, in a commit that says why: `cargo xtask guard --renew`.

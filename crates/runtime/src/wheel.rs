@@ -5,8 +5,8 @@
 //! It is an ordered map. `tokio-util`'s `DelayQueue` and tokio's own wheel count on a clock that
 //! stands still while the machine sleeps; the silo's does not. In and out of the map take 50 to 170
 //! ns, of a `DelayQueue` 110 ns (example `reminders` of `emmer-benches`). So a call has no entry of
-//! its own: it would cost as much as a whole local call, and nearly all calls are over long before their deadline. As
-//! long as calls wait, a round looks at them.
+//! its own: it would cost as much as a whole local call, and nearly all calls are over long before
+//! their deadline. As long as calls wait, a round looks at them.
 
 use std::collections::BTreeMap;
 use std::future::Future;

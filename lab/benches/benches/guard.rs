@@ -1,5 +1,6 @@
 //! The guard of instruction counts: each function is run once under callgrind, and `cargo xtask
-//! guard` compares the number of its instructions with `lab/benches/guard.json`. No clock takes part.
+//! guard` compares the number of its instructions with `lab/benches/guard.json`. No clock takes
+//! part.
 #![allow(missing_docs, unused_qualifications, reason = "the macros make the items")]
 #![allow(clippy::unwrap_used, reason = "what fails here fails the guard")]
 

@@ -144,8 +144,8 @@ impl Report {
         text
     }
 
-    /// Writes the table as CSV and as JSON lines into `folder`, and its goals into the page that the
-    /// environment names ([`numbers::PAGE`]); the paths written.
+    /// Writes the table as CSV and as JSON lines into `folder`, and its goals into the page that
+    /// the environment names ([`numbers::PAGE`]); the paths written.
     ///
     /// # Errors
     /// When a file cannot be written; those before it stay.

@@ -10,9 +10,9 @@
 //! A server may have no room for one more connection. An operation then waits for one that the pool
 //! has: whichever comes first, a new connection or one that another operation gives back.
 //!
-//! The pools that are kept as crates (bb8, deadpool, mobc) do neither: an operation that is given up
-//! takes its half-opened connection with it, and one that waits for a new connection does not see
-//! those that come back.
+//! The pools that are kept as crates (bb8, deadpool, mobc) do neither: an operation that is given
+//! up takes its half-opened connection with it, and one that waits for a new connection does not
+//! see those that come back.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};

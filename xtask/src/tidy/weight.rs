@@ -1,6 +1,6 @@
-//! What stands below a package: below an application few packages with the facade, below the program
-//! of operators no package of tests or of the laboratory, below a sans-IO crate nothing that does IO.
-//! (What its own sources may not name is in its `clippy.toml`.)
+//! What stands below a package: below an application few packages with the facade, below the
+//! program of operators no package of tests or of the laboratory, below a sans-IO crate nothing
+//! that does IO. (What its own sources may not name is in its `clippy.toml`.)
 
 use super::{Finding, Tree, layers};
 use crate::workspace;
