@@ -31,13 +31,13 @@ pub(crate) fn rows(context: &Context) -> Result<Vec<Row>, String> {
         threads: u32::try_from(2 * cores).ok(),
         packages: &packages,
         features: if is_whole { FEATURES } else { &[] },
-        stated: 330,
+        stated: 420,
         ..tests::Run::default()
     };
     let mut rows = vec![toolchain(context)];
     rows.extend(tests::run(context, &run)?);
     if is_whole {
-        rows.push(context.step("start", 60, script(context, "getting-started.sh"))?);
+        rows.push(context.step("start", 110, script(context, "getting-started.sh"))?);
     }
     Ok(rows)
 }

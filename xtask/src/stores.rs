@@ -160,7 +160,7 @@ pub(crate) fn changed(context: &Context) -> Result<Vec<Row>, String> {
         .collect();
     let filter = format!("{CONFORMANCE} or {}", whole.join(" or "));
     let chosen: Vec<&Store> = STORES.iter().filter(|store| !is_first(store)).collect();
-    let run = Run { filter: Some(filter), stated: 300, ..Run::default() };
+    let run = Run { filter: Some(filter), stated: 600, ..Run::default() };
     rows.extend(suites_of(context, &chosen, &packages(), &run)?);
     Ok(rows)
 }
@@ -258,7 +258,7 @@ fn suites_of(
         if context.ci {
             build.env("CARGO_INCREMENTAL", "0");
         }
-        rows.push(context.step(&format!("compile {}", COMPILED.1), 120, build)?);
+        rows.push(context.step(&format!("compile {}", COMPILED.1), 200, build)?);
     }
     let run = Run { name: &name, packages, features, env: &env, threads, ..how.clone() };
     let ran = tests::grouped(context, &run);

@@ -102,8 +102,11 @@ fn few(what: &str, manifest: &str, count: usize, most: usize) -> Option<Finding>
 
 /// What stands below a sans-IO package and does IO.
 fn impure(package: &str, below: &str) -> Vec<Finding> {
-    let names = below.lines().skip(1).filter_map(|line| line.split_whitespace().next());
-    let banned = names.filter(|name| IMPURE.contains(name));
+    let packages = below.lines().skip(1).filter_map(|line| {
+        let (name, rest) = line.split_once(' ')?;
+        rest.starts_with('v').then_some(name)
+    });
+    let banned = packages.filter(|name| IMPURE.contains(name));
     let say = |name| {
         let text = format!(
             "{package} is sans-IO and reaches {name}: see `cargo tree -p {package} -i {name}`"
