@@ -44,10 +44,11 @@ pub struct Limits {
     /// The most bytes waiting to be sent on one connection; a call that finds more is `Overloaded`,
     /// an answer waits. Default 64 MiB.
     pub outgoing_bytes_max: usize,
-    /// The most bytes that all clients of a silo together make it hold: half of it for arguments of
-    /// calls that are not over, the rest for answers that are not read. A call whose arguments do
-    /// not fit is `Overloaded`; an answer that does not fit is a `Timeout`, and its call has run.
-    /// Each connection may always hold 64 KiB of both, and one answer beyond. Default 128 MiB.
+    /// The most bytes that all clients of a silo together make it hold: half of it for calls that
+    /// are not over, each with its frame and 3 KiB; the rest for answers that are not read. A call
+    /// that does not fit is `Overloaded`; an answer that does not fit is a `Timeout`, and its call
+    /// has run. Each connection may always hold 64 KiB of both, and one answer beyond. Default 256
+    /// MiB.
     pub client_bytes_max: usize,
     /// The most calls waiting for one activation; one more is `Overloaded`. Looked at before a call
     /// queues up: calls made at the same moment on other threads may all get in. Default 10,000.
@@ -76,7 +77,7 @@ impl Default for Limits {
             calls_in_flight_max: 65_536,
             silo_calls_in_flight_max: 1_000_000,
             outgoing_bytes_max: 64 << 20,
-            client_bytes_max: 128 << 20,
+            client_bytes_max: 256 << 20,
             activation_queue_max: 10_000,
             activations_max: 10_000_000,
             location_cache_max: 100_000,

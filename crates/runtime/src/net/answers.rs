@@ -101,7 +101,6 @@ impl Connection {
             shared.messages_sent += 1;
         }
         self.note_processed(&mut shared, processed);
-        self.note_full(&shared);
         self.serving.fetch_sub(1, Ordering::Relaxed);
         if shared.draining == Draining::Wanted {
             // It may be the last one: the driver tells the peer, behind the answer.
@@ -134,6 +133,14 @@ impl Connection {
         if self.full.swap(false, Ordering::AcqRel) {
             self.room.notify_waiters();
         }
+    }
+
+    /// Returns true if a client has to read what waits for it, `queued` more bytes among it, before
+    /// this side takes another frame from it. A silo is always heard: if two silos waited for each
+    /// other so, neither would read again.
+    #[inline]
+    pub(super) fn must_read(&self, queued: usize) -> bool {
+        self.held.is_some() && (!self.has_room(queued) || queued >= self.queue_max())
     }
 
     /// Whether the peer reads its answers, `queued` more bytes of which wait.

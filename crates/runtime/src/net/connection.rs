@@ -506,6 +506,10 @@ impl Connection {
                 is_unsent = stream.is_unsent();
             }
         }
+        if !shared.out.is_empty() {
+            // Whatever was queued is counted here, and in the driver's own answers.
+            self.note_full(&shared);
+        }
         if (is_unsent || !shared.out.is_empty()) && shared.driver_idle {
             shared.driver_idle = false;
             let driver = shared.driver.take();

@@ -9,14 +9,13 @@ use std::task::{Context, Poll, Waker};
 use bytes::{Buf, Bytes, BytesMut};
 use emmer_core::SiloAddress;
 use emmer_wire::{
-    FrameKind, FrameRef, Goodbye, GoodbyeCode, HeaderError, PeerKind, RequestHeader, channel,
-    codec, decode_cancel, decode_credit, decode_system_channel, encode_goodbye, peek_frame,
-    read_request, read_response,
+    FrameKind, GoodbyeCode, HeaderError, PeerKind, RequestHeader, encode_goodbye, peek_frame,
+    read_response,
 };
 use tokio::io::AsyncReadExt;
 
 use super::connection::Connection;
-use super::ending::handle_word;
+use super::frames::handle_frame;
 use super::half_closed::HalfClosed;
 use super::held::Counted;
 use super::lost::Lost;
@@ -121,6 +120,7 @@ pub(crate) async fn drive<H: Handler>(
         deaf: false,
         room: None,
         mute: matches!(connection.peer, PeerKind::Watch(_)),
+        withheld: false,
     };
     let why = std::future::poll_fn(|cx| driver.poll(cx)).await;
     if let Lost::Protocol(text) = &why {
@@ -184,6 +184,8 @@ struct Driver<H> {
     room: Option<Room>,
     /// A lifeline: the peer sends nothing.
     mute: bool,
+    /// Whole frames wait in `input` until the peer has read what waits for it.
+    withheld: bool,
 }
 
 /// Callers that have their answers and are let go before the driver writes.
@@ -223,6 +225,9 @@ impl<H: Handler> Driver<H> {
             half_closed.poll(&self.connection, cx);
         }
         let writing = self.poll_write(cx);
+        if self.withheld && !self.connection.must_read(0) {
+            cx.waker().wake_by_ref();
+        }
         if self.half_closed.is_some() && HalfClosed::is_over(&self.connection, &self.writing) {
             return Poll::Ready(Lost::Ended);
         }
@@ -264,8 +269,11 @@ impl<H: Handler> Driver<H> {
         if self.mute && !self.input.is_empty() {
             return Err(Lost::Protocol("bytes on a lifeline".to_owned()));
         }
-        // Frames that came together with the handshake.
+        // Frames that came together with the handshake, or had to wait.
         self.handle_frames(cx)?;
+        if self.withheld {
+            return Ok(Progress::Idle);
+        }
         // A connection that has never carried anything has no buffer.
         if self.input.capacity() == 0 && self.reading.poll_read_ready(cx).is_pending() {
             return Ok(Progress::Idle);
@@ -313,6 +321,9 @@ impl<H: Handler> Driver<H> {
                     self.connection.has_received(n);
                     self.handler.heard(&self.connection);
                     self.handle_frames(cx)?;
+                    if self.withheld {
+                        return Ok(progress);
+                    }
                 }
                 Poll::Ready(Err(e)) => return Err(Lost::Broken(e.to_string())),
             }
@@ -369,10 +380,11 @@ impl<H: Handler> Driver<H> {
         }
     }
 
-    /// Handles every whole frame that is there. The connection is locked once for a run of answers,
-    /// and once for the credit of all calls.
+    /// Handles every whole frame that is there, as long as the peer reads. The connection is locked
+    /// once for a run of answers, and once for the credit of all calls.
     fn handle_frames(&mut self, cx: &mut Context<'_>) -> Result<(), Lost> {
-        let Self { connection, handler, input, replies, wake, deaf, .. } = self;
+        let Self { connection, handler, input, replies, wake, deaf, withheld, .. } = self;
+        *withheld = false;
         let max = connection.limits.frame_bytes_max;
         let broken = |e: HeaderError| Lost::Protocol(e.to_string());
         let (mut at, mut processed, mut frames) = (0, 0, 0);
@@ -383,6 +395,11 @@ impl<H: Handler> Driver<H> {
                 Ok(None) => break Ok(()),
                 Err(e) => break Err(Lost::Protocol(e.to_string())),
             };
+            // Any frame may have an answer, if only a refusal.
+            if connection.must_read(replies.len()) {
+                *withheld = true;
+                break Ok(());
+            }
             at += frame.bytes;
             frames += 1;
             if frame.kind == FrameKind::Response {
@@ -525,68 +542,6 @@ impl<H: Handler> Driver<H> {
             None => Ok(()),
         }
     }
-}
-
-/// Handles a frame that is no answer; how many bytes of calls have been processed.
-fn handle_frame<H: Handler>(
-    connection: &Arc<Connection>,
-    handler: &Arc<H>,
-    frame: &FrameRef<'_>,
-    replies: &mut BytesMut,
-    cx: &mut Context<'_>,
-) -> Result<u64, Lost> {
-    let broken = |e: HeaderError| Lost::Protocol(e.to_string());
-    match frame.kind {
-        FrameKind::Request => {
-            let (header, body) = read_request(frame.payload).map_err(broken)?;
-            // The whole frame: the sender counts what it appended.
-            let cost = frame.bytes as u64;
-            if header.correlation == 0 && connection.is_retired() {
-                // Later ones may have come over the connection in its place, and nobody waits.
-                return Ok(cost);
-            }
-            return Ok(handler.request(connection, header, body, cost, replies, cx));
-        }
-        FrameKind::System => {
-            let payload = Bytes::copy_from_slice(frame.payload);
-            let (on, payload) = decode_system_channel(&payload).map_err(broken)?;
-            if on == channel::CALLS {
-                match codec::decode(&payload) {
-                    Ok(word) => handle_word(connection, handler, word),
-                    Err(e) => {
-                        tracing::debug!(peer = ?connection.peer, error = %e, "an unknown word \
-                            about calls");
-                    }
-                }
-            } else if on == channel::WAITS || !connection.is_retired() {
-                // A question about a call comes where the call came, also on a connection that
-                // another one has replaced since.
-                handler.system(connection, on, payload);
-            }
-        }
-        FrameKind::Credit => {
-            let total = decode_credit(frame.payload).map_err(broken)?;
-            let mut shared = connection.shared.lock();
-            if total > shared.sent {
-                return Err(Lost::Protocol("a credit for more than was sent".to_owned()));
-            }
-            shared.acknowledged = shared.acknowledged.max(total);
-        }
-        FrameKind::Cancel => {
-            decode_cancel(frame.payload)
-                .map_err(broken)?
-                .into_iter()
-                .for_each(|call| connection.given_up(call));
-        }
-        FrameKind::Goodbye => {
-            let goodbye = Goodbye::decode(frame.payload).map_err(broken)?;
-            return Err(Lost::Goodbye(goodbye.code));
-        }
-        FrameKind::Hello | FrameKind::Welcome | FrameKind::Refuse | FrameKind::Response => {
-            return Err(Lost::Protocol(format!("{:?} after the handshake", frame.kind)));
-        }
-    }
-    Ok(0)
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -8,6 +8,7 @@ mod connection;
 pub(crate) mod descriptors;
 mod driver;
 mod ending;
+mod frames;
 mod half_closed;
 mod handshake;
 mod held;

@@ -24,5 +24,6 @@ mod state;
 mod storm;
 #[cfg(feature = "test")]
 mod trouble;
+mod unread;
 #[cfg(feature = "test")]
 mod virt;

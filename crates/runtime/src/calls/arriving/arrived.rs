@@ -17,6 +17,15 @@ use crate::grain::Failure;
 use crate::hosting::{BoxTurn, Held, StartError};
 use crate::net::Connection;
 
+/// The memory of a call that waits, beside what its frame brings: its task, its header, and its
+/// places in the lists of calls.
+const CALL_BYTES: usize = 3 << 10;
+
+/// The bytes that a call is counted with while it waits; its frame has `cost` bytes.
+pub(super) fn weight(cost: u64) -> usize {
+    usize::try_from(cost).unwrap_or(usize::MAX).saturating_add(CALL_BYTES)
+}
+
 /// A call that came over a connection and is not answered yet.
 pub(super) struct Arrived {
     pub(super) connection: Arc<Connection>,
@@ -24,6 +33,8 @@ pub(super) struct Arrived {
     pub(super) body: Bytes,
     /// The size of the whole frame, to be given back as credit.
     pub(super) cost: u64,
+    /// The bytes it is counted with.
+    pub(super) held: usize,
     pub(super) deadline: CoarseInstant,
     /// Whether anybody waits for it.
     pub(super) asker: Arc<waits::Asker>,
@@ -59,7 +70,7 @@ impl Drop for Arrived {
             // No code should get here. The caller and the connection must not suffer if some does.
             self.fail(&Failure::panicked("a panic outside of the turn".to_owned()));
         }
-        self.connection.give_arguments(self.body.len());
+        self.connection.give_arguments(self.held);
         self.connection.forget(self.header.correlation);
     }
 }

@@ -84,7 +84,8 @@ impl Calls {
             put_failure(replies, header.correlation, &Failure::overloaded(text));
             return cost;
         };
-        if !connection.take_arguments(body.len(), running) {
+        let held = arrived::weight(cost);
+        if !connection.take_arguments(held, running) {
             put_failure(replies, header.correlation, &self.too_many_bytes());
             return cost;
         }
@@ -93,7 +94,8 @@ impl Calls {
         let body = Bytes::copy_from_slice(body);
         let connection = connection.clone();
         let asker = connection.begin_serving(header.correlation, cost);
-        let arrived = Arrived { connection, header, body, cost, deadline, asker, _room: room };
+        let arrived =
+            Arrived { connection, header, body, cost, held, deadline, asker, _room: room };
         match inline {
             Inline::Suspended(turn) => {
                 world::spawn(trace::along(self.clone().finish(arrived, turn)))
