@@ -308,3 +308,39 @@ async fn one_way_calls_have_them_too(world: World) {
     world.advance(Duration::from_secs(60)).await;
     assert_eq!(shelf.count().await.unwrap(), 2);
 }
+
+/// Makes a call of its own before each one, which it filters, too.
+#[derive(Clone, Default)]
+struct Audit(Arc<(std::sync::OnceLock<ClusterClient>, Mutex<Option<String>>)>);
+
+impl Filter for Audit {
+    async fn call(&self, call: FilterCall, next: Next<'_>) -> Outcome {
+        if let Some(client) = self.0.0.get()
+            && let Err(error) = client.grain::<dyn Shelf>(1).count().await
+        {
+            self.0.1.lock().unwrap().get_or_insert(error.to_string());
+        }
+        next.run(call).await
+    }
+}
+
+/// Without a bound it ends the process: the stack overflows.
+#[emmer::test]
+async fn a_filter_that_filters_its_own_calls_is_told_so(world: World) {
+    let audit = Audit::default();
+    let own = audit.clone();
+    let describe = move |silo: emmer::SiloBuilder| {
+        silo.host::<dyn Shelf, ShelfGrain>().filter_outgoing(own.clone())
+    };
+    let cluster = world.cluster(1, describe).await;
+    let (client, told) = (audit.clone(), audit);
+    let called = cluster.node(0).run(async move |silo| {
+        let _ = client.0.0.set(silo.clone());
+        silo.grain::<dyn Shelf>(3).burn().send().unwrap();
+        silo.grain::<dyn Shelf>(2).count().timeout(secs(5)).await
+    });
+    assert_eq!(called.await.unwrap().unwrap(), 0);
+    let error = told.0.1.lock().unwrap().clone().unwrap();
+    assert!(error.contains("64 calls wait for each other's filters"), "{error}");
+    assert!(error.contains("Shelf.count -> Shelf.count"), "{error}");
+}

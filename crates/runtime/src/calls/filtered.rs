@@ -1,10 +1,12 @@
 //! Calls with the caller's outgoing filters around them.
 
-use std::future::Future;
-use std::pin::Pin;
+use std::cell::RefCell;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 
+use emmer_core::limits::CALL_CHAIN_MAX;
 use emmer_wire::RequestContext;
 use tokio::sync::Semaphore;
 
@@ -12,7 +14,7 @@ use crate::calls::future::{AnyCall, Way};
 use crate::calls::invoke::{Caller, Finished};
 use crate::calls::one_way::pass;
 use crate::filters::{Around, FilterCall, Outcome, around};
-use crate::grain::{CallError, CallHead, Failure, NoError, TurnContext};
+use crate::grain::{CallError, CallHead, Failure, MethodInfo, NoError, TurnContext};
 use crate::hosting::{Has, Slot, contain, empty, let_go};
 use crate::trace;
 
@@ -21,10 +23,60 @@ const WAITING_MAX: usize = 100_000;
 
 static WAITING: Semaphore = Semaphore::const_new(WAITING_MAX);
 
+thread_local! {
+    /// The calls whose filters run on this stack, the outermost first.
+    static NESTED: RefCell<Vec<&'static MethodInfo>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The filters of one more call run on this stack, until it is dropped. A filter that makes a call
+/// itself has the filters of that call below it, and no turn's chain counts them.
+struct Nested(());
+
+impl Nested {
+    /// Enters the filters of a call.
+    ///
+    /// # Errors
+    /// As many run already as a chain of calls may have links: filters call each other in a circle.
+    fn enter(method: &'static MethodInfo) -> Result<Self, Failure> {
+        NESTED.with_borrow_mut(|nested| {
+            if nested.len() < CALL_CHAIN_MAX {
+                nested.push(method);
+                return Ok(Self(()));
+            }
+            let last = &nested[nested.len() - SHOWN_MAX..];
+            let path: String = last
+                .iter()
+                .map(|method| format!("{}.{} -> ", method.interface, method.name))
+                .collect();
+            Err(Failure::refused(format!(
+                "{CALL_CHAIN_MAX} calls wait for each other's filters: a filter makes a call that it \
+                 filters itself (... -> {path}{}.{})",
+                method.interface, method.name
+            )))
+        })
+    }
+}
+
+/// The last calls of a circle, so many, are named.
+const SHOWN_MAX: usize = 4;
+
+impl Drop for Nested {
+    fn drop(&mut self) {
+        NESTED.with_borrow_mut(|nested| {
+            nested.pop();
+        });
+    }
+}
+
 /// An awaited call. Its deadline holds for its filters, too.
 pub(super) async fn awaited(call: AnyCall) -> Finished {
     let (target, method) = (call.head.target.share(), call.head.method);
-    through_filters(call).await.map_err(|failure| Box::new((*failure).of(&target.0, method.name)))
+    let mut filtered = pin!(through_filters(call));
+    let filtered = poll_fn(|cx| match Nested::enter(method) {
+        Ok(_in) => filtered.as_mut().poll(cx),
+        Err(circle) => Poll::Ready(Err(circle.into())),
+    });
+    filtered.await.map_err(|failure| Box::new((*failure).of(&target.0, method.name)))
 }
 
 async fn through_filters(call: AnyCall) -> Finished {
@@ -70,6 +122,7 @@ pub(super) fn sent(head: CallHead, slot: &mut dyn Slot) -> Result<(), CallError<
 }
 
 fn sent_through(mut head: CallHead, slot: &mut dyn Slot) -> Result<(), Failure> {
+    let nested = Nested::enter(head.method).inspect_err(|_| empty(slot))?;
     head.take_turns_context();
     let (node, method) = (&head.target.0.node, head.method);
     let (Some(spawner), Some(filters)) = (node.spawner().cloned(), node.filters().cloned()) else {
@@ -105,7 +158,9 @@ fn sent_through(mut head: CallHead, slot: &mut dyn Slot) -> Result<(), Failure> 
     });
     let polled = || filtered.as_mut().poll(&mut Context::from_waker(Waker::noop()));
     // Filters' panics are contained in it. This one is of the arguments, which a filter refused.
-    match contain(polled) {
+    let polled = contain(polled);
+    drop(nested);
+    match polled {
         Ok(Poll::Ready(sent)) => return sent,
         Err(panic) => return Err(Failure::refused(panic)),
         Ok(Poll::Pending) => {}
