@@ -50,6 +50,8 @@ trait Account {
     async fn pay(&mut self, amount: u64, to: AccountRef) -> Result<i64, StateError>;
     async fn note(&mut self, text: String) -> Result<(), StateError>;
     async fn poison(&mut self) -> Result<(), StateError>;
+    /// Catches the panic.
+    async fn survive_poison(&mut self);
     async fn balance(&self) -> i64;
     async fn events(&self) -> u64;
     async fn history(&self, from: u64, limit: usize) -> Result<Vec<(u64, u64)>, StateError>;
@@ -89,6 +91,12 @@ macro_rules! account {
 
             async fn poison(&mut self) -> Result<(), StateError> {
                 self.booked.append(Booked::Poison).await
+            }
+
+            async fn survive_poison(&mut self) {
+                use futures_util::FutureExt;
+                let append = std::panic::AssertUnwindSafe(self.booked.append(Booked::Poison));
+                assert!(append.catch_unwind().await.is_err());
             }
 
             async fn balance(&self) -> i64 {
@@ -337,6 +345,67 @@ async fn no_activation_has_more_to_read_than_the_appends_between_two_snapshots(w
         let behind = n - snapshots.first().copied().unwrap_or(0);
         assert!((1..=3).contains(&behind), "{behind} behind the snapshot of {rows:?}");
     }
+}
+
+/// A panic of `apply` that the method catches leaves a state that is not what its events add up to.
+#[emmer::test]
+async fn a_state_that_was_changed_half_way_is_never_stored(world: World) {
+    let cluster = world.cluster(1, |silo| silo.host::<dyn Account, AccountGrain>()).await;
+    let a = cluster.client().await.grain::<dyn Account>("a");
+    a.pay_in(vec![5]).await.unwrap();
+    let _ = a.survive_poison().await;
+    assert_eq!((a.balance().await.unwrap(), a.events().await.unwrap()), (5, 1));
+}
+
+/// A state that only grows.
+#[derive(Debug, Default, Deserialize, Serialize)]
+struct Notes(Vec<String>);
+
+impl Apply<String> for Notes {
+    fn apply(&mut self, event: &String) {
+        self.0.push(event.clone());
+    }
+}
+
+#[grain_interface(key = String)]
+trait Notebook {
+    async fn note(&mut self, text: String) -> Result<(), StateError>;
+    async fn clear(&mut self) -> Result<usize, StateError>;
+}
+
+#[derive(Grain)]
+struct NotebookGrain {
+    #[journal("notes", snapshot = 5)]
+    notes: Journal<String, Notes>,
+}
+
+#[grain]
+impl Notebook for NotebookGrain {
+    async fn note(&mut self, text: String) -> Result<(), StateError> {
+        self.notes.append(text).await
+    }
+
+    async fn clear(&mut self) -> Result<usize, StateError> {
+        self.notes.clear().await?;
+        Ok(self.notes.0.len())
+    }
+}
+
+#[emmer::test]
+async fn a_journal_whose_state_has_outgrown_its_bound_can_be_cleared(world: World) {
+    let describe = |silo: emmer::SiloBuilder| {
+        silo.host::<dyn Notebook, NotebookGrain>()
+            .configure(|options| options.limits.state_bytes_max = 8 << 10)
+    };
+    let cluster = world.cluster(1, describe).await;
+    let book = cluster.client().await.grain::<dyn Notebook>("a");
+    for _ in 0..5 {
+        book.note("x".repeat(2_000)).await.unwrap();
+    }
+    let error = book.note("y".to_owned()).await.unwrap_err();
+    assert!(matches!(&error, CallError::App(StateError::TooLarge { .. })), "{error}");
+    assert_eq!(book.clear().await.unwrap(), 0);
+    book.note("z".to_owned()).await.unwrap();
 }
 
 #[emmer::test]

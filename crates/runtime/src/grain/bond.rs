@@ -104,15 +104,27 @@ impl Bond<'_> {
 
     /// A write begins.
     pub(super) const fn unanswered(&self) -> Unanswered<'_> {
-        Unanswered(*self)
+        let detail = "the write was given up before the store answered";
+        Unanswered { of: *self, detail, maybe_written: true }
+    }
+
+    /// Events are about to change the state.
+    pub(super) const fn applying(&self) -> Unanswered<'_> {
+        let detail = "`apply` panicked half way: the state is not what its events add up to";
+        Unanswered { of: *self, detail, maybe_written: false }
     }
 }
 
-/// A write under way. Dropped with its future, nobody will ever hear whether it happened.
-pub(super) struct Unanswered<'a>(Bond<'a>);
+/// Something under way. Dropped before its end, it leaves what is in memory apart from what is
+/// stored: the activation ends.
+pub(super) struct Unanswered<'a> {
+    of: Bond<'a>,
+    detail: &'static str,
+    maybe_written: bool,
+}
 
 impl Unanswered<'_> {
-    /// The store has answered.
+    /// It has come to its end.
     pub(super) fn answered(self) {
         std::mem::forget(self);
     }
@@ -120,8 +132,7 @@ impl Unanswered<'_> {
 
 impl Drop for Unanswered<'_> {
     fn drop(&mut self) {
-        let detail = "the write was given up before the store answered".to_owned();
-        let name = self.0.name.to_owned();
-        self.0.unwritten(StateError::Store { name, detail, maybe_written: true });
+        let (name, detail) = (self.of.name.to_owned(), self.detail.to_owned());
+        self.of.unwritten(StateError::Store { name, detail, maybe_written: self.maybe_written });
     }
 }

@@ -160,7 +160,10 @@ where
         // Nothing has changed yet if that fails.
         let payload = encoded(binding.bond(), &row, binding.slot.bytes_max())?;
         // Also before: an event that the state cannot take must not be stored.
+        let applying = Bond { name: binding.spec.state.name, ctx: &binding.ctx };
+        let applying = applying.applying();
         row.1.iter().for_each(|event| self.state.apply(event));
+        applying.answered();
         let stored = Stored { format: STATE_FORMAT.to_owned(), payload };
         binding
             .write(StateOperation::Append, |head, spec| {
@@ -187,14 +190,18 @@ where
 
     /// Deletes all events and snapshots, and makes the state the default. A journal of many events
     /// goes in several commits: a fault in between leaves the state as it is, with fewer of the
-    /// oldest events.
+    /// oldest events. A state that has outgrown what may be stored is the default from the first
+    /// commit on.
     ///
     /// # Errors
     /// As [`append`](Self::append).
     pub async fn clear(&mut self) -> Result<(), StateError> {
         let binding = self.binding.as_mut().ok_or(StateError::Unbound)?;
         if binding.etag.is_some() {
-            binding.take_snapshot(&self.state).await?;
+            match binding.take_snapshot(&self.state).await {
+                Err(StateError::TooLarge { .. }) => binding.take_snapshot(&S::default()).await?,
+                taken => taken?,
+            }
             while binding.head.removed < binding.head.appends {
                 binding
                     .write(StateOperation::Clear, |head, _| {
