@@ -2,6 +2,7 @@
 //! at most once in ten seconds, and then says how many like it were left out.
 
 use std::collections::BTreeMap;
+use std::fmt::{self, Write as _};
 use std::time::Duration;
 
 use emmer_core::{Instant, SiloAddress};
@@ -109,6 +110,21 @@ fn lines(all: &[Change]) -> Vec<Line> {
     lines
 }
 
+/// Words that somebody else chose, for a terminal or a log: control characters are shown as text.
+pub(crate) struct Plain<'a>(pub(crate) &'a str);
+
+impl fmt::Display for Plain<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.chars().try_for_each(|char| {
+            if char.is_control() {
+                write!(f, "{}", char.escape_default())
+            } else {
+                f.write_char(char)
+            }
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -116,6 +132,12 @@ mod tests {
     use emmer_core::{SiloEntry, SiloStatus, Timestamp};
 
     use super::*;
+
+    #[test]
+    fn words_of_others_say_nothing_to_a_terminal() {
+        let shown = Plain("no\u{1b}[2J\nnever\u{9b}").to_string();
+        assert_eq!(shown, "no\\u{1b}[2J\\nnever\\u{9b}");
+    }
 
     #[test]
     fn one_line_in_ten_seconds_says_how_many_were_left_out() {

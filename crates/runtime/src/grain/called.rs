@@ -6,6 +6,7 @@ use std::fmt::{self, Write};
 use emmer_core::GrainKey;
 
 use super::reference::Target;
+use crate::log::Plain;
 
 /// A key is shown up to this many characters.
 const SHOWN_MAX: usize = 64;
@@ -87,18 +88,18 @@ impl fmt::Debug for Called {
 #[non_exhaustive]
 pub enum Rejection {
     /// No silo of the cluster hosts grains of this type.
-    #[error("{0}")]
+    #[error("{}", Plain(.0))]
     NoSuchGrainType(String),
     /// No silo of the cluster hosts a version of the class that has this method.
-    #[error("{0}")]
+    #[error("{}", Plain(.0))]
     NoSuchMethod(String),
     /// The grain could not be activated: its hook failed or panicked, or its state could not be
     /// read.
-    #[error("{0}")]
+    #[error("{}", Plain(.0))]
     ActivationFailed(String),
     /// A filter or a placement director refused it, or it cannot be made as it is: its key is too
     /// long, it takes too much along, too many turns wait for each other.
-    #[error("{0}")]
+    #[error("{}", Plain(.0))]
     Refused(String),
 }
 

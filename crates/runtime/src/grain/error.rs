@@ -6,6 +6,7 @@ use emmer_core::SiloAddress;
 use serde::{Deserialize, Serialize};
 
 use super::called::{Called, Rejection};
+use crate::log::Plain;
 
 /// Why a call failed. Each kind says what is known about the effect;
 /// [`maybe_executed`](Self::maybe_executed) answers it for a program. All but the method's own
@@ -17,7 +18,7 @@ pub enum CallError<E> {
     #[error("{0}")]
     App(E),
     /// No answer before the deadline.
-    #[error("{call}: no answer in time ({detail}); the call {}", executed(*maybe_executed))]
+    #[error("{call}: no answer in time ({}); the call {}", Plain(detail), executed(*maybe_executed))]
     Timeout {
         /// The call.
         call: Called,
@@ -36,7 +37,7 @@ pub enum CallError<E> {
         why: Rejection,
     },
     /// A limit was reached on the way; try again later. Not executed.
-    #[error("{call}: overloaded: {detail}")]
+    #[error("{call}: overloaded: {}", Plain(detail))]
     Overloaded {
         /// The call.
         call: Called,
@@ -44,8 +45,7 @@ pub enum CallError<E> {
         detail: String,
     },
     /// The silo that hosts the grain died or cannot be reached.
-    #[error("{call}: unreachable{}: {detail}; the call \
-        {}", silo.map(|s| format!(" {s}")).unwrap_or_default(), executed(*maybe_executed))]
+    #[error("{call}: unreachable{}: {}; the call {}", silo.map(|s| format!(" {s}")).unwrap_or_default(), Plain(detail), executed(*maybe_executed))]
     Unreachable {
         /// The call.
         call: Called,
@@ -57,7 +57,7 @@ pub enum CallError<E> {
         detail: String,
     },
     /// The call would wait for a turn that waits for this call. Not executed.
-    #[error("{call}: deadlock: {circle}")]
+    #[error("{call}: deadlock: {}", Plain(circle))]
     Deadlock {
         /// The call.
         call: Called,
@@ -65,7 +65,7 @@ pub enum CallError<E> {
         circle: String,
     },
     /// Arguments or answer cannot be encoded or decoded.
-    #[error("{call}: codec: {detail}; the call {}", executed(*maybe_executed))]
+    #[error("{call}: codec: {}; the call {}", Plain(detail), executed(*maybe_executed))]
     Codec {
         /// The call.
         call: Called,
@@ -84,7 +84,7 @@ pub enum CallError<E> {
     },
     /// The method panicked. Its grain is deactivated; the state in the store is what the last write
     /// left.
-    #[error("{call}: the grain panicked: {message}")]
+    #[error("{call}: the grain panicked: {}", Plain(message))]
     Panicked {
         /// The call.
         call: Called,
@@ -98,7 +98,7 @@ pub enum CallError<E> {
         call: Called,
     },
     /// A fault of Emmer itself. It may have been executed.
-    #[error("{call}: a fault of Emmer, please report it: {detail}")]
+    #[error("{call}: a fault of Emmer, please report it: {}", Plain(detail))]
     Internal {
         /// The call.
         call: Called,
@@ -223,7 +223,7 @@ pub enum StateError {
     },
     /// The store does not answer or refuses. `maybe_written` tells whether the write may have
     /// happened.
-    #[error("the state {name:?} could not be stored: {detail}{}", if *maybe_written { " (it may \
+    #[error("the state {name:?} could not be stored: {}{}", Plain(detail), if *maybe_written { " (it may \
         have been written)" } else { "" })]
     Store {
         /// The state's name.
@@ -234,7 +234,7 @@ pub enum StateError {
         maybe_written: bool,
     },
     /// The bytes in the store do not decode as the state's type, or the value does not encode.
-    #[error("the state {name:?} cannot be encoded or decoded: {detail}")]
+    #[error("the state {name:?} cannot be encoded or decoded: {}", Plain(detail))]
     Codec {
         /// The state's name.
         name: String,

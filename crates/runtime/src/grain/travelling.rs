@@ -15,6 +15,9 @@ use super::reference::{Node, class_name};
 use super::{Ctx, Interface, KeyType, RawRef};
 use crate::hosting::Held;
 
+/// A text that is no reference is shown up to this many characters.
+const SHOWN_MAX: usize = 100;
+
 scoped_tls::scoped_thread_local! {
     /// The silo or client for which something is decoded on this thread.
     static DECODING: Node
@@ -80,7 +83,9 @@ impl<I: Interface + ?Sized> Visitor<'_> for Text<I> {
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<RawRef, E> {
-        let wrong = || E::invalid_value(serde::de::Unexpected::Str(text), &self);
+        // Its beginning tells enough: the text may be anything.
+        let end = text.char_indices().nth(SHOWN_MAX).map_or(text.len(), |(at, _)| at);
+        let wrong = || E::invalid_value(serde::de::Unexpected::Str(&text[..end]), &self);
         let (type_name, key) = parse_reference(text).ok_or_else(wrong)?;
         let class = type_name.strip_prefix(I::GRAIN_TYPE).ok_or_else(wrong)?;
         let is_long = matches!(&key, GrainKey::Text(text) if text.len() > GRAIN_KEY_BYTES_MAX);

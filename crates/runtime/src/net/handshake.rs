@@ -21,7 +21,7 @@ use super::traffic::Gone;
 use super::{Budget, Connection, FrameRooms, Ticking};
 use crate::access::{Admitted, Authenticate, Credentials, TokenError, TokenSource, admit};
 use crate::clock;
-use crate::log::warn_seldom;
+use crate::log::{Plain, warn_seldom};
 use crate::world::TcpStream;
 
 /// How far a peer may send ahead of what has been processed.
@@ -70,9 +70,9 @@ pub(crate) enum DialError {
     Connect(SocketAddr, Arc<std::io::Error>),
     #[error("{0} did not answer within {1:?}")]
     TimedOut(SocketAddr, Duration),
-    #[error("{peer} refused the connection: {reason}", peer = .0, reason = .1.reason)]
+    #[error("{peer} refused the connection: {reason}", peer = .0, reason = Plain(&.1.reason))]
     Refused(SocketAddr, Refuse),
-    #[error("{0} does not speak Emmer's protocol: {1}")]
+    #[error("{} does not speak Emmer's protocol: {}", .0, Plain(.1))]
     Protocol(SocketAddr, String),
     #[error("{0} closed the connection during the handshake: {1}")]
     Broken(SocketAddr, String),
