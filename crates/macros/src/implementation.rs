@@ -138,6 +138,7 @@ fn proof(item: &ItemImpl, interface: &Path) -> TokenStream {
     }
     let class = &item.self_ty;
     quote! {
+        #[allow(deprecated)]
         const _: () = {
             const fn hosts<Class, Interface>()
             where

@@ -87,7 +87,9 @@ fn handler(function: &mut ImplItemFn, errors: &mut Errors) -> Option<Handler> {
     Some(Handler { name, method: signature.ident.clone(), exclusive: turn == Turn::Exclusive })
 }
 
-/// The names, and the method that ticks call. Both go before what classes without handlers have.
+/// The names, and the method that ticks call. Both go before what classes without handlers have. A
+/// class that has them in two places gets rustc's word of two definitions: it says the constant's
+/// name.
 fn ticks(item: &ItemImpl, handlers: &[Handler]) -> TokenStream {
     let class = &item.self_ty;
     let (generics, _, clause) = item.generics.split_for_impl();
@@ -95,10 +97,10 @@ fn ticks(item: &ItemImpl, handlers: &[Handler]) -> TokenStream {
     let arms = handlers.iter().map(|handler| arm(class, handler));
     quote! {
         #[automatically_derived]
-        #[allow(unreachable_pub)]
+        #[allow(deprecated, unreachable_pub)]
         impl #generics #class #clause {
             #[doc(hidden)]
-            pub const __REMINDERS: &'static [&'static str] = &[#(#names),*];
+            pub const REMINDERS_BELONG_IN_ONE_GRAIN_IMPL: &'static [&'static str] = &[#(#names),*];
 
             #[doc(hidden)]
             pub fn __ticks() -> ::core::option::Option<::emmer::__rt::MethodEntry> {

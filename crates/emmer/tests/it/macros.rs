@@ -223,3 +223,26 @@ fn interfaces_and_classes_may_live_in_a_function() {
     assert_eq!(<dyn Plotter as Interface>::GRAIN_TYPE, "canvas");
     assert_eq!(<dyn Plotter as Hosted<PlotterGrain<u8>>>::methods().len(), 1);
 }
+
+/// A class that its author advises against makes no warning of the generated code.
+#[deny(deprecated)]
+mod advised_against {
+    use emmer::prelude::*;
+
+    #[grain_interface(key = String)]
+    pub(super) trait Old {
+        async fn one(&self) -> u64;
+    }
+
+    #[deprecated(note = "use another one")]
+    #[derive(Grain)]
+    pub(super) struct OldGrain {}
+
+    #[allow(deprecated)]
+    #[grain]
+    impl Old for OldGrain {
+        async fn one(&self) -> u64 {
+            1
+        }
+    }
+}

@@ -44,6 +44,7 @@ pub(super) fn class(class: &Class) -> TokenStream {
     let lifecycle = (!class.attributes.lifecycle).then(|| {
         quote! {
             #[automatically_derived]
+            #[allow(deprecated)]
             impl #generics ::emmer::__rt::Lifecycle for #ident #arguments #clause {}
         }
     });
@@ -51,6 +52,7 @@ pub(super) fn class(class: &Class) -> TokenStream {
         #lifecycle
 
         #[automatically_derived]
+        #[allow(deprecated)]
         impl #generics ::emmer::__rt::Grain for #ident #arguments #clause {
             #workers
             #name
@@ -62,7 +64,7 @@ pub(super) fn class(class: &Class) -> TokenStream {
             const REMINDERS: &'static [&'static str] = {
                 #[allow(unused_imports)]
                 use ::emmer::__rt::NoReminders as _;
-                Self::__REMINDERS
+                Self::REMINDERS_BELONG_IN_ONE_GRAIN_IMPL
             };
 
             fn ticks() -> ::core::option::Option<::emmer::__rt::MethodEntry> {

@@ -4,7 +4,7 @@ use quote::format_ident;
 use syn::ext::IdentExt;
 use syn::spanned::Spanned;
 use syn::{
-    Attribute, FnArg, Ident, Pat, PatType, ReceiverKind, Safety, Signature, TraitItemFn, Type,
+    Attribute, FnArg, Ident, Meta, Pat, PatType, ReceiverKind, Safety, Signature, TraitItemFn, Type,
 };
 
 use crate::errors::Errors;
@@ -12,11 +12,13 @@ use crate::names;
 use crate::types::{self, Output, Place};
 
 /// Names the reference type needs for itself.
-const RESERVED: [(&str, &str); 4] = [
+const RESERVED: [(&str, &str); 6] = [
     ("grain_id", "the grain's identity"),
     ("of", "the grain of another class"),
     ("key", "the grain's key"),
     ("clone", "another reference to the same grain"),
+    ("into", "every type has it from the prelude"),
+    ("try_into", "every type has it from the prelude"),
 ];
 
 /// A method that can be called across the cluster.
@@ -92,6 +94,11 @@ pub(crate) fn parse(
         types::check(&output.whole, Place::Return, errors);
     }
     let (receiver, mut turn) = receiver?;
+    for attribute in function.attrs.iter().filter(|a| hides_interleave(a)) {
+        let message = "the macro does not see what is behind `cfg_attr`: write the method twice, \
+                       with `#[cfg(..)]` and `#[cfg(not(..))]`";
+        errors.at(attribute, message);
+    }
     let (interleave, attrs): (Vec<_>, Vec<_>) = function
         .attrs
         .iter()
@@ -115,6 +122,12 @@ pub(crate) fn parse(
         arguments,
         output: output?,
     })
+}
+
+/// Returns true if `always_interleave` depends on a condition: a macro gets `cfg_attr` as written.
+fn hides_interleave(attribute: &Attribute) -> bool {
+    let Meta::List(list) = &attribute.meta else { return false };
+    list.path.is_ident("cfg_attr") && list.tokens.to_string().contains(ALWAYS_INTERLEAVE)
 }
 
 /// `CounterAddArgs`: beside the trait and not in a module of its own, so that the types of the

@@ -131,7 +131,7 @@ impl<E: Display> TickResult for Result<(), E> {
 pub trait NoReminders: Grain {
     /// The names that have a handler.
     #[doc(hidden)]
-    const __REMINDERS: &'static [&'static str] = &[];
+    const REMINDERS_BELONG_IN_ONE_GRAIN_IMPL: &'static [&'static str] = &[];
 
     /// The method that ticks call.
     #[doc(hidden)]
