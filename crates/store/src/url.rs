@@ -206,20 +206,74 @@ impl fmt::Display for StoreUrl {
         let (credentials, rest) = self.split_credentials();
         match credentials.map(|text| text.split_once(':').ok_or(text)) {
             None => {}
+            Some(Err(_)) if self.has_tokens() => f.write_str("***@")?,
             Some(Err(user)) => write!(f, "{user}@")?,
             Some(Ok((user, _))) => write!(f, "{user}:***@")?,
         }
         let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
-        f.write_str(place)?;
+        match self.stray_password() {
+            Some(password) => f.write_str(&place.replacen(password, "***", 1))?,
+            None => f.write_str(place)?,
+        }
         let mut separator = '?';
         for (name, value) in pairs(query) {
-            let lower = name.to_ascii_lowercase();
-            let secret = ["pass", "pwd", "secret", "key", "token", "sig", "credential"];
-            let shown = if secret.iter().any(|s| lower.contains(s)) { "***" } else { value };
+            let shown = if sounds_secret(name) { "***" } else { value };
             write!(f, "{separator}{name}={shown}")?;
             separator = '&';
         }
         Ok(())
+    }
+}
+
+/// Returns true if the value of a parameter of this name is kept out of every text.
+fn sounds_secret(name: &str) -> bool {
+    let lower = name.to_ascii_lowercase();
+    ["pass", "pwd", "secret", "key", "token", "sig", "credential"].iter().any(|s| lower.contains(s))
+}
+
+impl StoreUrl {
+    /// A text, such as an error of a driver, in which `***` stands for each secret of this address.
+    pub fn mask(&self, text: &str) -> String {
+        let mut secrets = self.secrets();
+        // The longest first: one may be part of another.
+        secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
+        secrets.iter().fold(text.to_owned(), |text, secret| text.replace(secret.as_str(), "***"))
+    }
+
+    /// The secrets, as they are written and as they are meant. One of a single letter is none.
+    fn secrets(&self) -> Vec<String> {
+        let (credentials, rest) = self.split_credentials();
+        let token = credentials.filter(|text| !text.contains(':') && self.has_tokens());
+        let password = credentials.and_then(|text| Some(text.split_once(':')?.1));
+        let query = rest.split_once('?').map_or("", |(_, query)| query);
+        // Files named by a parameter are no secrets.
+        let values = pairs(query)
+            .filter(|(name, _)| sounds_secret(name) && !name.ends_with("_file"))
+            .map(|(_, value)| value);
+        let written = values.chain(token).chain(password).chain(self.stray_password());
+        let both = written.flat_map(|text| [Some(text.to_owned()), percent_decode(text)]);
+        both.flatten().filter(|secret| secret.chars().nth(1).is_some()).collect()
+    }
+
+    /// Returns true if a token stands where others have a user.
+    fn has_tokens(&self) -> bool {
+        self.scheme == "consul"
+    }
+
+    /// The password of an address whose host was forgotten, as in `postgres://user:password`: what
+    /// stands behind a colon and is no port.
+    fn stray_password(&self) -> Option<&str> {
+        let (credentials, rest) = self.split_credentials();
+        if credentials.is_some() || self.scheme == "sqlite" || self.scheme == "memory" {
+            return None;
+        }
+        let hosts = rest.split(['/', '?']).next().unwrap_or_default();
+        let behind = |host: &'_ str| match host.rsplit_once(']') {
+            Some((_, port)) => host.len() - port.trim_start_matches(':').len(),
+            None => host.find(':').map_or(host.len(), |at| at + 1),
+        };
+        let is_port = |text: &str| text.is_empty() || text.parse::<u16>().is_ok();
+        hosts.split(',').map(|host| &host[behind(host)..]).find(|text| !is_port(text))
     }
 }
 
@@ -246,6 +300,11 @@ mod tests {
             ("azure-table://acct?account_key=s3cret&x=1", "azure-table://acct?account_key=***&x=1"),
             ("mysql://bob:a@s3cret@db/emmer", "mysql://bob:***@db/emmer"),
             ("sqlite:///var/lib/a@b.db?mode=rw", "sqlite:///var/lib/a@b.db?mode=rw"),
+            ("consul://s3cret@db:8500", "consul://***@db:8500"),
+            ("postgres://bob:s3cret", "postgres://bob:***"),
+            ("mysql://bob:s3cret/emmer?x=1", "mysql://bob:***/emmer?x=1"),
+            ("zookeeper://a:2181,b:2181/emmer", "zookeeper://a:2181,b:2181/emmer"),
+            ("redis://[::1]:6379/0", "redis://[::1]:6379/0"),
         ] {
             let url: StoreUrl = text.parse().unwrap();
             assert_eq!(
@@ -254,6 +313,24 @@ mod tests {
             );
             assert_eq!(url.expose(), text);
         }
+    }
+
+    #[test]
+    fn no_text_of_a_driver_shows_a_secret() {
+        for address in [
+            "postgres://bob:s3cret@db/emmer",
+            "postgres://bob:s3%63ret@db/emmer",
+            "postgres://bob:s3cret",
+            "consul://s3cret@db",
+            "sqlite://a.db?key=s3cret",
+            "azure-table://acct?account_key=s3cret",
+        ] {
+            let url: StoreUrl = address.parse().unwrap();
+            let said = url.mask(&format!("cannot open {address}: s3cret is wrong"));
+            assert!(!said.contains("s3cret") && said.contains("cannot open"), "{said}");
+        }
+        let url: StoreUrl = "postgres://bob@db/emmer?password_file=/run/s3cret".parse().unwrap();
+        assert_eq!(url.mask("/run/s3cret is not there"), "/run/s3cret is not there");
     }
 
     #[test]

@@ -166,7 +166,16 @@ fn without_making(url: &str) -> String {
     format!("{place}?{}", query.join("&"))
 }
 
+/// Opens a store; whatever its driver says of a failure, the address's secrets stay out of it.
 async fn opened(url: &str) -> Result<Arc<dyn SystemStore>, StoreError> {
+    let address = parsed(url)?;
+    by_scheme(url).await.map_err(|error| {
+        let (store, detail) = (address.mask(&error.store), address.mask(&error.detail));
+        StoreError { store, detail, ..error }
+    })
+}
+
+async fn by_scheme(url: &str) -> Result<Arc<dyn SystemStore>, StoreError> {
     let parsed = parsed(url)?;
     match parsed.scheme() {
         "memory" => match parsed.parameters().next() {
