@@ -135,14 +135,14 @@ async fn send_all(mut stream: TcpStream, bytes: BytesMut) {
         assert!(sent < SENT_MAX, "the silo takes {sent} bytes of a client that reads nothing");
     }
     // It still reads nothing.
-    tokio::time::sleep(secs(2)).await;
+    tokio::time::sleep(millis(500)).await;
 }
 
 /// Refusals, by the silo itself and by the application's rules; statistics; lists of gateways;
 /// calls that wait.
 #[test]
 fn a_client_that_reads_nothing_is_not_read_from() {
-    run(2, 100, async {
+    run(2, 300, async {
         let silo = silo("unread").await;
         let id = |key: &str| silo.client().grain::<dyn Desk>(key).grain_id().clone();
         let vault = silo.client().grain::<dyn Vault>("a").grain_id().clone();
