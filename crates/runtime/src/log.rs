@@ -110,7 +110,8 @@ fn lines(all: &[Change]) -> Vec<Line> {
     lines
 }
 
-/// Words that somebody else chose, for a terminal or a log: control characters are shown as text.
+/// Words of another process or of a grain, for a terminal or a log. It shows control characters as
+/// text.
 pub(crate) struct Plain<'a>(pub(crate) &'a str);
 
 impl fmt::Display for Plain<'_> {

@@ -57,7 +57,7 @@ impl Nested {
     }
 }
 
-/// The last calls of a circle, so many, are named.
+/// The number of calls of a circle that its error names, the last ones.
 const SHOWN_MAX: usize = 4;
 
 impl Drop for Nested {

@@ -80,3 +80,34 @@ impl Failure {
         self.map_app(|never| match never {})
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The words of a failure may be a grain's, a filter's or a stranger's.
+    #[test]
+    fn no_failure_says_anything_to_a_terminal() {
+        let words = || "\u{1b}]0;mine\u{7}\r\n\u{9b}2J".to_owned();
+        let rejections: [fn(String) -> Rejection; 4] = [
+            Rejection::NoSuchGrainType,
+            Rejection::NoSuchMethod,
+            Rejection::ActivationFailed,
+            Rejection::Refused,
+        ];
+        let mut failures = vec![
+            Failure::timeout(false, words()),
+            Failure::overloaded(words()),
+            Failure::unreachable(None, false, words()),
+            Failure::deadlock(words()),
+            Failure::codec(false, words()),
+            Failure::panicked(words()),
+            Failure::internal(words()),
+        ];
+        failures.extend(rejections.map(|why| Failure::rejected(why(words()))));
+        for failure in failures {
+            let shown = failure.to_string();
+            assert!(!shown.contains(char::is_control) && shown.contains("mine"), "{shown:?}");
+        }
+    }
+}

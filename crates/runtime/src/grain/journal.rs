@@ -160,8 +160,8 @@ where
         // Nothing has changed yet if that fails.
         let payload = encoded(binding.bond(), &row, binding.slot.bytes_max())?;
         // Also before: an event that the state cannot take must not be stored.
-        let applying = Bond { name: binding.spec.state.name, ctx: &binding.ctx };
-        let applying = applying.applying();
+        let bond = binding.bond();
+        let applying = bond.applying();
         row.1.iter().for_each(|event| self.state.apply(event));
         applying.answered();
         let stored = Stored { format: STATE_FORMAT.to_owned(), payload };

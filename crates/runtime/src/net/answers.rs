@@ -9,6 +9,7 @@ use parking_lot::MutexGuard;
 
 use super::connection::{Connection, Draining, Shared};
 use super::ending::wake_driver;
+use super::held::FREE_BYTES;
 use super::lost::Lost;
 use crate::calls::waits::Asker;
 
@@ -103,6 +104,7 @@ impl Connection {
         self.note_processed(&mut shared, processed);
         self.serving.fetch_sub(1, Ordering::Relaxed);
         if shared.draining == Draining::Wanted {
+            self.note_full(&shared);
             // It may be the last one: the driver tells the peer, behind the answer.
             wake_driver(shared);
         } else {
@@ -140,7 +142,8 @@ impl Connection {
     /// other so, neither would read again.
     #[inline]
     pub(super) fn must_read(&self, queued: usize) -> bool {
-        self.held.is_some() && (!self.has_room(queued) || queued >= self.queue_max())
+        let is_full = || queued >= FREE_BYTES && queued >= self.queue_max();
+        self.held.is_some() && (!self.has_room(queued) || is_full())
     }
 
     /// Whether the peer reads its answers, `queued` more bytes of which wait.

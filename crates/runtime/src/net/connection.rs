@@ -507,7 +507,7 @@ impl Connection {
             }
         }
         if !shared.out.is_empty() {
-            // Whatever was queued is counted here, and in the driver's own answers.
+            // All that is queued is counted here, but the driver's own answers, which it counts.
             self.note_full(&shared);
         }
         if (is_unsent || !shared.out.is_empty()) && shared.driver_idle {

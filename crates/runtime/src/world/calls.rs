@@ -1,4 +1,4 @@
-//! What a test does to a call before it sets off. In the kernel's world this is nothing at all.
+//! Faults that a test plants into a call before it sets off. The kernel's world has none.
 
 use std::pin::pin;
 

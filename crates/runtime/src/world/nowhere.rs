@@ -24,7 +24,7 @@ pub(crate) type ReadHalf = Stream;
 pub(crate) type WriteHalf = Stream;
 pub(crate) type Listener = Stream;
 
-/// What a call meets: nothing.
+/// The faults of a call: none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CallFate {
     pub(crate) delay: Duration,

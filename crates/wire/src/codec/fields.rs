@@ -139,7 +139,7 @@ mod tests {
         assert_eq!(field::<u8>(OF, "n", values[3]).unwrap(), 7);
         assert!(field::<bool>(OF, "m", values[1]).unwrap());
         assert_eq!(field::<String>(OF, "x", values[0]).unwrap(), "y");
-        // The same in a map of 16 bits, and one more entry with a value of an extension type.
+        // A map of 16 bits has the same entries, and one whose value is of an extension type.
         let mut wide = vec![0xde, 0, 4, 0xa1, b'e', 0xd4, 5, 0];
         wide.extend(&body[1..]);
         let mut expected = vec![Some(&wide[5..8])];

@@ -212,7 +212,7 @@ async fn a_one_way_call_whose_argument_panics_when_it_is_dropped_does_not_harm_i
     every_one_way(filtered.grains()).await;
 }
 
-/// The same of a silo's own calls that a filter passes on, to a limit among others.
+/// A filter of the silo passes the calls on. Some of them meet a limit behind it.
 #[emmer::test(seeds = 3)]
 async fn a_filter_between_them_changes_nothing(world: World) {
     let cluster = world.cluster(2, |silo| narrow(silo).filter_outgoing(Unwilling)).await;

@@ -16,7 +16,7 @@ use super::imp::run;
 
 /// All that clients may hold.
 const MAX: usize = 4 << 20;
-/// What one connection may hold whatever the others do: calls, what waits for it, and what is being
+/// Bytes that one connection may always hold: of calls, of answers that wait, and of what is being
 /// written.
 const OF_ONE: usize = 3 * (64 << 10);
 /// The answers of one go of each thread, which are counted when it is over.
