@@ -131,8 +131,7 @@ fn doctests(context: &Context, packages: &[&str]) -> Result<Vec<Row>, String> {
     let crates: Vec<&str> = crates.iter().map(String::as_str).collect();
     for (name, packages) in [("doctests", crates.as_slice()), ("doctests of the book", packages)] {
         let mut command = context.cargo("test");
-        command.args(packages.iter().flat_map(|package| ["--package", *package]));
-        command.args(first::FEATURES.iter().flat_map(|feature| ["--features", *feature]));
+        tests::select(&mut command, packages, first::FEATURES);
         command.args(["--doc", "--no-fail-fast"]);
         let row = context.step(name, 60, command)?;
         let log = std::fs::read_to_string(context.log(name)).unwrap_or_default();
@@ -150,8 +149,7 @@ fn examples(context: &Context, packages: &[&str]) -> Result<Vec<Row>, String> {
     let crates: Vec<&str> = crates.iter().map(String::as_str).collect();
     for packages in [crates.as_slice(), packages] {
         let mut command = context.cargo("build");
-        command.args(packages.iter().flat_map(|package| ["--package", *package]));
-        command.args(first::FEATURES.iter().flat_map(|feature| ["--features", *feature]));
+        tests::select(&mut command, packages, first::FEATURES);
         command.args(["--lib", "--bins", "--tests"]);
         let row = context.step("compile examples", 60, command)?;
         if row.verdict != Verdict::Passed {

@@ -252,8 +252,7 @@ fn suites_of(
     if stores.iter().any(|store| store.name == COMPILED.0) {
         // With the packages, targets and features of the tests, so that nothing is compiled twice.
         let mut build = context.cargo("build");
-        build.args(packages.iter().flat_map(|package| ["--package", *package]));
-        build.args(features.iter().flat_map(|feature| ["--features", *feature]));
+        tests::select(&mut build, packages, features);
         build.args(["--lib", "--bins", "--tests", "--example", COMPILED.1]);
         if context.ci {
             build.env("CARGO_INCREMENTAL", "0");

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 use roxmltree::{Document, Node};
@@ -62,6 +63,13 @@ pub(crate) struct Group {
     pub(crate) failed: Vec<String>,
 }
 
+/// Adds packages and features to a command of cargo's. Commands with the same ones share what they
+/// compile.
+pub(crate) fn select(command: &mut Command, packages: &[&str], features: &[&str]) {
+    command.args(packages.iter().flat_map(|package| ["--package", *package]));
+    command.args(features.iter().flat_map(|feature| ["--features", *feature]));
+}
+
 /// Compiles and runs the tests: a row for the run as a whole, and one for each package.
 pub(crate) fn run(context: &Context, run: &Run<'_>) -> Result<Vec<Row>, String> {
     let (mut rows, groups) = grouped(context, run)?;
@@ -87,12 +95,7 @@ pub(crate) fn grouped(
     if context.ci {
         command.arg("--locked").env("CARGO_INCREMENTAL", "0");
     }
-    for package in run.packages {
-        command.args(["--package", package]);
-    }
-    for feature in run.features {
-        command.args(["--features", feature]);
-    }
+    select(&mut command, run.packages, run.features);
     if let Some(filter) = &run.filter {
         command.args(["--filterset", filter]);
     }

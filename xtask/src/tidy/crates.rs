@@ -1,4 +1,4 @@
-//! What every crate has: the workspace's lints, and for the sans-IO ones a clippy file that bans
+//! Rules for every crate: it has the workspace's lints. A sans-IO one has a clippy file that bans
 //! clocks, OS randomness and unordered iteration.
 
 use super::{Finding, Tree, layers};

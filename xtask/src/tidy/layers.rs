@@ -90,7 +90,7 @@ fn check_member(layers: &[Layer], member: &Member) -> Vec<Finding> {
     forbidden.map(say).collect()
 }
 
-/// What a layer may use stands above it in the table; below what is sans-IO all is.
+/// Checks the table itself: a layer uses only layers above it, and a sans-IO one only sans-IO ones.
 fn check_order(layers: &[Layer]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (at, layer) in layers.iter().enumerate() {

@@ -1,6 +1,6 @@
-//! What stands below a package: below an application few packages with the facade, below the
-//! program of operators no package of tests or of the laboratory, below a sans-IO crate nothing
-//! that does IO. (What its own sources may not name is in its `clippy.toml`.)
+//! The packages below a package. An application takes on few by the facade. The program of
+//! operators has none of tests or of the laboratory, a sans-IO crate none that does IO. (Its
+//! `clippy.toml` says which names its own sources may not use.)
 
 use super::{Finding, Tree, layers};
 use crate::workspace;
@@ -100,7 +100,7 @@ fn few(what: &str, manifest: &str, count: usize, most: usize) -> Option<Finding>
         .then(|| Finding::fail(manifest, 0, format!("{what} {count} packages, {most} at most")))
 }
 
-/// What stands below a sans-IO package and does IO.
+/// Packages below a sans-IO package that do IO.
 fn impure(package: &str, below: &str) -> Vec<Finding> {
     let packages = below.lines().skip(1).filter_map(|line| {
         let (name, rest) = line.split_once(' ')?;
