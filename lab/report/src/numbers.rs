@@ -1,4 +1,4 @@
-//! What was reached, beside its goal, in the one table of the book that has numbers.
+//! The book's table of numbers: figures that were reached, each beside its goal.
 //!
 //! Each row belongs to a measurement and says what was measured. A measurement that runs again
 //! replaces its own rows and leaves the others alone.
