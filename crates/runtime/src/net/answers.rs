@@ -7,9 +7,9 @@ use bytes::BytesMut;
 use emmer_wire::{FailureCode, encode_failure, frame_fits};
 use parking_lot::MutexGuard;
 
+use super::account::FREE_BYTES;
 use super::connection::{Connection, Draining, Shared};
 use super::ending::wake_driver;
-use super::held::FREE_BYTES;
 use super::lost::Lost;
 use crate::calls::waits::Asker;
 
@@ -72,7 +72,7 @@ impl Connection {
         write: impl FnOnce(&mut BytesMut) -> usize,
     ) -> bool {
         let shared = self.shared.lock();
-        let room = shared.lost.is_some() || shared.out.len() < self.queue_max();
+        let room = shared.lost.is_some() || shared.out.len() < self.queue_max() && !self.owes();
         if room {
             self.put_reply(shared, correlation, processed, write);
         } else {
@@ -143,7 +143,7 @@ impl Connection {
     #[inline]
     pub(super) fn must_read(&self, queued: usize) -> bool {
         let is_full = || queued >= FREE_BYTES && queued >= self.queue_max();
-        self.held.is_some() && (!self.has_room(queued) || is_full())
+        self.held.is_some() && (!self.has_room(queued) || is_full() || self.owes())
     }
 
     /// Whether the peer reads its answers, `queued` more bytes of which wait.

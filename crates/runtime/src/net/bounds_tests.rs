@@ -11,8 +11,8 @@ use emmer_wire::{GoodbyeCode, PeerKind, encode_credit};
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpListener;
 
-use super::held::HeldBytes;
-use super::room::FrameRooms;
+use super::account::FrameRooms;
+use super::account::HeldBytes;
 use super::tests::{Told, call, connected, connected_with, driven, greeting, silo, speak};
 use super::{Lost, Pool};
 use crate::clock::CoarseInstant;
@@ -267,6 +267,45 @@ async fn what_clients_hold_is_counted_and_given_back() {
     accepted.give_arguments(3 << 20);
     beside.give_arguments(1_000);
     assert_eq!(held.total(), 0);
+}
+
+/// Each client may have one answer beyond what all may hold together, until those are too many.
+#[tokio::test]
+async fn clients_that_read_nothing_end_when_their_answers_are_too_many() {
+    const ANSWER: usize = 16 << 20;
+    const MAX: usize = 2 * ANSWER;
+    let held = HeldBytes::new(MAX);
+    let mut clients = Vec::new();
+    for n in 0..8 {
+        let (dialed, accepted) = client_and_silo(&held).await;
+        let (accepted, told) = driven(accepted);
+        let _ = accepted.begin_serving(0, 1);
+        assert!(accepted.try_reply(1, 1, large(ANSWER)));
+        let_others_run().await;
+        // Another answer would be its second one.
+        let _ = accepted.begin_serving(0, 1);
+        assert!(!accepted.try_reply(1, 1, large(ANSWER)) && accepted.must_read(0), "{n}");
+        assert!(held.total() <= MAX, "{n}: {}", held.total());
+        clients.push((dialed, accepted, told));
+    }
+    let mut rest = Vec::new();
+    for (dialed, accepted, mut told) in clients {
+        if accepted.is_lost() {
+            assert!(rest.is_empty(), "the later ones have read later");
+            let lost = told.recv().await;
+            assert!(matches!(&lost, Some(Told::Lost(Lost::Broken(why))) if why.contains("slowly")));
+        } else {
+            rest.push((dialed, accepted, told));
+        }
+    }
+    assert!((1..8).contains(&rest.len()));
+    for (dialed, ..) in rest {
+        let (_dialed, mut hears) = driven(dialed);
+        assert_eq!(hears.recv().await, Some(Told::System(99)));
+    }
+    while held.total() > 0 {
+        tokio::task::yield_now().await;
+    }
 }
 
 /// Calls that wait for room begin as many at a time as their answers will have room.

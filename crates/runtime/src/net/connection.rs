@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
-use std::task::Waker;
+use std::task::{Context, Waker};
 
 use bytes::{Buf, BytesMut};
 use emmer_core::SiloAddress;
@@ -16,12 +16,12 @@ use serde::Serialize;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use super::account::FrameRoom;
+use super::account::{HeldBytes, Holds, REPLIES_BYTES_MAX};
 use super::ending::CallsMessage;
 use super::handshake::Greeting;
-use super::held::{HeldBytes, Holds, REPLIES_BYTES_MAX};
 use super::lost::{Lost, SendError};
 use super::pending::{Correlation, Pending};
-use super::room::FrameRoom;
 use super::silence::{Look, Silence};
 use super::ticking::Ticking;
 use super::traffic::{Gone, Traffic};
@@ -115,6 +115,13 @@ impl Shared {
             let open = if end == self.out.len() { bytes } else { 0 };
             let bytes = extend_cancel(&mut self.out, open, call.as_u64());
             self.last_cancel = (bytes, self.out.len());
+        }
+    }
+
+    /// Leaves the driver's waker.
+    pub(super) fn leave_driver(&mut self, cx: &Context<'_>) {
+        if !self.driver.as_ref().is_some_and(|driver| driver.will_wake(cx.waker())) {
+            self.driver = Some(cx.waker().clone());
         }
     }
 

@@ -14,12 +14,11 @@ use emmer_wire::{
 };
 use tokio::io::AsyncReadExt;
 
+use super::account::{self, Room, Written};
 use super::connection::Connection;
 use super::frames::handle_frame;
 use super::half_closed::HalfClosed;
-use super::held::Counted;
 use super::lost::Lost;
-use super::room::{self, Room};
 use super::silence::Stuck;
 use crate::world::ReadHalf;
 
@@ -169,7 +168,8 @@ struct Driver<H> {
     replies: BytesMut,
     /// What the socket takes next.
     writing: BytesMut,
-    counted: Option<Counted>,
+    /// Their count, if they are many.
+    counted: Option<Written>,
     stuck: Stuck,
     /// The peer sends nothing more, and waits for answers.
     half_closed: Option<HalfClosed>,
@@ -334,7 +334,7 @@ impl<H: Handler> Driver<H> {
     /// Whether more may be read: a large frame that has begun needs room until it is there, and has
     /// a limit of time.
     fn has_frame_room(&mut self, cx: &mut Context<'_>) -> Result<bool, Lost> {
-        let Some(bytes) = room::wanted(&self.input) else {
+        let Some(bytes) = account::wanted(&self.input) else {
             self.room = None;
             return Ok(true);
         };
@@ -346,7 +346,7 @@ impl<H: Handler> Driver<H> {
             self.room = Some(room);
         }
         if self.room.as_mut().is_some_and(|room| room.is_overdue(cx)) {
-            return Err(Lost::Protocol(room::overdue()));
+            return Err(Lost::Protocol(account::overdue()));
         }
         Ok(true)
     }
@@ -479,6 +479,9 @@ impl<H: Handler> Driver<H> {
                     Ok(n) => {
                         wrote = true;
                         self.stuck.moves();
+                        if let Some(counted) = &mut self.counted {
+                            counted.moves();
+                        }
                         self.writing.advance(n);
                         self.connection.bytes_sent.fetch_add(n as u64, Ordering::Relaxed);
                         Poll::Ready(Ok(()))
@@ -493,7 +496,7 @@ impl<H: Handler> Driver<H> {
                 Poll::Ready(Ok(())) => {}
                 Poll::Ready(Err(e)) => return Err(Lost::Broken(e.to_string())),
                 Poll::Pending => {
-                    self.check_lost()?;
+                    self.check_lost(cx)?;
                     return self.stuck.look(cx).map(|()| false);
                 }
             }
@@ -512,7 +515,8 @@ impl<H: Handler> Driver<H> {
             shared.last_cancel = (0, 0);
             shared.messages_gone = shared.messages_sent;
             self.connection.count_queued(&shared);
-            self.counted = self.connection.count_writing(self.writing.len());
+            self.counted = None;
+            self.counted = Written::begin(&self.connection, self.writing.len());
             self.connection.note_room();
             if self.writing.len() > KEPT_BYTES_MAX
                 && !self.connection.roomy.swap(true, Ordering::Relaxed)
@@ -521,6 +525,10 @@ impl<H: Handler> Driver<H> {
             }
             // While the driver holds bytes, others must not write around it.
             shared.driver_idle = false;
+            drop(shared);
+            if let Some(counted) = &self.counted {
+                counted.make_room();
+            }
             return Ok(true);
         }
         self.counted = None;
@@ -529,15 +537,15 @@ impl<H: Handler> Driver<H> {
         }
         shared.driver_idle = true;
         self.busy = shared.pending.live() >= BUSY_CALLS_MIN;
-        if !shared.driver.as_ref().is_some_and(|w| w.will_wake(cx.waker())) {
-            shared.driver = Some(cx.waker().clone());
-        }
+        shared.leave_driver(cx);
         Ok(false)
     }
 
     /// Leaves the driver's waker, for `lose`, while it waits for the socket.
-    fn check_lost(&self) -> Result<(), Lost> {
-        match &self.connection.shared.lock().lost {
+    fn check_lost(&self, cx: &Context<'_>) -> Result<(), Lost> {
+        let mut shared = self.connection.shared.lock();
+        shared.leave_driver(cx);
+        match &shared.lost {
             Some(lost) => Err(lost.clone()),
             None => Ok(()),
         }

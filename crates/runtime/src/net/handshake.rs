@@ -14,7 +14,7 @@ use emmer_wire::{
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use super::held::HeldBytes;
+use super::account::HeldBytes;
 use super::listener::Port;
 use super::security::{Barred, Security, in_words, is_tls};
 use super::traffic::Gone;

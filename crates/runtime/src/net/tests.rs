@@ -16,8 +16,8 @@ use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 
+use super::account::HeldBytes;
 use super::handshake::{Verdict, accept};
-use super::held::HeldBytes;
 use super::listener::Port;
 use super::security::Security;
 use super::{

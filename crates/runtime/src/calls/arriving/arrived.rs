@@ -17,15 +17,6 @@ use crate::grain::Failure;
 use crate::hosting::{BoxTurn, Held, StartError};
 use crate::net::Connection;
 
-/// The memory of a call that waits, beside what its frame brings: its task, its header, and its
-/// places in the lists of calls.
-const CALL_BYTES: usize = 3 << 10;
-
-/// The bytes that a call is counted with while it waits; its frame has `cost` bytes.
-pub(super) fn weight(cost: u64) -> usize {
-    usize::try_from(cost).unwrap_or(usize::MAX).saturating_add(CALL_BYTES)
-}
-
 /// A call that came over a connection and is not answered yet.
 pub(super) struct Arrived {
     pub(super) connection: Arc<Connection>,

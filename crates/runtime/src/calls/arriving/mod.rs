@@ -20,7 +20,7 @@ use crate::calls::invoke::InlineDepth;
 use crate::calls::path::Met;
 use crate::grain::Failure;
 use crate::hosting::Progress;
-use crate::net::Connection;
+use crate::net::{Connection, weight};
 use crate::{trace, world};
 
 impl Calls {
@@ -84,7 +84,7 @@ impl Calls {
             put_failure(replies, header.correlation, &Failure::overloaded(text));
             return cost;
         };
-        let held = arrived::weight(cost);
+        let held = weight(cost);
         if !connection.take_arguments(held, running) {
             put_failure(replies, header.correlation, &self.too_many_bytes());
             return cost;

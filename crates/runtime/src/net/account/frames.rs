@@ -23,14 +23,14 @@ const FRAME_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// How long a frame is that has begun, and has to wait for room. `input` begins with a frame, whose
 /// length was checked.
-pub(super) fn wanted(input: &[u8]) -> Option<usize> {
+pub(in super::super) fn wanted(input: &[u8]) -> Option<usize> {
     let prefix = input.first_chunk::<4>()?;
     let whole = prefix.len() + u32::from_le_bytes(*prefix) as usize;
     (whole > FREE_BYTES && whole > input.len()).then_some(whole)
 }
 
 /// What a peer is told whose frame took too long.
-pub(super) fn overdue() -> String {
+pub(in super::super) fn overdue() -> String {
     format!("a frame was not there within {FRAME_TIME_MAX:?}")
 }
 
@@ -48,13 +48,13 @@ impl Default for FrameRooms {
 }
 
 impl FrameRooms {
-    pub(super) fn new(max: usize) -> Self {
+    pub(in super::super) fn new(max: usize) -> Self {
         let room = || Arc::new(FrameRoom { max, state: Mutex::default() });
         Self { silos: room(), clients: room() }
     }
 
     /// The room for what `peer` sends.
-    pub(super) fn of(&self, peer: PeerKind) -> Arc<FrameRoom> {
+    pub(in super::super) fn of(&self, peer: PeerKind) -> Arc<FrameRoom> {
         match peer {
             PeerKind::Client(_) => self.clients.clone(),
             _ => self.silos.clone(),
@@ -64,7 +64,7 @@ impl FrameRooms {
 
 /// Room for the frames of many connections.
 #[derive(Debug)]
-pub(super) struct FrameRoom {
+pub(in super::super) struct FrameRoom {
     max: usize,
     state: Mutex<State>,
 }
@@ -79,7 +79,7 @@ struct State {
 impl FrameRoom {
     /// Takes room for a frame, if there is some; else `waker` is woken when room was given back.
     /// One frame always fits.
-    pub(super) fn take(self: &Arc<Self>, bytes: usize, waker: &Waker) -> Option<Room> {
+    pub(in super::super) fn take(self: &Arc<Self>, bytes: usize, waker: &Waker) -> Option<Room> {
         let mut state = self.state.lock();
         if state.taken > 0 && state.taken + bytes > self.max {
             if !state.waiting.iter().any(|waiting| waiting.will_wake(waker)) {
@@ -97,13 +97,13 @@ impl FrameRoom {
 
     /// How many bytes are taken.
     #[cfg(test)]
-    pub(super) fn taken(&self) -> usize {
+    pub(in super::super) fn taken(&self) -> usize {
         self.state.lock().taken
     }
 }
 
 /// Room for one frame, until it is there.
-pub(super) struct Room {
+pub(in super::super) struct Room {
     of: Arc<FrameRoom>,
     bytes: usize,
     deadline: Pin<Box<Sleep>>,
@@ -111,7 +111,7 @@ pub(super) struct Room {
 
 impl Room {
     /// Whether the frame takes too long.
-    pub(super) fn is_overdue(&mut self, cx: &mut Context<'_>) -> bool {
+    pub(in super::super) fn is_overdue(&mut self, cx: &mut Context<'_>) -> bool {
         self.deadline.as_mut().poll(cx).is_ready()
     }
 }

@@ -1,11 +1,19 @@
-//! The memory of a silo that all clients together hold: the arguments of calls that are not over,
-//! and answers that are not read.
+//! The account of the memory that peers make a silo hold.
+//!
+//! - Calls of clients that are not over: their frames, and what the runtime keeps for each.
+//! - Whatever waits for a client to read it: answers, refusals, words between runtimes.
+//! - Frames that have begun and not ended, of clients and of silos (`frames`).
 //!
 //! A client need not read its answers, and may call a grain that is busy for long. Each of its
 //! connections has bounds of its own, but there are many connections. So that no client suffers for
-//! what others do, each connection may always hold [`FREE_BYTES`], and one answer beyond.
+//! what others do, each connection may always hold [`FREE_BYTES`], and one answer beyond. When
+//! those answers together take too much, the connections that have read nothing for longest end
+//! (`unread`).
 //!
 //! Silos are not counted: the cluster declares one dead that does not read.
+
+mod frames;
+mod unread;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -15,6 +23,10 @@ use std::time::Duration;
 
 use emmer_wire::PeerKind;
 
+pub(crate) use self::frames::FrameRooms;
+pub(super) use self::frames::{FrameRoom, Room, overdue, wanted};
+use self::unread::Unread;
+pub(super) use self::unread::Written;
 use super::connection::{Connection, Shared};
 
 /// So many bytes of arguments, and as many of answers, each connection may hold whatever the others
@@ -24,6 +36,15 @@ pub(super) const FREE_BYTES: usize = 64 << 10;
 /// After so many bytes of answers to a client in one go of a driver, calls that are read begin when
 /// their connection has room.
 pub(super) const REPLIES_BYTES_MAX: usize = 1 << 20;
+
+/// The memory of a call that waits, beside what its frame brings: its task, its header, and its
+/// places in the lists of calls.
+const CALL_BYTES: usize = 3 << 10;
+
+/// The bytes that a call is counted with while it waits; its frame has `cost` bytes.
+pub(crate) fn weight(cost: u64) -> usize {
+    usize::try_from(cost).unwrap_or(usize::MAX).saturating_add(CALL_BYTES)
+}
 
 /// A call is expected to have its answer within this time.
 const EXPECTED_FOR: Duration = Duration::from_millis(100);
@@ -38,13 +59,16 @@ pub(crate) struct HeldBytes {
     queued: AtomicUsize,
     /// Answers of calls that are over, for which there is no room among those.
     finished: AtomicUsize,
+    /// Large answers that are being written.
+    unread: Unread,
 }
 
 impl HeldBytes {
     /// At most `max` bytes ([`Limits::client_bytes_max`](emmer_core::limits::Limits)).
     pub(crate) fn new(max: usize) -> Arc<Self> {
         let count = AtomicUsize::default;
-        Arc::new(Self { max, arguments: count(), queued: count(), finished: count() })
+        let unread = Unread::default();
+        Arc::new(Self { max, arguments: count(), queued: count(), finished: count(), unread })
     }
 
     /// The count for what `peer` makes this side hold; silos are not counted.
@@ -72,6 +96,11 @@ impl HeldBytes {
         self.max / 4
     }
 
+    /// So many bytes may wait to be read with the one answer that each connection may have beyond.
+    const fn unread_max(&self) -> usize {
+        self.max
+    }
+
     fn is_full(&self) -> bool {
         self.queued.load(Ordering::Relaxed) >= self.queued_max()
     }
@@ -83,6 +112,8 @@ pub(super) struct Holds {
     arguments: AtomicUsize,
     /// Bytes that wait to be written, as they are counted; changed under the lock.
     queued: AtomicUsize,
+    /// Bytes that are being written, if they are many.
+    writing: AtomicUsize,
     /// Answers that calls under way are expected to have.
     expected: AtomicUsize,
     /// The size of large answers lately.
@@ -192,11 +223,12 @@ impl Connection {
         }
     }
 
-    /// Counts what the driver has taken, until it is written.
-    pub(super) fn count_writing(&self, bytes: usize) -> Option<Counted> {
-        let held = self.held.as_ref().filter(|_| bytes > FREE_BYTES)?;
-        held.queued.fetch_add(bytes, Ordering::Relaxed);
-        Some(Counted { of: Some(held.clone()), count: |held| &held.queued, bytes })
+    /// Returns true if the peer has a large answer to read while clients hold too much: it gets no
+    /// other one.
+    #[inline]
+    pub(super) fn owes(&self) -> bool {
+        self.holds.writing.load(Ordering::Relaxed) > 0
+            && self.held.as_ref().is_some_and(|held| held.is_full())
     }
 
     /// The connection is gone.
