@@ -25,14 +25,14 @@ use crate::common::{Counter, settle, store};
 use crate::strangers::Message;
 use crate::tls::{Authority, client, silo};
 
-trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
 
 /// A connection, and what TLS exports for it.
-type Connected = (Box<dyn Stream>, Option<[u8; 32]>);
+pub(crate) type Connected = (Box<dyn Stream>, Option<[u8; 32]>);
 
 /// Connects to a port, with the files `FILE.pem` and `FILE` of an authority if there are some.
-async fn connect(port: SocketAddr, shows: Option<(&Authority, &str)>) -> Connected {
+pub(crate) async fn connect(port: SocketAddr, shows: Option<(&Authority, &str)>) -> Connected {
     let stream = TcpStream::connect(port).await.unwrap();
     let Some((authority, file)) = shows else { return (Box::new(stream), None) };
     let mut roots = RootCertStore::empty();

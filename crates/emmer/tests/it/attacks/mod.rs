@@ -24,6 +24,7 @@ mod state;
 mod storm;
 #[cfg(feature = "test")]
 mod trouble;
+#[cfg(feature = "certs")]
 mod unread;
 #[cfg(feature = "test")]
 mod virt;

@@ -1,18 +1,24 @@
 //! Clients that read nothing: whatever they send, a silo holds no more of it than it says, and
 //! serves others meanwhile.
+//!
+//! The attacks are a list of all that the protocol has: a kind of frame that is new there does not
+//! compile without its attack, and a channel without its message fails the test.
 
 use bytes::BytesMut;
 use emmer::prelude::*;
-use emmer::{Access, GrainId, Limits, Silo};
+use emmer::{Access, GrainId, Limits, Silo, SiloBuilder};
 use emmer_wire::{
-    CallChain, ConnectionLimits, Hello, PeerKind, RequestFlags, RequestHeader, channel,
-    encode_hello, encode_request, encode_system,
+    CallChain, ConnectionLimits, FailureCode, FrameKind, GoodbyeCode, Hello, PeerKind, Refuse,
+    RefuseCode, RequestFlags, RequestHeader, Welcome, channel, encode_cancel, encode_credit,
+    encode_failure, encode_goodbye, encode_hello, encode_refuse, encode_request, encode_system,
+    encode_welcome,
 };
 use serde::Serialize;
 use tokio::io::AsyncWriteExt;
-use tokio::net::TcpStream;
 
 use super::imp::run;
+use crate::imposters::{Connected, connect};
+use crate::tls::Authority;
 
 /// All that clients may hold.
 const MAX: usize = 4 << 20;
@@ -23,6 +29,8 @@ const OF_ONE: usize = 3 * (64 << 10);
 const OF_THREADS: usize = 2 * (1 << 20);
 /// More than any buffer on the way takes.
 const SENT_MAX: usize = 256 << 20;
+/// Enough of what has no answer.
+const SENT_ENOUGH: usize = 16 << 20;
 
 #[grain_interface(key = String, internal)]
 trait Vault {
@@ -58,16 +66,7 @@ impl Desk for DeskGrain {
     }
 }
 
-/// As gateways read it.
-#[derive(Serialize)]
-enum Query {
-    #[serde(rename = "q")]
-    Statistics,
-    #[serde(rename = "w")]
-    Gateways,
-}
-
-async fn silo(store: &str) -> Silo {
+fn builder(store: &str) -> SiloBuilder {
     let silo = Silo::builder().store(format!("memory://{store}")).gateway("127.0.0.1:0");
     silo.host::<dyn Vault, VaultGrain>()
         .host::<dyn Desk, DeskGrain>()
@@ -79,31 +78,45 @@ async fn silo(store: &str) -> Silo {
                 Access::Allow
             }
         })
-        .start()
-        .await
-        .unwrap()
+}
+
+fn hello() -> Hello {
+    let limits = ConnectionLimits::new(&Limits::default(), 1 << 20);
+    Hello::new(ClusterId::new("dev").unwrap(), PeerKind::Client(7), None, limits)
 }
 
 /// A connection that has said hello and will read nothing.
-async fn deaf(silo: &Silo) -> TcpStream {
-    let mut stream = TcpStream::connect(silo.gateway().unwrap()).await.unwrap();
+async fn deaf(silo: &Silo, shows: Option<(&Authority, &str)>) -> Connected {
+    let (mut stream, exported) = connect(silo.gateway().unwrap(), shows).await;
     let mut out = BytesMut::new();
-    let limits = ConnectionLimits::new(&Limits::default(), 1 << 20);
-    let cluster = ClusterId::new("dev").unwrap();
-    encode_hello(&mut out, &Hello::new(cluster, PeerKind::Client(7), None, limits));
+    encode_hello(&mut out, &hello());
     stream.write_all(&out).await.unwrap();
-    stream
+    stream.flush().await.unwrap();
+    (stream, exported)
 }
 
-/// A thousand calls of one method.
-fn calls(target: &GrainId, method: &str) -> BytesMut {
-    let mut out = BytesMut::new();
-    for correlation in 1..=1_000 {
+/// Frames that a client sends again and again.
+struct Attack {
+    name: String,
+    bytes: BytesMut,
+    /// The silo answers each, if only by a refusal.
+    is_answered: bool,
+}
+
+/// A thousand frames, as `write` appends them.
+fn attack(name: &str, is_answered: bool, write: impl Fn(&mut BytesMut, u64)) -> Attack {
+    let mut bytes = BytesMut::new();
+    (1..=1_000).for_each(|n| write(&mut bytes, n));
+    Attack { name: name.to_owned(), bytes, is_answered }
+}
+
+fn calls(name: &str, target: &GrainId, method: &str, one_way: bool) -> Attack {
+    attack(name, !one_way, |out, n| {
         let header = RequestHeader {
-            correlation,
+            correlation: if one_way { 0 } else { n },
             target: target.clone(),
             method: emmer::__rt::name32(method),
-            flags: RequestFlags::NONE,
+            flags: if one_way { RequestFlags::ONE_WAY } else { RequestFlags::NONE },
             deadline_ms: 60_000,
             forwards: 0,
             expect_view: 0,
@@ -114,64 +127,154 @@ fn calls(target: &GrainId, method: &str) -> BytesMut {
             out.extend_from_slice(&[0x80]);
             Ok::<_, ()>(())
         };
-        encode_request(&mut out, &header, no_arguments).unwrap();
-    }
-    out
+        encode_request(out, &header, no_arguments).unwrap();
+    })
 }
 
-fn queries(query: &Query) -> BytesMut {
-    let mut out = BytesMut::new();
-    for _ in 0..1_000 {
-        encode_system(&mut out, channel::GATEWAY, query).unwrap();
+fn says<T: Serialize>(channel: u8, message: &T, is_answered: bool) -> Attack {
+    let name = format!("a message on channel {channel}");
+    attack(&name, is_answered, |out, _| {
+        encode_system(out, channel, message).unwrap();
+    })
+}
+
+/// What a client can say in frames of this kind.
+fn attacks(kind: FrameKind, silo: &Silo) -> Vec<Attack> {
+    let limits = ConnectionLimits::new(&Limits::default(), 1 << 20);
+    let id = |key: &str| silo.client().grain::<dyn Desk>(key).grain_id().clone();
+    let vault = silo.client().grain::<dyn Vault>("a").grain_id().clone();
+    match kind {
+        FrameKind::Request => vec![
+            calls("internal", &vault, "Vault.open", false),
+            calls("refused", &id("refused"), "Desk.ask", false),
+            calls("answered", &id("a"), "Desk.ask", false),
+            calls("unknown", &id("a"), "Desk.unknown", false),
+            calls("waiting", &id("busy"), "Desk.rest", false),
+            calls("one-way", &id("busy"), "Desk.rest", true),
+        ],
+        FrameKind::System => vec![
+            says(channel::MEMBERSHIP, &"x", false),
+            says(channel::DIRECTORY, &"x", false),
+            // Statistics, gateways, and a question that only gateways ask.
+            says(channel::GATEWAY, &"q", true),
+            says(channel::GATEWAY, &"w", true),
+            says(channel::GATEWAY, &"s", false),
+            // A ping, and a connection that takes the place of another.
+            says(channel::CALLS, &"p", true),
+            says(channel::CALLS, &"i", false),
+            says(channel::WAITS, &"x", false),
+            says(channel::LOAD, &"x", false),
+            says(channel::REMINDERS, &"x", false),
+        ],
+        // Calls that the silo has not made.
+        FrameKind::Response => vec![attack("an answer", false, |out, n| {
+            encode_failure(out, n, FailureCode::Codec, true, "unasked");
+        })],
+        FrameKind::Credit => vec![attack("credit", false, |out, _| {
+            encode_credit(out, 0);
+        })],
+        FrameKind::Cancel => vec![attack("cancellations", false, |out, n| {
+            encode_cancel(out, n);
+        })],
+        // Each of them ends the connection.
+        FrameKind::Hello => vec![attack("hello", false, |out, _| {
+            encode_hello(out, &hello());
+        })],
+        FrameKind::Welcome => vec![attack("welcome", false, |out, _| {
+            let silo = silo.address();
+            encode_welcome(out, &Welcome { version: 1, silo, limits, options: 0, seal: None });
+        })],
+        FrameKind::Refuse => vec![attack("refuse", false, |out, _| {
+            let (code, reason) = (RefuseCode::VersionMismatch, "x".to_owned());
+            encode_refuse(out, &Refuse { code, silo: None, reason });
+        })],
+        FrameKind::Goodbye => vec![attack("goodbye", false, |out, _| {
+            encode_goodbye(out, GoodbyeCode::Idle, "x");
+        })],
     }
-    out
+}
+
+/// Each channel that the protocol has, as its page lists them.
+fn channels() -> Vec<u8> {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/wire.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let row = page.lines().find_map(|line| line.strip_prefix("| `u8` | channel: ")).unwrap();
+    let (listed, _) = row.split_once(';').unwrap();
+    listed.split(", ").map(|of| of.split(' ').next().unwrap().parse().unwrap()).collect()
 }
 
 /// Sends the same again and again, until the silo takes no more or ends the connection.
-async fn send_all(mut stream: TcpStream, bytes: BytesMut) {
+async fn send_all((mut stream, _): Connected, attack: &Attack) {
     let mut sent = 0;
-    while let Ok(Ok(())) = tokio::time::timeout(secs(1), stream.write_all(&bytes)).await {
+    let Attack { name, bytes, is_answered } = attack;
+    while let Ok(Ok(())) = tokio::time::timeout(millis(500), stream.write_all(bytes)).await {
         sent += bytes.len();
-        assert!(sent < SENT_MAX, "the silo takes {sent} bytes of a client that reads nothing");
+        if !is_answered && sent > SENT_ENOUGH {
+            break;
+        }
+        assert!(sent < SENT_MAX, "{name}: the silo takes {sent} bytes and none is read");
     }
     // It still reads nothing.
-    tokio::time::sleep(millis(500)).await;
+    tokio::time::sleep(millis(100)).await;
 }
 
-/// Refusals, by the silo itself and by the application's rules; statistics; lists of gateways;
-/// calls that wait.
-#[test]
-fn a_client_that_reads_nothing_is_not_read_from() {
-    run(2, 300, async {
-        let silo = silo("unread").await;
-        let id = |key: &str| silo.client().grain::<dyn Desk>(key).grain_id().clone();
-        let vault = silo.client().grain::<dyn Vault>("a").grain_id().clone();
-        let attacks = [
-            ("internal", calls(&vault, "Vault.open")),
-            ("refused", calls(&id("refused"), "Desk.ask")),
-            ("answered", calls(&id("a"), "Desk.ask")),
-            ("unknown", calls(&id("a"), "Desk.unknown")),
-            ("statistics", queries(&Query::Statistics)),
-            ("gateways", queries(&Query::Gateways)),
-            ("waiting", calls(&id("busy"), "Desk.rest")),
-        ];
-        let honest = Client::builder().gateways([silo.gateway().unwrap().to_string()]);
-        let honest = honest.cluster_id("dev").connect().await.unwrap();
-        let grain = honest.grain::<dyn Desk>("honest");
-        for (name, bytes) in attacks {
-            let mut senders = tokio::task::JoinSet::new();
-            for _ in 0..4 {
-                senders.spawn(send_all(deaf(&silo).await, bytes.clone()));
-            }
-            while !senders.is_empty() {
-                let ended = tokio::time::timeout(millis(20), senders.join_next()).await;
-                ended.into_iter().flatten().for_each(|sent| sent.unwrap());
-                let held = usize::try_from(silo.statistics().client_bytes).unwrap();
-                assert!(held <= MAX + 4 * OF_ONE + OF_THREADS, "{name}: {held} bytes are held");
-                grain.ask().timeout(secs(5)).await.unwrap();
-            }
+async fn a_client_that_reads_nothing_is_not_read_from(tls: bool) {
+    let store = if tls { "unread-tls" } else { "unread" };
+    let authority = Authority::new("a");
+    let silo = match tls {
+        true => builder(store).tls(authority.tls("silo")),
+        false => builder(store),
+    };
+    let silo = silo.start().await.unwrap();
+    let honest = Client::builder().gateways([silo.gateway().unwrap().to_string()]);
+    let honest = honest.cluster_id("dev");
+    let honest = match tls {
+        true => honest.tls(authority.tls("client")),
+        false => honest,
+    };
+    let honest = honest.connect().await.unwrap();
+    let grain = honest.grain::<dyn Desk>("honest");
+    let shows = tls.then_some((&authority, "client"));
+    let kinds = (1..=u8::MAX).map_while(|kind| FrameKind::try_from(kind).ok());
+    for attack in kinds.flat_map(|kind| attacks(kind, &silo)).map(std::sync::Arc::new) {
+        let name = &attack.name;
+        let mut senders = tokio::task::JoinSet::new();
+        for _ in 0..4 {
+            let (deaf, attack) = (deaf(&silo, shows).await, attack.clone());
+            senders.spawn(async move { send_all(deaf, &attack).await });
         }
-        honest.close().await;
+        while !senders.is_empty() {
+            let ended = tokio::time::timeout(millis(20), senders.join_next()).await;
+            ended.into_iter().flatten().for_each(|sent| sent.unwrap());
+            let held = usize::try_from(silo.statistics().client_bytes).unwrap();
+            assert!(held <= MAX + 4 * OF_ONE + OF_THREADS, "{name}: {held} bytes are held");
+            grain.ask().timeout(secs(5)).await.unwrap();
+        }
+    }
+    honest.close().await;
+    silo.stop_now().await;
+}
+
+#[test]
+fn whatever_a_client_sends_that_reads_nothing_is_counted() {
+    run(2, 300, a_client_that_reads_nothing_is_not_read_from(false));
+}
+
+#[test]
+fn whatever_a_client_sends_over_tls_that_reads_nothing_is_counted() {
+    run(2, 300, a_client_that_reads_nothing_is_not_read_from(true));
+}
+
+/// The list above has a message for each channel.
+#[test]
+fn every_channel_has_its_attack() {
+    run(2, 60, async {
+        let silo = builder("unread-channels").start().await.unwrap();
+        let tried = attacks(FrameKind::System, &silo);
+        for channel in channels() {
+            let name = format!("a message on channel {channel}");
+            assert!(tried.iter().any(|attack| attack.name == name), "{name} is not tried");
+        }
         silo.stop_now().await;
     });
 }
