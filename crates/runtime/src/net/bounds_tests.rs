@@ -269,6 +269,30 @@ async fn what_clients_hold_is_counted_and_given_back() {
     assert_eq!(held.total(), 0);
 }
 
+/// One client sends fifty thousand questions, another one sends one.
+#[tokio::test]
+async fn a_client_that_sends_much_lets_others_go_first() {
+    const FRAMES: u64 = 50_000;
+    let held = HeldBytes::new(64 << 20);
+    let (many, accepted) = client_and_silo(&held).await;
+    let (one, other) = client_and_silo(&held).await;
+    let mut frames = BytesMut::new();
+    for _ in 0..FRAMES {
+        large(2)(&mut frames);
+    }
+    let ends = [many, one].map(driven);
+    ends[0].0.raw(&frames);
+    ends[1].0.raw(&frames[..frames.len() / usize::try_from(FRAMES).unwrap()]);
+    let (accepted, _told) = driven(accepted);
+    let (_other, mut told) = driven(other);
+    assert_eq!(told.recv().await, Some(Told::System(99)));
+    let handled = || accepted.messages_received.load(std::sync::atomic::Ordering::Relaxed);
+    assert!(handled() < FRAMES / 4, "{} came first", handled());
+    while handled() < FRAMES {
+        tokio::task::yield_now().await;
+    }
+}
+
 /// Each client may have one answer beyond what all may hold together, until those are too many.
 #[tokio::test]
 async fn clients_that_read_nothing_end_when_their_answers_are_too_many() {

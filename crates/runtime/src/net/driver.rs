@@ -40,6 +40,11 @@ const LARGE_BODY_BYTES: usize = 32 << 10;
 /// too.
 const ANSWERS_IN_ONE_GO_MAX: u32 = 16;
 
+/// A question between runtimes counts like so many calls that are over at once.
+const SYSTEM_FRAMES: usize = 16;
+/// A call that waits counts like so many.
+const CALL_FRAMES: usize = 8;
+
 /// The most reads in one go before other tasks get their turn.
 const READS_PER_TURN: usize = 16;
 
@@ -120,6 +125,7 @@ pub(crate) async fn drive<H: Handler>(
         room: None,
         mute: matches!(connection.peer, PeerKind::Watch(_)),
         withheld: false,
+        frames_left: 0,
     };
     let why = std::future::poll_fn(|cx| driver.poll(cx)).await;
     if let Lost::Protocol(text) = &why {
@@ -186,6 +192,8 @@ struct Driver<H> {
     mute: bool,
     /// Whole frames wait in `input` until the peer has read what waits for it.
     withheld: bool,
+    /// The frames that are left of this go.
+    frames_left: usize,
 }
 
 /// Callers that have their answers and are let go before the driver writes.
@@ -211,6 +219,7 @@ impl<H: Handler> Driver<H> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Lost> {
         // Before the first call is read: a connection may come when no call is served any more.
         self.deaf = self.connection.tell_drained();
+        self.frames_left = self.connection.frames_in_one_go();
         let reading = self.poll_read(cx);
         self.queue_replies();
         self.deaf = self.connection.tell_drained();
@@ -271,6 +280,9 @@ impl<H: Handler> Driver<H> {
         }
         // Frames that came together with the handshake, or had to wait.
         self.handle_frames(cx)?;
+        if self.frames_left == 0 {
+            return Ok(Progress::More);
+        }
         if self.withheld {
             return Ok(Progress::Idle);
         }
@@ -321,6 +333,9 @@ impl<H: Handler> Driver<H> {
                     self.connection.has_received(n);
                     self.handler.heard(&self.connection);
                     self.handle_frames(cx)?;
+                    if self.frames_left == 0 {
+                        return Ok(Progress::More);
+                    }
                     if self.withheld {
                         return Ok(progress);
                     }
@@ -380,10 +395,12 @@ impl<H: Handler> Driver<H> {
         }
     }
 
-    /// Handles every whole frame that is there, as long as the peer reads. The connection is locked
+    /// Handles every whole frame that is there, as long as the peer reads, and others need not wait
+    /// for it. The connection is locked
     /// once for a run of answers, and once for the credit of all calls.
     fn handle_frames(&mut self, cx: &mut Context<'_>) -> Result<(), Lost> {
-        let Self { connection, handler, input, replies, wake, deaf, withheld, .. } = self;
+        let Self { connection, handler, input, replies, wake, deaf, withheld, frames_left, .. } =
+            self;
         *withheld = false;
         let max = connection.limits.frame_bytes_max;
         let broken = |e: HeaderError| Lost::Protocol(e.to_string());
@@ -400,6 +417,10 @@ impl<H: Handler> Driver<H> {
                 *withheld = true;
                 break Ok(());
             }
+            if *frames_left == 0 {
+                break Ok(());
+            }
+            *frames_left = frames_left.saturating_sub(1);
             at += frame.bytes;
             frames += 1;
             if frame.kind == FrameKind::Response {
@@ -429,7 +450,15 @@ impl<H: Handler> Driver<H> {
                 continue;
             }
             match handle_frame(connection, handler, &frame, replies, cx) {
-                Ok(over) => processed += over,
+                Ok(over) => {
+                    processed += over;
+                    // A call that goes on in a task of its own, or a question.
+                    *frames_left = frames_left.saturating_sub(match frame.kind {
+                        FrameKind::System => SYSTEM_FRAMES - 1,
+                        FrameKind::Request if over == 0 => CALL_FRAMES - 1,
+                        _ => 0,
+                    });
+                }
                 Err(why) => break Err(why),
             }
         };

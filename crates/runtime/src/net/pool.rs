@@ -380,6 +380,11 @@ impl Pool {
         self.all.lock().iter().filter_map(Weak::upgrade).filter(|c| !c.is_lost()).collect()
     }
 
+    /// The calls that wait for the answers of other silos.
+    pub(crate) fn calls_in_flight(&self) -> u64 {
+        self.silos.read().values().map(|silo| u64::from(silo.waiting())).sum()
+    }
+
     /// Calls of others are served no more: those that were begun are answered, then the peers are
     /// told that no other one has run.
     pub(crate) fn stop_serving(&self) {

@@ -107,7 +107,7 @@ impl FenceTimes {
 
 impl SiloCore {
     pub(super) fn statistics(&self) -> SiloStatistics {
-        let (host, open) = (&self.host, self.pool.open());
+        let host = &self.host;
         let load = self.cluster.placing.load.reported();
         let reminders = host.reminders.statistics();
         let lives = host.classes.values().map(|class| class.lives());
@@ -123,7 +123,7 @@ impl SiloCore {
             memory_percent: load.memory,
             registrations: self.cluster.directory.registrations(),
             turns: host.turns(),
-            calls_in_flight: open.iter().map(|c| u64::from(c.waiting())).sum(),
+            calls_in_flight: self.pool.calls_in_flight(),
             calls_serving: self.calls.serving(),
             client_bytes: self.pool.greeting().held.total() as u64,
             timers: host.timers.len() as u64,

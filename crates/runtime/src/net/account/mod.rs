@@ -46,6 +46,13 @@ pub(crate) fn weight(cost: u64) -> usize {
     usize::try_from(cost).unwrap_or(usize::MAX).saturating_add(CALL_BYTES)
 }
 
+/// The frames that the clients of a silo have handled before the first of them comes again.
+const ROUND_FRAMES: usize = 16 << 10;
+/// The frames of one client among many in such a round.
+const GO_FRAMES_MIN: usize = 16;
+/// The frames of one client among few.
+const GO_FRAMES_MAX: usize = 1 << 10;
+
 /// A call is expected to have its answer within this time.
 const EXPECTED_FOR: Duration = Duration::from_millis(100);
 
@@ -53,6 +60,8 @@ const EXPECTED_FOR: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(crate) struct HeldBytes {
     max: usize,
+    /// Connections of clients.
+    clients: AtomicUsize,
     /// Arguments of calls that are not over.
     arguments: AtomicUsize,
     /// Answers that wait to be written, or will when their calls are over.
@@ -67,13 +76,22 @@ impl HeldBytes {
     /// At most `max` bytes ([`Limits::client_bytes_max`](emmer_core::limits::Limits)).
     pub(crate) fn new(max: usize) -> Arc<Self> {
         let count = AtomicUsize::default;
-        let unread = Unread::default();
-        Arc::new(Self { max, arguments: count(), queued: count(), finished: count(), unread })
+        Arc::new(Self {
+            max,
+            clients: count(),
+            arguments: count(),
+            queued: count(),
+            finished: count(),
+            unread: Unread::default(),
+        })
     }
 
     /// The count for what `peer` makes this side hold; silos are not counted.
     pub(super) fn of(self: &Arc<Self>, peer: PeerKind) -> Option<Arc<Self>> {
-        matches!(peer, PeerKind::Client(_)).then(|| self.clone())
+        matches!(peer, PeerKind::Client(_)).then(|| {
+            self.clients.fetch_add(1, Ordering::Relaxed);
+            self.clone()
+        })
     }
 
     /// All of them.
@@ -236,7 +254,17 @@ impl Connection {
         if let Some(held) = &self.held {
             let bytes = self.holds.queued.swap(0, Ordering::Relaxed);
             held.queued.fetch_sub(bytes, Ordering::Relaxed);
+            held.clients.fetch_sub(1, Ordering::Relaxed);
         }
+    }
+
+    /// The frames that the driver handles before other connections have their turn. A silo's are
+    /// not counted.
+    pub(super) fn frames_in_one_go(&self) -> usize {
+        self.held.as_ref().map_or(usize::MAX, |held| {
+            let clients = held.clients.load(Ordering::Relaxed).max(1);
+            (ROUND_FRAMES / clients).clamp(GO_FRAMES_MIN, GO_FRAMES_MAX)
+        })
     }
 
     /// So many bytes of answers may wait for this peer now.
