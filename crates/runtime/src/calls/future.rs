@@ -17,7 +17,7 @@ use crate::calls::path::Met;
 use crate::calls::remote::{self, no_output};
 use crate::calls::travel::travel;
 use crate::grain::{Call, CallError, CallHead, Failure, Found, Lane, Method, Node, TurnContext};
-use crate::hosting::{Begun, Has, Held, LocalSlot, Sink, Slot, StartError, TurnEnd};
+use crate::hosting::{Begun, Has, Held, LocalSlot, Sink, Slot, StartError, TurnEnd, contain};
 use crate::net::{Correlation, KEPT_BODY_BYTES_MAX, SendError};
 use crate::trace;
 use crate::world::Spawner;
@@ -146,7 +146,7 @@ impl Way {
             },
             State::Sent(sent) => match sent.poll(slot, cx) {
                 Poll::Pending => return Poll::Pending,
-                Poll::Ready(Ok(())) => Next::Ready(Ok(())),
+                Poll::Ready(Ok(())) => Next::Ready(sent.over(slot)),
                 Poll::Ready(Err(met)) => match std::mem::replace(&mut self.state, State::Over) {
                     State::Sent(sent) => sent.again(slot, met),
                     _ => return Poll::Pending,
@@ -167,10 +167,19 @@ impl Way {
         match next {
             Next::Ready(finished) => {
                 self.state = State::Over;
-                Poll::Ready(finished)
+                Poll::Ready(finished.map_err(|failure| without_args(slot, failure)))
             }
             Next::Pending | Next::State(_) => Poll::Pending,
         }
+    }
+}
+
+/// A call fails that may have its arguments still: its caller's task does not drop them.
+#[cold]
+fn without_args(slot: &mut dyn Slot, failure: Box<Failure>) -> Box<Failure> {
+    match contain(|| slot.drop_args()) {
+        Ok(()) => failure,
+        Err(panic) => Box::new(failure.and_panicked(panic)),
     }
 }
 
@@ -347,9 +356,14 @@ fn after_wait(local: LocalTurn, slot: &mut dyn Slot, begun: Begun) -> Next {
         }
         Begun::Over(end) => Next::failed(invoke::failure_of(end), &local.head),
         Begun::Running => Next::slow(invoke::finish_local(local, slot.boxed(), true)),
-        Begun::Overdue => Next::failed(invoke::overdue(), &local.head),
-        Begun::Ended => Next::failed(Failure::shutting_down(), &local.head),
+        Begun::Overdue => given_up(local, invoke::overdue()),
+        Begun::Ended => given_up(local, Failure::shutting_down()),
     }
+}
+
+#[cold]
+fn given_up(local: LocalTurn, failure: Failure) -> Next {
+    Next::failed(invoke::given_up(local.turn, failure), &local.head)
 }
 
 /// Writes the call into the connection's buffer. A connection that has ended is no failure: the
@@ -429,6 +443,14 @@ impl Sent {
                 head.target.0.learn(at);
             }
         }))
+    }
+
+    /// The call has its output. Its arguments stayed here.
+    fn over(&self, slot: &mut dyn Slot) -> Result<(), Box<Failure>> {
+        contain(|| slot.drop_args()).map_err(|panic| match &self.call {
+            Some((head, _)) => head.failed(Failure::panicked(panic)),
+            None => Box::new(Failure::panicked(panic)),
+        })
     }
 
     /// The call has no output: its path says what follows.

@@ -20,8 +20,8 @@ use crate::clock::{Clock, CoarseInstant, Due};
 use crate::cluster::{Shut, Sought};
 use crate::grain::{Aim, CallHead, Extra, Failure, MethodInfo, Node, Rejection, Target};
 use crate::hosting::{
-    Begun, BoxTurn, Ends, Has, Held, Input, Sink, Slot, StartError, TurnEnd, empty, poll_begun,
-    run_to_end, standing, until_begun,
+    Begun, BoxTurn, Ends, Has, Held, Input, Sink, Slot, StartError, TurnEnd, contained, empty,
+    poll_begun, run_to_end, standing, until_begun,
 };
 use crate::net::SendError;
 use crate::trace;
@@ -322,9 +322,23 @@ pub(crate) async fn run_local(
             *handed = None;
             run_apart(silo, turn, slot, deadline, cancel).await
         }
-        Ok(Ok(Begun::Overdue)) => LocalEnd::Failed(overdue()),
-        Ok(Ok(Begun::Ended) | Err(Shut)) => LocalEnd::Failed(Failure::shutting_down()),
-        Err(by) => LocalEnd::Failed(interrupted(&by, false, "waiting for its turn")),
+        Ok(Ok(Begun::Overdue)) => LocalEnd::Failed(given_up(turn, overdue())),
+        Ok(Ok(Begun::Ended) | Err(Shut)) => {
+            LocalEnd::Failed(given_up(turn, Failure::shutting_down()))
+        }
+        Err(by) => {
+            let failure = interrupted(&by, false, "waiting for its turn");
+            LocalEnd::Failed(given_up(turn, failure))
+        }
+    }
+}
+
+/// What a call comes to whose turn does not begin.
+#[cold]
+pub(crate) fn given_up(mut turn: BoxTurn, failure: Failure) -> Failure {
+    match turn.as_mut().give_up() {
+        Ok(()) => failure,
+        Err(panic) => failure.and_panicked(panic),
     }
 }
 
@@ -379,7 +393,9 @@ pub(crate) async fn finish_local(local: LocalTurn, slot: Box<dyn Slot>, begun: b
     let end = if begun {
         run_apart(silo, turn, slot, deadline, head.cancel.as_ref()).await
     } else {
-        run_local(silo, turn, slot, &caller, head.cancel.as_ref(), &mut None).await
+        let mut none = None;
+        let ran = run_local(silo, turn, slot, &caller, head.cancel.as_ref(), &mut none);
+        contained(ran).await.unwrap_or_else(|panic| LocalEnd::Failed(Failure::panicked(panic)))
     };
     match end {
         LocalEnd::Done(slot) => Ok(slot),

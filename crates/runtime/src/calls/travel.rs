@@ -18,7 +18,7 @@ use crate::calls::{AnyCall, Calls, Place};
 use crate::client::ClientCore;
 use crate::clock::{Clock, CoarseInstant, Due};
 use crate::grain::{CallHead, Failure, Lane, MethodInfo, Node, Route, Target};
-use crate::hosting::{Slot, StartError};
+use crate::hosting::{Slot, StartError, contain, contained};
 use crate::net::{Connection, SendError};
 use crate::trace;
 
@@ -52,8 +52,14 @@ pub(crate) async fn travel_in_line(
     handed: Option<Handed>,
 ) -> Finished {
     let (target, method) = (call.head.target.share(), call.head.method);
-    let finished = follow_path(call, caller, met, handed).await;
-    finished.map_err(|failure| Box::new(failure.of(&target.0, method.name)))
+    // Its arguments are dropped here, if no turn on this silo has them.
+    let finished = contained(follow_path(call, caller, met, handed)).await;
+    let finished = finished.unwrap_or_else(|panic| Err(Failure::panicked(panic)));
+    let without_args = finished.and_then(|mut slot| {
+        contain(|| slot.drop_args()).map_err(Failure::panicked)?;
+        Ok(slot)
+    });
+    without_args.map_err(|failure| Box::new(failure.of(&target.0, method.name)))
 }
 
 async fn follow_path(

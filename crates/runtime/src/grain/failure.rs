@@ -56,6 +56,13 @@ impl Failure {
         Self::Panicked { call: CALL, message }
     }
 
+    /// The failure of the same call, if one of its arguments has panicked when it was dropped.
+    #[cold]
+    pub(crate) fn and_panicked(mut self, message: String) -> Self {
+        let call = self.call_mut().map_or(CALL, |call| std::mem::replace(call, CALL));
+        Self::Panicked { call, message }
+    }
+
     pub(crate) const fn shutting_down() -> Self {
         Self::ShuttingDown { call: CALL }
     }

@@ -50,6 +50,9 @@ pub trait Slot: Send {
     /// Moves what is in `other` here, which is a slot of the same method.
     fn take(&mut self, other: &mut dyn Slot);
 
+    /// Drops the arguments, which may panic.
+    fn drop_args(&mut self);
+
     /// Drops arguments and output. Either may panic.
     fn clear(&mut self);
 
@@ -142,6 +145,10 @@ impl<M: Method> Slot for LocalSlot<M> {
         if let Some(other) = other.as_any().downcast_mut::<Self>() {
             *self = std::mem::replace(other, Self::empty());
         }
+    }
+
+    fn drop_args(&mut self) {
+        self.args = None;
     }
 
     fn clear(&mut self) {

@@ -162,21 +162,24 @@ pin_project! {
         fn drop(this: Pin<&mut Self>) {
             let mut this = this.project();
             // Its context goes with its end.
-            if let Some(context) = this.context {
-                end_half_way(context, &mut || this.work.as_mut().clear());
+            if let Some(context) = this.context
+                && let Err(words) = end_half_way(context, &mut || this.work.as_mut().clear())
+            {
+                warn_seldom!(panic = words, "a grain's code panicked while it was dropped");
             }
         }
     }
 }
 
 /// Lets a turn go that has not ended: it leaves its grain half way.
-fn end_half_way(context: &TurnContext, clear: &mut dyn FnMut()) {
+///
+/// # Errors
+/// What a panic of its own code said.
+fn end_half_way(context: &TurnContext, clear: &mut dyn FnMut()) -> Result<(), String> {
     if context.has_begun() {
         context.break_activation("a turn was dropped half way");
     }
-    if let Err(words) = contain(clear) {
-        warn_seldom!(panic = words, "a grain's code panicked while it was dropped");
-    }
+    contain(clear)
 }
 
 /// Makes a turn of the generated code's future.
@@ -281,6 +284,19 @@ impl Turn {
             end_span(&span, ended, &end);
         }
         Poll::Ready(end)
+    }
+
+    /// Lets go of a turn that is not to begin any more.
+    ///
+    /// # Errors
+    /// What an argument's panic said.
+    #[cold]
+    pub(crate) fn give_up(self: Pin<&mut Self>) -> Result<(), String> {
+        let mut this = self.project();
+        match this.context.take() {
+            Some(context) => end_half_way(&context, &mut || this.work.as_mut().clear()),
+            None => Ok(()),
+        }
     }
 
     /// Where the turn stands.

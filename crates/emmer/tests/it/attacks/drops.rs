@@ -47,6 +47,8 @@ trait Field {
     async fn argument_later(&self, mine: Mine);
     async fn piece(this: Interleaved<Self>, mine: Mine) -> Mine;
     async fn wait(&self, millis: u64) -> u64;
+    async fn hold(&mut self, millis: u64);
+    async fn boom_later(&mut self);
     async fn silo(&self) -> Option<String>;
 }
 
@@ -92,6 +94,13 @@ impl Field for FieldGrain {
     async fn wait(&self, millis: u64) -> u64 {
         tokio::time::sleep(Duration::from_millis(millis)).await;
         millis
+    }
+    async fn hold(&mut self, millis: u64) {
+        tokio::time::sleep(Duration::from_millis(millis)).await;
+    }
+    async fn boom_later(&mut self) {
+        a_moment().await;
+        panic!("boom on purpose: a turn");
     }
     async fn silo(&self) -> Option<String> {
         self.ctx.as_ref()?.silo().map(|silo| silo.to_string())
@@ -178,6 +187,51 @@ async fn a_drop_that_panics_ends_no_call_but_its_own(world: World) {
         cluster.stop(node).await;
         assert!(world.elapsed() - start <= millis(100), "{:?}", world.elapsed() - start);
     }
+}
+
+/// Calls that end before their turn, on this silo, on another one, and from a client. The caller's
+/// task goes on, and hears that an argument has panicked.
+#[emmer::test(seeds = 5)]
+async fn an_argument_that_panics_before_its_turn_fails_its_call(world: World) {
+    let cluster = world.cluster(2, narrow).await;
+    for node in [0, 1] {
+        let inside = cluster.node(node).run(async move |silo| unlucky(&silo).await);
+        assert!(inside.await.is_some());
+    }
+    let outside = cluster.client().await;
+    unlucky(&outside.grains()).await;
+}
+
+async fn unlucky(grains: &ClusterClient) {
+    let mine = || Mine { armed: true, next: false };
+    let is_panic = |end: Result<_, _>, what: &str| {
+        assert!(matches!(end, Err(CallError::Panicked { .. })), "{what}: {end:?}");
+    };
+    for n in 0..6 {
+        let field = grains.grain::<dyn Field>(format!("unlucky{n}"));
+        field.silo().await.unwrap();
+        // Its deadline passes in the queue; the queue has room for one.
+        let inside = field.hold(50).into_future();
+        let late = field.argument(mine()).timeout(millis(10)).into_future();
+        let full = async {
+            tokio::time::sleep(millis(5)).await;
+            field.argument(mine()).timeout(millis(10)).await
+        };
+        let (inside, late, full) = tokio::join!(inside, late, full);
+        inside.unwrap();
+        is_panic(late, "late");
+        is_panic(full, "full");
+        // The turn before it ends the activation.
+        let inside = field.boom_later().into_future();
+        let behind = field.argument_later(mine()).into_future();
+        let (inside, behind) = tokio::join!(inside, behind);
+        assert!(inside.is_err());
+        is_panic(behind, "behind");
+    }
+    let nowhere = grains.grain::<dyn NotHosted>("a");
+    is_panic(nowhere.argument(mine()).await, "not hosted");
+    let long = grains.grain::<dyn Field>("k".repeat(2_000));
+    is_panic(long.argument(mine()).await, "a long key");
 }
 
 /// Refuses one-way calls to some grains.
