@@ -68,6 +68,7 @@ impl Settings {
         wrong.time(self, "liveness_timeout", &mut options.liveness_timeout);
         wrong.time(self, "connect_timeout", &mut options.connect_timeout);
         wrong.truth(self, "insecure", &mut options.insecure);
+        wrong.truth(self, "list_types_to_clients", &mut options.list_types_to_clients);
         set(&mut options.membership, wrong.take(self.membership()));
         wrong.overlaid(self, "load_shedding", &mut options.load_shedding);
         wrong.overlaid(self, "records", &mut options.records);

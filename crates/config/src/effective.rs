@@ -98,6 +98,7 @@ fn top(key: &str, defaults: &SiloOptions) -> Option<String> {
         "liveness_timeout" => time(defaults.liveness_timeout),
         "connect_timeout" => time(defaults.connect_timeout),
         "insecure" => Some(defaults.insecure.to_string()),
+        "list_types_to_clients" => Some(defaults.list_types_to_clients.to_string()),
         keys::PROFILE => Some("default".to_owned()),
         "tls.rollout" => Some("require".to_owned()),
         "tls.overlap" => Some("1h".to_owned()),

@@ -42,6 +42,7 @@ const TOP: [&str; 30] = [
     "liveness_timeout",
     "connect_timeout",
     "insecure",
+    "list_types_to_clients",
 ];
 
 /// The strategy of grain classes that name none.

@@ -97,6 +97,9 @@ pub struct SiloOptions {
     /// Without TLS a silo listens on addresses of its own host only, unless this is true: whoever
     /// reaches a port of it is believed then. Default false.
     pub insecure: bool,
+    /// A client that calls a type or a method that no silo has hears which types there are: for
+    /// development. The log of its gateway says it always. Default false.
+    pub list_types_to_clients: bool,
     /// The settings of load shedding.
     pub load_shedding: SheddingOptions,
     /// The settings of the records in the store.
@@ -135,6 +138,7 @@ impl Default for SiloOptions {
             liveness_timeout: Duration::from_secs(30),
             connect_timeout: Duration::from_secs(5),
             insecure: false,
+            list_types_to_clients: false,
             load_shedding: SheddingOptions::default(),
             records: RecordOptions::default(),
             reminders: ReminderOptions::default(),

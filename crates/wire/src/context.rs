@@ -7,9 +7,10 @@ use crate::error::HeaderError;
 use crate::read::Reader;
 use crate::staged::Staged;
 
-/// The most entries of a request context.
+/// The most entries of a request context, and as many that a gateway adds.
 pub const CONTEXT_ENTRIES_MAX: usize = 32;
-/// The most bytes of a request context: its keys and values together.
+/// The most bytes of a request context, its keys and values together, and as many that a gateway
+/// adds.
 pub const CONTEXT_BYTES_MAX: usize = 4_096;
 /// The longest key, in bytes.
 pub const CONTEXT_KEY_BYTES_MAX: usize = 64;
@@ -35,7 +36,8 @@ pub const RESERVED_PREFIX: &str = "emmer.";
 
 /// Texts under keys that go along with a call, and with the calls that are made because of it.
 /// Cheap to clone, and free when empty. A few, small: at most 32 entries of 4,096 bytes together,
-/// with keys of 1 to 64 bytes.
+/// with keys of 1 to 64 bytes. The entries that a gateway adds have as much room of their own: what
+/// an application sends along fits by every way, or by none.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct RequestContext(Option<Arc<[Entry]>>);
 
@@ -96,8 +98,12 @@ impl RequestContext {
             self.entries().iter().filter(|(known, _)| **known != *key).cloned().collect();
         let place = entries.partition_point(|(known, _)| **known < *key);
         entries.insert(place, (key.into(), value.into()));
-        let bytes: usize = entries.iter().map(|(key, value)| key.len() + value.len()).sum();
-        if entries.len() > CONTEXT_ENTRIES_MAX || bytes > CONTEXT_BYTES_MAX {
+        let by_gateway = is_by_gateway(key);
+        let alike = entries.iter().filter(|(known, _)| is_by_gateway(known) == by_gateway);
+        let (count, bytes) = alike.fold((0, 0), |(count, bytes), (key, value)| {
+            (count + 1, bytes + key.len() + value.len())
+        });
+        if count > CONTEXT_ENTRIES_MAX || bytes > CONTEXT_BYTES_MAX {
             return Err(ContextError::Full(key.to_owned()));
         }
         Ok(Self(Some(entries.into())))
@@ -136,7 +142,7 @@ impl RequestContext {
     /// what is the application's.
     #[must_use]
     pub fn of_client(&self) -> Self {
-        self.kept(|key| key == HINT_KEY || !key.starts_with(RESERVED_PREFIX))
+        self.kept(|key| !is_by_gateway(key))
     }
 
     /// This context with the entries of another one in the place of its own.
@@ -149,6 +155,11 @@ impl RequestContext {
         }
         other.iter().try_fold(self.clone(), |merged, (key, value)| merged.with(key, value))
     }
+}
+
+/// Whether only a gateway adds entries under this key.
+fn is_by_gateway(key: &str) -> bool {
+    key.starts_with(RESERVED_PREFIX) && key != HINT_KEY
 }
 
 impl fmt::Debug for RequestContext {
@@ -224,5 +235,11 @@ mod tests {
         let full = (0..CONTEXT_ENTRIES_MAX)
             .fold(empty, |context, n| context.with(&n.to_string(), "").unwrap());
         assert!(full.with("one more", "").is_err() && full.with("7", "x").is_ok());
+        // What a gateway adds has room of its own.
+        let added = full.with(OUTSIDE_KEY, "1").unwrap().with(IDENTITY_KEY, "me").unwrap();
+        let full = added.without("7").with("7", &"v".repeat(3_500)).unwrap();
+        assert!(full.with(IDENTITY_KEY, &"i".repeat(3_500)).is_ok());
+        assert!(full.with(IDENTITY_KEY, &"i".repeat(CONTEXT_BYTES_MAX)).is_err());
+        assert!(full.with(HINT_KEY, "x").is_err(), "a client may say that");
     }
 }

@@ -33,6 +33,16 @@ trait Desk {
     async fn shred(&mut self);
 }
 
+/// As a later version has it.
+mod newer {
+    use emmer::prelude::*;
+
+    #[grain_interface(key = String)]
+    pub(super) trait Desk {
+        async fn file(&self);
+    }
+}
+
 /// For the grains of the cluster.
 #[grain_interface(key = String, internal)]
 trait Vault {
@@ -256,6 +266,48 @@ async fn a_gateway_that_does_not_know_a_method_leaves_the_question_to_the_host()
     let before = asked.load(Ordering::Relaxed);
     assert_eq!(desk.who_inside().await.unwrap(), "ann clerk");
     assert_eq!(asked.load(Ordering::Relaxed), before + 1);
+}
+
+/// Gateways that host the grain, and gateways that do not: as much goes along through each.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_client_sends_along_fits_through_every_gateway() {
+    static NOTE: ContextKey<String> = ContextKey::new("note");
+    let (store, asked) = (store(), Arc::default());
+    let host = ruled(desks(&store), &asked).start().await.unwrap();
+    let near = client(&store, "ann:clerk").await;
+    let other = Silo::builder().store(store.clone()).gateway("127.0.0.1:0");
+    let other = other.authenticate(by_token).on_terminate(|_| {}).start().await.unwrap();
+    let far = Client::builder().gateways([other.gateway().unwrap().to_string()]);
+    settle(&[host, other], 2).await;
+    let far = far.token(|| async { Ok("ann:clerk".to_owned()) }).connect().await.unwrap();
+    for bytes in [4_000, 4_092, 4_093] {
+        for client in [&near, &far] {
+            let call = client.grain::<dyn Desk>("a").who().with(&NOTE, "x".repeat(bytes));
+            assert_eq!(call.await.is_ok(), bytes <= 4_092, "{bytes} bytes");
+        }
+    }
+}
+
+/// Types and methods that no silo has.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn strangers_learn_nothing_of_what_there_is() {
+    let store = store();
+    let silo = desks(&store).host::<dyn Vault, VaultGrain>().authorize(|call| {
+        let is_known = !call.method().is_empty();
+        assert_eq!(is_known, !call.interface().is_empty());
+        Access::when(is_known || call.key().to_string() != "a", "not for you")
+    });
+    let silo = silo.start().await.unwrap();
+    let ann = client(&store, "ann:clerk").await;
+    let unknown = |key: &str| ann.grain::<dyn Desk>(key).of("other").shred();
+    assert!(rejected(unknown("a").await).ends_with("not for you"));
+    let told = rejected(unknown("b").await);
+    assert!(told.contains("no silo hosts") && !told.to_lowercase().contains("vault"), "{told}");
+    let no_method = |key: &str| ann.grain::<dyn newer::Desk>(key).file();
+    assert!(rejected(no_method("a").await).ends_with("not for you"));
+    let told = rejected(no_method("b").await);
+    assert!(told.contains("no silo hosts") && !told.to_lowercase().contains("vault"), "{told}");
+    silo.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -80,7 +80,11 @@ async fn hash_based_grains_are_where_their_hash_says_by_attribute_and_by_default
 
 #[emmer::test(seeds = 3)]
 async fn a_call_that_nobody_serves_is_told_so_by_names(world: World) {
-    let cluster = world.cluster(1, |silo| silo.host::<dyn Plain, PlainGrain>()).await;
+    let hosting = |silo: emmer::SiloBuilder| {
+        let silo = silo.configure(|options| options.list_types_to_clients = true);
+        silo.host::<dyn Plain, PlainGrain>()
+    };
+    let cluster = world.cluster(1, hosting).await;
     let own = cluster.node(0).run(async |silo| silo.grain::<dyn Told>(1).silo().await.unwrap_err());
     let client = cluster.client().await;
     let through_gateway = client.grain::<dyn Told>(1).silo().await.unwrap_err();

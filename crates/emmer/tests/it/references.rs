@@ -164,6 +164,23 @@ async fn a_reference_decoded_outside_says_so_at_its_first_call(world: World) {
     assert_eq!(serde_json::from_str::<BTreeMap<RoomRef, u8>>(&text).unwrap(), doors);
 }
 
+/// Nothing is encoded within a silo: the reference belongs to it all the same.
+#[emmer::test]
+async fn a_reference_decoded_outside_works_where_a_grain_has_it(world: World) {
+    let cluster = world.cluster(2, describe).await;
+    let called = cluster.node(0).run(async |silo| {
+        let mut called = Vec::new();
+        for n in 0..6 {
+            let outside: RoomRef = serde_json::from_str("\"room/s.blue\"").unwrap();
+            let house = silo.grain::<dyn House>(HouseId(n));
+            house.add(outside).await.unwrap();
+            called.extend(house.visit_all("ann".to_owned()).await.unwrap());
+        }
+        called
+    });
+    assert_eq!(called.await.unwrap(), ["blue"; 6]);
+}
+
 #[test]
 fn what_is_no_reference_to_such_a_grain_is_refused() {
     for text in [
@@ -185,7 +202,10 @@ fn what_is_no_reference_to_such_a_grain_is_refused() {
 
 #[emmer::test]
 async fn a_call_by_a_class_that_nobody_hosts_says_which(world: World) {
-    let cluster = world.cluster(1, describe).await;
+    let listing = |silo| {
+        describe(silo).configure(|options| options.list_types_to_clients = true)
+    };
+    let cluster = world.cluster(1, listing).await;
     let client = cluster.client().await;
     let error = client.grain::<dyn Room>("x").of("hall").called().await.unwrap_err();
     assert!(error.to_string().contains("room:suite"), "{error}");

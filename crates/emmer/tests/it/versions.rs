@@ -214,7 +214,8 @@ async fn the_selector_says_which_version_gets_new_activations(world: World) {
 
 #[emmer::test(seeds = 3)]
 async fn a_call_that_no_version_serves_is_rejected_and_told_which_there_are(world: World) {
-    let cluster = world.cluster(2, host_1).await;
+    let listing = |silo| host_1(silo).configure(|options| options.list_types_to_clients = true);
+    let cluster = world.cluster(2, listing).await;
     let client = cluster.client().await;
     world.advance(secs(3)).await;
     // Whether it is active or not.

@@ -37,7 +37,7 @@ impl<'a> OutsideCall<'a> {
         self.identity
     }
 
-    /// The name of the grain type.
+    /// The name of the grain type; empty if no silo hosts such a grain.
     pub const fn grain_type(&self) -> &str {
         self.grain_type
     }
@@ -47,12 +47,12 @@ impl<'a> OutsideCall<'a> {
         self.key
     }
 
-    /// The name of the interface's trait.
+    /// The name of the interface's trait; empty if no silo has the method.
     pub fn interface(&self) -> &str {
         self.method.split_once('.').map_or(self.method, |(interface, _)| interface)
     }
 
-    /// The name of the method.
+    /// The name of the method; empty if no silo has it.
     pub fn method(&self) -> &str {
         self.method.split_once('.').map_or(self.method, |(_, method)| method)
     }

@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 use std::error::Error;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::{Arc, Weak};
 
 use emmer_core::{GrainId, SiloAddress};
@@ -9,6 +11,7 @@ use emmer_placement::{AsyncDirector, PlaceError, PlacementRequest, PlacementTabl
 use parking_lot::Mutex;
 
 use crate::cluster::Question;
+use crate::grain::TurnContext;
 use crate::hosting::contained;
 use crate::world::{Abort, Spawner, Watched};
 
@@ -31,10 +34,20 @@ struct Asked {
 }
 
 impl Asked {
-    fn new(director: Arc<dyn AsyncDirector>, request: PlacementRequest, spawner: &Spawner) -> Self {
+    fn new(
+        director: Arc<dyn AsyncDirector>,
+        request: PlacementRequest,
+        context: TurnContext,
+        spawner: &Spawner,
+    ) -> Self {
         let answer = Arc::new(Watched::new(None));
         let told = answer.clone();
-        let task = spawner.spawn(async move { told.set(Some(ask(director, request).await)) });
+        let task = spawner.spawn(async move {
+            let mut asked = pin!(ask(director, request));
+            let mut context = Some(context);
+            let asked = poll_fn(|cx| TurnContext::scope(&mut context, || asked.as_mut().poll(cx)));
+            told.set(Some(asked.await));
+        });
         Self { answer, _task: task.into() }
     }
 
@@ -44,11 +57,17 @@ impl Asked {
 }
 
 impl Open {
-    /// Waits for the director, together with other calls that ask it the same.
-    pub(super) async fn ask(&self, question: Question, spawner: &Spawner) -> Answer {
+    /// Waits for the director, together with other calls that ask it the same. It is asked within
+    /// `context`.
+    pub(super) async fn ask(
+        &self,
+        question: Question,
+        context: TurnContext,
+        spawner: &Spawner,
+    ) -> Answer {
         let Question { director, request, key } = question;
         let Some(key) = key else {
-            return Asked::new(director, request, spawner).answered().await;
+            return Asked::new(director, request, context, spawner).answered().await;
         };
         // Dropped in this order: the last one that waits forgets the question.
         let _forget = Forget { open: self, key: &key };
@@ -57,7 +76,7 @@ impl Open {
             // An answer that is there was given to other calls, and may be an old one.
             let known = open.get(&key).and_then(Weak::upgrade);
             known.filter(|asked| asked.answer.borrow().is_none()).unwrap_or_else(|| {
-                let asked = Arc::new(Asked::new(director, request, spawner));
+                let asked = Arc::new(Asked::new(director, request, context, spawner));
                 open.insert(key.clone(), Arc::downgrade(&asked));
                 asked
             })

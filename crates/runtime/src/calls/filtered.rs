@@ -11,7 +11,7 @@ use emmer_wire::RequestContext;
 use tokio::sync::Semaphore;
 
 use crate::calls::future::{AnyCall, Way};
-use crate::calls::invoke::{Caller, Finished};
+use crate::calls::invoke::{Caller, Finished, too_deep};
 use crate::calls::one_way::pass;
 use crate::filters::{Around, FilterCall, Outcome, around};
 use crate::grain::{CallError, CallHead, Failure, MethodInfo, NoError, TurnContext};
@@ -82,7 +82,7 @@ pub(super) async fn awaited(call: AnyCall) -> Finished {
 async fn through_filters(call: AnyCall) -> Finished {
     let AnyCall { mut head, slot } = call;
     let filters = head.target.0.node.filters().cloned().unwrap_or_default();
-    let (chain, inherited) = TurnContext::caller().map_err(Failure::refused)?;
+    let (chain, inherited) = TurnContext::caller().map_err(|chain| too_deep(&head, &chain))?;
     let due = Caller::check(&head, chain, inherited)?.due;
     let clock = head.target.0.node.clock();
     let deadline = clock.tokio_at_coarse(due.settle(clock.now()));

@@ -1,5 +1,7 @@
 //! Where a call goes: finding a grain, or choosing a silo for it.
 
+use std::panic::resume_unwind;
+
 use emmer_core::{GrainId, SiloAddress};
 use emmer_directory::FailReason;
 use emmer_placement::PlaceError;
@@ -9,7 +11,7 @@ use super::path::Hint;
 use crate::clock::Due;
 use crate::cluster::locations::Locations;
 use crate::cluster::{Chosen, Question, Sought};
-use crate::grain::{Failure, Rejection};
+use crate::grain::{Failure, Rejection, TurnContext};
 use crate::hosting::{BoxTurn, Given, Held, StartError, contain};
 use crate::trace;
 
@@ -169,23 +171,48 @@ impl Calls {
         match self.choose_now(sought, avoid)? {
             Chosen::At(silo) => Ok(silo),
             // Rare, and larger than the rest of the call.
-            Chosen::Ask(question) => Box::pin(self.ask_director(question)).await,
+            Chosen::Ask(question) => Box::pin(self.ask_director(question, sought)).await,
         }
     }
 
-    async fn ask_director(&self, question: Box<Question>) -> Result<SiloAddress, Failure> {
+    async fn ask_director(
+        &self,
+        question: Box<Question>,
+        sought: Sought<'_>,
+    ) -> Result<SiloAddress, Failure> {
+        let Sought { grain, chain, .. } = sought;
+        if chain.iter().any(|waits| waits.grain == *grain && !waits.free) {
+            let grain = self.cluster.placing.load.title(grain);
+            return Err(Failure::deadlock(format!(
+                "{grain} waits for its director, which waits for {grain}"
+            )));
+        }
         let answer = tokio::select! {
             biased;
-            answer = self.asked.ask(*question, &self.spawner) => answer,
+            answer = self.asked.ask(*question, self.asking(sought), &self.spawner) => answer,
             () = self.stopped.cancelled() => return Err(Failure::shutting_down()),
         };
         self.cluster.placing.count(answer.as_ref());
         answer.map_err(|why| not_placed(&why))
     }
 
+    /// The context in which a director is asked about a call.
+    #[cold]
+    fn asking(&self, sought: Sought<'_>) -> TurnContext {
+        let due = Due::after(self.response_timeout);
+        TurnContext::director(sought.grain.clone(), sought.chain, due)
+    }
+
     fn choose_now(&self, sought: Sought<'_>, avoid: &[SiloAddress]) -> Result<Chosen, Failure> {
         let leaves = !self.accepts_activations();
-        let choose = || self.cluster.placing.choose(sought, leaves, avoid);
+        let within = |own: &mut dyn FnMut()| {
+            // No panic passes through a scope.
+            let asked = TurnContext::scope(&mut Some(self.asking(sought)), || contain(own));
+            if let Err(words) = asked {
+                resume_unwind(Box::new(words));
+            }
+        };
+        let choose = || self.cluster.placing.choose(sought, leaves, avoid, &within);
         let chosen = if trace::is_traced() { traced(choose) } else { contain(choose) };
         match chosen {
             Ok(Ok(chosen)) => Ok(chosen),

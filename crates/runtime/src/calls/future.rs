@@ -31,7 +31,8 @@ pub struct CallFuture<M: Method> {
 
 impl<M: Method> CallFuture<M> {
     pub(crate) fn new(call: Call<M>) -> Self {
-        Self { slot: LocalSlot::of(call.args), way: Way::new(call.head) }
+        let head = CallHead { target: call.head.target.bound(), ..call.head };
+        Self { slot: LocalSlot::of(call.args), way: Way::new(head) }
     }
 
     /// The call, after its filters.
@@ -254,7 +255,7 @@ fn in_span(call: AnyCall, span: Span) -> Next {
 /// buffer.
 fn first_poll(head: CallHead, slot: &mut dyn Slot, cx: &mut Context<'_>) -> Next {
     let checked = TurnContext::caller()
-        .map_err(Failure::refused)
+        .map_err(|chain| invoke::too_deep(&head, &chain))
         .and_then(|(chain, inherited)| Caller::check(&head, chain, inherited));
     let caller = match checked {
         Ok(caller) => caller,

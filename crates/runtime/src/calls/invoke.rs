@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use emmer_core::SiloAddress;
+use emmer_core::limits::CALL_CHAIN_MAX;
 use emmer_wire::{CallChain, RequestFlags, RequestHead};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
@@ -179,6 +180,24 @@ impl Caller {
             trace: trace::carried(),
         }
     }
+}
+
+/// The turns of a chain that its error names, the last ones.
+const SHOWN_MAX: usize = 4;
+
+/// What a call comes to that is nested too deep.
+#[cold]
+pub(crate) fn too_deep(call: &CallHead, chain: &CallChain) -> Failure {
+    let last = &chain[chain.len().saturating_sub(SHOWN_MAX)..];
+    let names = last.iter().map(|link| match &call.target.0.node {
+        Node::Silo(silo) => format!("{} -> ", silo.cluster.placing.load.title(&link.grain)),
+        Node::Client(_) | Node::Nowhere => format!("grain/{} -> ", link.grain.key()),
+    });
+    Failure::refused(format!(
+        "calls are nested more than {CALL_CHAIN_MAX} deep: ... -> {}{:?}",
+        names.collect::<String>(),
+        call.target
+    ))
 }
 
 /// The chain of a call that takes something along of its own.

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use emmer_core::{GrainTypeId, Instant, SiloAddress, SiloEntry};
+use emmer_core::{GrainId, GrainTypeId, Instant, SiloAddress, SiloEntry};
 use emmer_membership::View;
 use emmer_placement::hosted::{self, Hosted, Learner, Manifest};
 use emmer_placement::load::{self, Gather, GatherConfig, LoadReport, Loads};
@@ -113,6 +113,13 @@ impl LoadService {
     /// Whether grains of a type are stateless workers, as far as this silo knows.
     pub(crate) fn is_worker(&self, grain_type: GrainTypeId) -> bool {
         self.choice.read().hosted.hosted_type(grain_type).is_some_and(|hosted| hosted.is_worker)
+    }
+
+    /// A grain as people read it; without the name of its type if no silo has said it.
+    pub(crate) fn title(&self, grain: &GrainId) -> String {
+        let choice = self.choice.read();
+        let known = choice.hosted.hosted_type(grain.grain_type());
+        format!("{}/{}", known.map_or("grain", |hosted| hosted.name.as_str()), grain.key())
     }
 
     /// The memory of the process in bytes; none where it is not measured.

@@ -94,7 +94,8 @@ impl Placing {
     }
 
     /// The silo where a new activation of the grain goes: one of the Active silos that can serve
-    /// the call, none of `avoid`, and this one only if it does not leave.
+    /// the call, none of `avoid`, and this one only if it does not leave. A director of the
+    /// application's own is run by `within`.
     ///
     /// # Errors
     /// Why there is none.
@@ -106,8 +107,9 @@ impl Placing {
         sought: Sought<'_>,
         leaves: bool,
         avoid: &[SiloAddress],
+        within: &dyn Fn(&mut dyn FnMut()),
     ) -> Result<Chosen, PlaceError> {
-        let chosen = self.choose_now(sought, leaves, avoid);
+        let chosen = self.choose_now(sought, leaves, avoid, within);
         let outcome = match &chosen {
             Ok(Chosen::At(silo)) => usize::from(*silo != self.me),
             // It is counted when the director has answered.
@@ -136,6 +138,7 @@ impl Placing {
         sought: Sought<'_>,
         leaves: bool,
         avoid: &[SiloAddress],
+        within: &dyn Fn(&mut dyn FnMut()),
     ) -> Result<Chosen, PlaceError> {
         let choice = self.load.choice();
         let wanted = choice.wanted(sought.grain.grain_type(), sought.method);
@@ -157,10 +160,12 @@ impl Placing {
         {
             target = target.with_hint(hint);
         }
+        let mut placed = None;
         if let Strategy::Custom(_) = strategy {
             target.caller = sought.chain.last().map(|caller| &caller.grain);
+            within(&mut || placed = Some(self.table.place(&target, &context)));
         }
-        match self.table.place(&target, &context)? {
+        match placed.unwrap_or_else(|| self.table.place(&target, &context))? {
             Placed::At(silo) => Ok(Chosen::At(silo)),
             Placed::Ask(director) => {
                 let request = PlacementRequest::new(&target, &context, choice.known.clone());

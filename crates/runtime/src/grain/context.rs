@@ -12,7 +12,7 @@ use std::time::Duration;
 use emmer_core::{GrainId, GrainKey, SiloAddress};
 use emmer_store::journal::JournalSlot;
 use emmer_store::state::StateSlot;
-use emmer_wire::{CallChain, ChainLink, ChainTooLong, RequestContext};
+use emmer_wire::{CallChain, ChainLink, RequestContext};
 use tokio_util::sync::CancellationToken;
 use tracing::Span;
 
@@ -198,6 +198,8 @@ const DOOMED: u8 = 1 << 2;
 const ASKED: u8 = 1 << 3;
 /// The turn holds nothing of its grain while it waits.
 const FREE: u8 = 1 << 4;
+/// The chain has room for no other turn: its calls are refused.
+const FULL: u8 = 1 << 6;
 /// A task of the runtime polls the turn, nobody's code keeps it: when it is called it comes, as
 /// soon as a thread is free.
 const DRIVEN: u8 = 1 << 5;
@@ -284,6 +286,25 @@ impl TurnContext {
     }
 
     /// Runs a turn of `activation` in place, with `context`.
+    /// The context of a director that is asked where `grain` shall be: the calls that it makes come
+    /// behind those that wait for its answer, as if the grain made them.
+    pub(crate) fn director(grain: GrainId, chain: &CallChain, due: Due) -> Self {
+        let link = ChainLink { grain, exclusive: true, free: false, turn: next_turn() };
+        let linked = chain.push(link);
+        let (chain, marks) = linked.map_or_else(|_| (chain.clone(), FULL), |chain| (chain, 0));
+        Self {
+            activation: None,
+            chain,
+            due,
+            timed: None,
+            method: u16::MAX,
+            exclusive: true,
+            begun: true,
+            linked: marks == 0,
+            marks,
+        }
+    }
+
     #[inline]
     pub(crate) fn scope_instant<R>(activation: &Held, context: Self, run: impl FnOnce() -> R) -> R {
         INSTANT.set(activation, || Self::scope(&mut Some(context), run))
@@ -357,16 +378,19 @@ impl TurnContext {
     /// The chain a call made now belongs to, and the deadline it inherits.
     ///
     /// # Errors
-    /// [`ChainTooLong`] when the turn already stands at the deepest place a call may be made from.
+    /// The turn already stands at the deepest place a call may be made from: the turns before it.
     #[inline]
-    pub(crate) fn caller() -> Result<(CallChain, Option<Due>), ChainTooLong> {
+    pub(crate) fn caller() -> Result<(CallChain, Option<Due>), CallChain> {
         Self::with(|turn| {
             let Some(turn) = turn else { return Ok((CallChain::EMPTY, None)) };
             if !turn.linked {
+                if turn.marks & FULL != 0 {
+                    return Err(turn.chain.clone());
+                }
                 if let Some(grain) = turn.activation(|activation| activation.id().clone()) {
                     let (exclusive, free) = (turn.exclusive, turn.marks & FREE != 0);
                     let link = ChainLink { grain, exclusive, free, turn: next_turn() };
-                    turn.chain = turn.chain.push(link)?;
+                    turn.chain = turn.chain.push(link).map_err(|_| turn.chain.clone())?;
                 }
                 turn.linked = true;
             }

@@ -16,7 +16,7 @@ use crate::client::ClientCore;
 use crate::clock::Clock;
 use crate::cluster::locations::Locations;
 use crate::filters::Filters;
-use crate::grain::{Call, Interface, IntoKey, KeyType, Method};
+use crate::grain::{Call, Ctx, Interface, IntoKey, KeyType, Method};
 use crate::hosting::{Activation, Held};
 use crate::net::Connection;
 use crate::world::Spawner;
@@ -220,6 +220,20 @@ impl Aim {
     /// The same once more.
     pub(crate) fn share(&self) -> Self {
         Self(self.0.clone())
+    }
+
+    /// The same grain as seen from the silo of the current turn, if the reference belongs nowhere:
+    /// it was decoded outside, and has come here by a call that encodes nothing.
+    #[inline]
+    pub(crate) fn bound(self) -> Self {
+        if matches!(self.0.node, Node::Nowhere) { self.bound_here() } else { self }
+    }
+
+    #[cold]
+    fn bound_here(self) -> Self {
+        let Some(ctx) = Ctx::current() else { return self };
+        let (id, type_name) = (self.0.id.clone(), self.0.type_name.clone());
+        Self(Arc::new(Target::new(ctx.client().0.clone(), id, type_name)))
     }
 }
 

@@ -114,7 +114,7 @@ pub(super) fn wire(given: Given) -> Arc<SiloCore> {
         peers.clone(),
     );
     let cluster = Arc::new(cluster);
-    let rules = Rules::new(authorize, &classes);
+    let rules = Rules::new(authorize, options.list_types_to_clients, &classes);
     let calls = Arc::new_cyclic(|calls: &Weak<Calls>| {
         let waits = Waits::new();
         let wheel = Arc::new(Wheel::new(clock.clone()));

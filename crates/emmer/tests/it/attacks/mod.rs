@@ -9,6 +9,7 @@ mod deep;
 #[cfg(feature = "test")]
 mod drops;
 #[cfg(feature = "test")]
+mod hooks;
 mod idle;
 mod imp;
 mod inside;

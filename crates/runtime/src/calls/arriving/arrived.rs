@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use emmer_wire::{RequestHeader, ResponseHeader, encode_failure, encode_response};
+use emmer_wire::{PeerKind, RequestHeader, ResponseHeader, encode_failure, encode_response};
 
 use super::inline::start;
 use crate::calls::Calls;
@@ -77,6 +77,11 @@ impl Arrived {
             () = self.asker.gone() => Err(given_up()),
             done = work => Ok(done),
         }
+    }
+
+    /// Returns true if a client makes it, and this silo is its gateway.
+    pub(super) fn is_of_client(&self) -> bool {
+        matches!(self.connection.peer, PeerKind::Client(_))
     }
 
     /// The call, as those see it who look for its grain.

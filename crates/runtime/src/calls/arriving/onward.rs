@@ -29,7 +29,7 @@ impl Calls {
             Ok(()) => {}
             // Rare, and larger than all that a turn needs.
             Err(Tried::Met(met)) => Box::pin(self.serve(arrived, met)).await,
-            Err(Tried::Failed(failure)) => arrived.fail(&failure),
+            Err(Tried::Failed(failure)) => arrived.fail(&self.told(&arrived, failure)),
         }
     }
 
@@ -100,7 +100,7 @@ impl Calls {
                     Err(Tried::Failed(failure)) => break failure,
                 };
             };
-            arrived.fail(&failure);
+            arrived.fail(&self.told(&arrived, failure));
         }
     }
 
@@ -271,6 +271,11 @@ impl Calls {
             ) => {
                 let failure = read_failed(Some(at), status, &body);
                 return Err(Met::Answered { peer: Some(peer), failure }.into());
+            }
+            ResponseStatus::Failed(FailureCode::NoSuchGrainType | FailureCode::NoSuchMethod)
+                if arrived.is_of_client() =>
+            {
+                return Err(read_failed(Some(at), status, &body).into());
             }
             ResponseStatus::Failed(_) => {}
         }

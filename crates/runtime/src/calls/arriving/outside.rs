@@ -7,28 +7,32 @@
 use emmer_core::GrainId;
 use emmer_wire::{CallChain, ContextError, OUTSIDE_KEY, PeerKind, RequestContext, RequestHeader};
 
+use super::arrived::Arrived;
 use crate::access::{Authorize, Identity, OutsideCall};
 use crate::calls::Calls;
-use crate::grain::Failure;
+use crate::grain::{Failure, Rejection};
 use crate::hosting::Classes;
+use crate::log::warn_seldom;
 use crate::net::Connection;
 
 /// The rules about calls from outside.
 #[derive(Debug)]
 pub(crate) struct Rules {
     authorize: Option<Authorize>,
+    /// Clients hear which types there are.
+    lists_types: bool,
     /// There is something to look at: rules of the application, or internal methods.
     are_some: bool,
 }
 
 impl Rules {
-    pub(crate) fn new(authorize: Option<Authorize>, classes: &Classes) -> Self {
+    pub(crate) fn new(authorize: Option<Authorize>, lists_types: bool, classes: &Classes) -> Self {
         let mut all = classes.values();
         let has_internal = all.any(|class| {
             class.method_numbers().into_iter().any(|number| class.is_internal(number))
         });
         let are_some = authorize.is_some() || has_internal;
-        Self { authorize, are_some }
+        Self { authorize, lists_types, are_some }
     }
 }
 
@@ -110,6 +114,43 @@ impl Calls {
         }
         let Some(authorize) = &self.rules.authorize else { return Ok(None) };
         authorize.ask(&OutsideCall::new(identity, class.name(), target.key(), name, context))
+    }
+
+    /// The failure of a call as its caller hears it. A client that calls what no silo has hears
+    /// what the rules say of that, and learns nothing of what there is.
+    pub(super) fn told(&self, arrived: &Arrived, failure: Failure) -> Failure {
+        let told = match &failure {
+            Failure::Rejected { why: Rejection::NoSuchGrainType(_), .. } => {
+                Rejection::NoSuchGrainType("no silo hosts a grain of this type".to_owned())
+            }
+            Failure::Rejected { why: Rejection::NoSuchMethod(_), .. } => {
+                Rejection::NoSuchMethod("no silo hosts a class that has this method".to_owned())
+            }
+            _ => return failure,
+        };
+        if !arrived.is_of_client() {
+            return failure;
+        }
+        if let Err(refused) = self.look_at_unknown(arrived) {
+            return refused;
+        }
+        if self.rules.lists_types {
+            return failure;
+        }
+        warn_seldom!(%failure, "a client calls what no silo has");
+        Failure::rejected(told)
+    }
+
+    /// Asks the rules about a call of a method that no silo has.
+    fn look_at_unknown(&self, arrived: &Arrived) -> Result<(), Failure> {
+        let Some(authorize) = &self.rules.authorize else { return Ok(()) };
+        let RequestHeader { target, chain, .. } = &arrived.header;
+        let class = self.host.classes.get(&target.grain_type());
+        let grain_type = class.map_or("", |class| class.name());
+        let identity = Identity::read(chain.context());
+        let (identity, context) = (identity.as_ref(), chain.context());
+        let call = OutsideCall::new(identity, grain_type, target.key(), "", context);
+        authorize.ask(&call).map(|_| ())
     }
 
     fn knows_method(&self, header: &RequestHeader) -> bool {
