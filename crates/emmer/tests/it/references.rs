@@ -202,9 +202,7 @@ fn what_is_no_reference_to_such_a_grain_is_refused() {
 
 #[emmer::test]
 async fn a_call_by_a_class_that_nobody_hosts_says_which(world: World) {
-    let listing = |silo| {
-        describe(silo).configure(|options| options.list_types_to_clients = true)
-    };
+    let listing = |silo| describe(silo).configure(|options| options.list_types_to_clients = true);
     let cluster = world.cluster(1, listing).await;
     let client = cluster.client().await;
     let error = client.grain::<dyn Room>("x").of("hall").called().await.unwrap_err();

@@ -9,7 +9,7 @@ use std::time::Duration;
 use emmer::certs::{self, Wanted};
 use emmer::prelude::*;
 use emmer::store::SystemStore;
-use emmer::{ClientBuilder, Tls, TlsRollout};
+use emmer::{ClientBuilder, StartError, Tls, TlsRollout};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -150,6 +150,48 @@ async fn a_silo_that_runs_reads_its_files_again() {
     silo.stop().await.unwrap();
 }
 
+/// Tries to start a silo; returns its error.
+async fn not_started(store: &Arc<dyn SystemStore>, tls: Option<Tls>) -> String {
+    let silo = Silo::builder().store(store.clone()).on_terminate(|_| {});
+    let silo = match tls {
+        Some(tls) => silo.tls(tls),
+        None => silo,
+    };
+    let started = tokio::time::timeout(Duration::from_secs(5), silo.start());
+    let error = started.await.expect("it is told at once").err().unwrap();
+    assert!(matches!(error, StartError::Disagreement { .. }), "{error}");
+    error.to_string()
+}
+
+/// A plain silo beside encrypted ones, and an encrypted one beside plain ones.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_silo_of_other_security_is_told_so_when_it_starts() {
+    let authority = Authority::new("ours");
+    let tls = || authority.tls("silo");
+    for rollout in [TlsRollout::Require, TlsRollout::Prefer] {
+        let store = store();
+        let there = silo(&store, Some(tls().rollout(rollout))).await;
+        let told = not_started(&store, None).await;
+        let why = match rollout {
+            TlsRollout::Prefer => "this silo encrypts the connections that it makes",
+            _ => "this port accepts encrypted connections only (TLS)",
+        };
+        assert!(told.contains(why) && told.contains("tls.rollout"), "{told}");
+        // No row of theirs is left, and another silo is let in.
+        assert_eq!(there.view().len(), 1);
+        let another = silo(&store, Some(tls())).await;
+        another.stop().await.unwrap();
+        there.stop().await.unwrap();
+    }
+    let store = store();
+    let there = silo(&store, None).await;
+    for rollout in [TlsRollout::Require, TlsRollout::Prefer] {
+        let told = not_started(&store, Some(tls().rollout(rollout))).await;
+        assert!(told.contains("the peer does not speak TLS"), "{told}");
+    }
+    there.stop().await.unwrap();
+}
+
 /// Silos are replaced one by one, three times: they accept TLS, then they use it, then they demand
 /// it. Before the last step clients change. Calls are made all the while.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -255,6 +297,9 @@ async fn a_cluster_with_a_secret_serves_those_that_have_it() {
     let silos =
         [silo(&store, Some(secret.clone())).await, silo(&store, Some(secret.clone())).await];
     settle(&silos, 2).await;
+    let client_as_silo = Silo::builder().store(store.clone()).tls(Tls::client_key(key.clone()));
+    let told = client_as_silo.start().await.err().unwrap().to_string();
+    assert!(told.ends_with("it is a client's key, and this is a silo"), "{told}");
     for tls in [secret, Tls::client_key(key)] {
         let client = client(&store, Some(tls)).await;
         for key in 0..20 {

@@ -17,6 +17,7 @@ mod request_context;
 mod service;
 mod stored;
 mod travelling;
+mod turn;
 
 use std::future::Future;
 use std::time::Duration;
@@ -28,7 +29,6 @@ pub use self::call::Call;
 pub(crate) use self::call::CallHead;
 pub use self::called::{Called, Rejection};
 pub use self::context::Ctx;
-pub use self::context::TurnContext;
 pub use self::error::{ActivationError, CallError, DeactivationReason, StateError};
 pub(crate) use self::failure::Failure;
 pub use self::interface::{Hosted, Interface, Method, MethodInfo, NoError, NoResult, Returned};
@@ -44,6 +44,7 @@ pub use self::service::{
 };
 pub use self::stored::{FORMAT as STATE_FORMAT, Migrate, OldState, StateSpec};
 pub(crate) use self::travelling::arriving;
+pub use self::turn::TurnContext;
 pub use crate::calls::CallFuture;
 use crate::hosting::MethodEntry;
 pub use crate::hosting::{Interleaved, Left};

@@ -90,12 +90,17 @@ impl DialError {
     /// Returns true if the two ends do not agree on the security of their connection, or on the
     /// cluster.
     fn is_of_security(&self) -> bool {
-        let code = match self {
-            Self::Insecure(..) => return true,
-            Self::Refused(_, refuse) => refuse.code,
-            _ => return false,
-        };
-        matches!(code, RefuseCode::Insecure | RefuseCode::ClusterMismatch)
+        self.is_insecure()
+            || matches!(self, Self::Refused(_, refuse) if refuse.code == RefuseCode::ClusterMismatch)
+    }
+
+    /// Returns true if the two ends do not agree on the security of their connection.
+    pub(crate) fn is_insecure(&self) -> bool {
+        match self {
+            Self::Insecure(..) => true,
+            Self::Refused(_, refuse) => refuse.code == RefuseCode::Insecure,
+            _ => false,
+        }
     }
 }
 
@@ -339,10 +344,12 @@ pub(crate) async fn accept(
 }
 
 /// Checks that one that has dialled over TLS, and says that it is a silo, is the process at that
-/// silo's address. If its key is not known yet, that address is dialled and asked for it.
+/// silo's address. If its key is not known yet, that address is dialled and asked for it. One that
+/// has dialled without TLS is dialled with it, if this side dials so: on the way from plain to
+/// encrypted connections both kinds are there.
 ///
 /// # Errors
-/// It is not, or could not be asked: for people.
+/// It is not that process, it accepts no TLS, or could not be asked: for people.
 async fn vouch(
     greeting: &Greeting,
     me: SiloAddress,
@@ -350,8 +357,9 @@ async fn vouch(
     hello: &Hello,
 ) -> Result<(), String> {
     let (PeerKind::Silo(silo) | PeerKind::Watch(silo)) = hello.peer else { return Ok(()) };
+    let probes_plain = greeting.security.encrypts() && !stream.is_private();
     let is_known = || greeting.security.judge_dialer(stream, me, silo, hello.seal.as_ref());
-    if is_known()? {
+    if is_known()? && !probes_plain {
         return Ok(());
     }
     let asking = Greeting {
@@ -363,6 +371,14 @@ async fn vouch(
     };
     // The answer makes its key known.
     let asked = Box::pin(greet(silo.endpoint(), Some(silo), &asking)).await;
+    if probes_plain {
+        return match asked {
+            Err(error) if error.is_insecure() => Err(format!(
+                "this silo encrypts the connections that it makes, and {silo} accepts none: {error}"
+            )),
+            _ => Ok(()),
+        };
+    }
     asked.map_err(|e| format!("{silo} could not be asked if this connection is its own: {e}"))?;
     if is_known()? { Ok(()) } else { Err(format!("{silo} does not answer at its address")) }
 }

@@ -103,6 +103,10 @@ impl Security {
         false
     }
 
+    pub(super) const fn encrypts(&self) -> bool {
+        false
+    }
+
     pub(super) async fn dialed(&self, stream: TcpStream, _: IpAddr) -> Result<TcpStream, String> {
         Ok(stream)
     }
@@ -197,6 +201,11 @@ mod secured {
         /// Returns true if there is TLS.
         pub(crate) const fn is_set_up(&self) -> bool {
             self.guard.is_some()
+        }
+
+        /// Returns true if the connections that this process makes are encrypted.
+        pub(in super::super) fn encrypts(&self) -> bool {
+            self.guard.as_ref().is_some_and(|guard| guard.encrypts())
         }
 
         /// This process is a silo that tells others this address.

@@ -21,7 +21,7 @@ use super::classes::{HostedType, check_lacks, make_classes};
 use super::directors::Directors;
 use super::filters::SiloFilters;
 use super::records::Records;
-use super::security::{check_address, check_reach};
+use super::security::{check_address, check_agreement, check_reach};
 use super::tasks::{self, LeaveTask, StartTask};
 use super::watch::{Observer, SiloWatch};
 use super::wiring::{Given, wire};
@@ -463,11 +463,15 @@ impl SiloBuilder {
                 () = driven.host.reminders.drive() => {}
             }
         });
+        if let Err(error) = check_agreement(&core, &table).await {
+            core.end(TerminateReason::Left);
+            return Err(error);
+        }
         let running = core.clone();
         world::spawn(
             async move { run_membership(running, machine, table, inputs, on_terminate).await },
         );
-        join(&core).await?;
+        lifecycle::join(&core).await?;
         if let Err(error) = tasks::started(&core, on_start).await {
             lifecycle::stop(&core).await;
             return Err(error);
@@ -582,19 +586,5 @@ async fn run_membership(
             "this silo has ended and its process goes on without it, unless it waits for that: \
              `run_until_stopped` does"
         ),
-    }
-}
-
-/// Joins, and waits until the silo is Active in a view.
-async fn join(core: &Arc<SiloCore>) -> Result<(), StartError> {
-    core.cluster.membership.send_surely(Input::Join).await;
-    let outcome = tokio::select! {
-        biased;
-        () = core.cluster.status.until(|s| (*s == SiloStatus::Active).then_some(())) => None,
-        reason = core.terminated() => Some(reason),
-    };
-    match outcome {
-        None => Ok(()),
-        Some(reason) => Err(StartError::Join { silo: core.address, reason }),
     }
 }

@@ -1,4 +1,4 @@
-//! How a silo stops in good order.
+//! How a silo joins, and how it stops in good order.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -9,7 +9,7 @@ use emmer_membership::TerminateReason;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 
-use super::{SiloCore, tasks};
+use super::{SiloCore, StartError, tasks};
 use crate::cluster::membership::Input;
 use crate::grain::DeactivationReason;
 use crate::hosting::catalog::Catalog;
@@ -136,4 +136,18 @@ async fn deactivate_all(silo: &Arc<SiloCore>) {
         }
     }
     while running.next().await.is_some() {}
+}
+
+/// Joins, and waits until the silo is Active in a view.
+pub(super) async fn join(core: &Arc<SiloCore>) -> Result<(), StartError> {
+    core.cluster.membership.send_surely(Input::Join).await;
+    let outcome = tokio::select! {
+        biased;
+        () = core.cluster.status.until(|s| (*s == SiloStatus::Active).then_some(())) => None,
+        reason = core.terminated() => Some(reason),
+    };
+    match outcome {
+        None => Ok(()),
+        Some(reason) => Err(StartError::Join { silo: core.address, reason }),
+    }
 }

@@ -1,8 +1,14 @@
 //! The security of a silo's connections.
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
 
-use super::{SiloBuilder, StartError};
+use emmer_core::SiloStatus;
+use emmer_store::silos::SiloTable;
+use tokio::task::JoinSet;
+
+use super::{SiloBuilder, SiloCore, StartError};
 use crate::net::Security;
 use crate::options::SiloOptions;
 #[cfg(feature = "tls")]
@@ -39,6 +45,53 @@ pub(super) fn check_reach(options: &SiloOptions, security: &Security) -> Result<
 /// Returns true if only processes of this host reach the address.
 fn is_of_host(address: SocketAddr) -> bool {
     address.ip().to_canonical().is_loopback()
+}
+
+/// The silos of the table that one which starts dials first, those that said last that they live.
+const ASKED_MAX: usize = 3;
+
+/// The longest it waits for them. The cluster itself finds out which of them live.
+const ASKED_FOR: Duration = Duration::from_secs(2);
+
+/// Dials silos of the cluster before the silo joins it.
+///
+/// # Errors
+/// They and this silo do not agree on the security of their connections: it would be declared dead,
+/// or wait without end. One that agrees is enough: an address may have another owner by now.
+pub(super) async fn check_agreement(
+    core: &Arc<SiloCore>,
+    table: &SiloTable,
+) -> Result<(), StartError> {
+    if world::is_virtual() {
+        return Ok(());
+    }
+    // A store that is away is the affair of the join.
+    let Ok((_, mut rows)) = table.read_all().await else { return Ok(()) };
+    rows.retain(|row| {
+        row.status == SiloStatus::Active && !row.address.same_endpoint(&core.address)
+    });
+    rows.sort_unstable_by_key(|row| std::cmp::Reverse(row.i_am_alive_time));
+    let mut dials = JoinSet::new();
+    for row in rows.into_iter().take(ASKED_MAX) {
+        let core = core.clone();
+        dials.spawn(async move { core.cluster.peers.connect(row.address).await.map(|_| ()) });
+    }
+    let mut refused = None;
+    let asked = async {
+        while let Some(dialed) = dials.join_next().await {
+            match dialed {
+                Ok(Ok(())) => return true,
+                Ok(Err(error)) if error.is_insecure() => refused = Some(error.to_string()),
+                _ => {}
+            }
+        }
+        false
+    };
+    let agrees = tokio::time::timeout(ASKED_FOR, asked).await.unwrap_or(false);
+    match refused.filter(|_| !agrees) {
+        Some(why) => Err(StartError::Disagreement { silo: core.address, why }),
+        None => Ok(()),
+    }
 }
 
 #[cfg(feature = "tls")]

@@ -58,6 +58,18 @@ pub enum StartError {
         /// `silos` or `clients`.
         purpose: &'static str,
     },
+    /// The silos of the cluster encrypt their connections and this one does not, or the other way
+    /// round, or this one has the key of a client.
+    #[error(
+        "silo {silo} cannot join, its cluster has other security (`tls`): {why}. Plain silos are \
+         replaced one by one with `tls.rollout`"
+    )]
+    Disagreement {
+        /// The silo that was to start.
+        silo: SiloAddress,
+        /// The words of a silo of the cluster, or of the dial.
+        why: String,
+    },
     /// Other silos could not connect to a wildcard address.
     #[error("{0} is a wildcard: say with `advertise` which address other silos shall connect to")]
     Wildcard(SocketAddr),

@@ -97,6 +97,10 @@ impl Files {
                     why,
                 };
                 let (silos, own) = secret::client_keys(text).map_err(|e| malformed(words(&e)))?;
+                if role == Role::Silo {
+                    let why = "it is a client's key, and this is a silo".to_owned();
+                    return Err(TlsError::Unfit { file: place(tls), why });
+                }
                 if silos.is_empty() {
                     return Err(malformed("it has no public key of silos".to_owned()));
                 }
