@@ -1,12 +1,12 @@
 //! Tasks of the application at a silo's start and end, and grains that ask to stay.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use emmer::prelude::*;
 use emmer::test::World;
 use emmer::{SiloBuilder, StartError};
-use std::sync::Mutex;
 
 #[grain_interface(key = String)]
 trait Log {
@@ -92,6 +92,38 @@ async fn tasks_run_once_active_and_before_the_silo_leaves(world: World) {
     // A silo that is killed does nothing of the kind.
     cluster.kill(1);
     assert_eq!(said.lock().unwrap().len(), 5);
+}
+
+/// Counts the warnings about tasks that are waited for.
+#[derive(Clone, Default)]
+struct Waits(Arc<AtomicU32>);
+
+impl<S: tracing::Subscriber> tracing_subscriber::Layer<S> for Waits {
+    fn on_event(
+        &self,
+        event: &tracing::Event<'_>,
+        _: tracing_subscriber::layer::Context<'_, S>,
+    ) {
+        if event.metadata().fields().field("waited").is_some() {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+#[emmer::test]
+async fn the_log_says_that_a_start_waits_for_a_task(world: World) {
+    use tracing_subscriber::prelude::*;
+    let waits = Waits::default();
+    let subscriber = tracing_subscriber::registry().with(waits.clone());
+    let _default = tracing::subscriber::set_default(subscriber);
+    let slow = |silo: SiloBuilder| {
+        silo.on_start(|_| async {
+            tokio::time::sleep(secs(35)).await;
+            Ok(())
+        })
+    };
+    world.cluster(1, slow).await;
+    assert_eq!(waits.0.load(Ordering::Relaxed), 3);
 }
 
 #[tokio::test]
