@@ -228,7 +228,9 @@ impl fmt::Display for StoreUrl {
 /// Returns true if the value of a parameter of this name is kept out of every text.
 fn sounds_secret(name: &str) -> bool {
     let lower = name.to_ascii_lowercase();
-    ["pass", "pwd", "secret", "key", "token", "sig", "credential"].iter().any(|s| lower.contains(s))
+    ["pass", "pwd", "secret", "key", "token", "sas", "sig", "credential"]
+        .iter()
+        .any(|s| lower.contains(s))
 }
 
 impl StoreUrl {
@@ -238,6 +240,11 @@ impl StoreUrl {
         // The longest first: one may be part of another.
         secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
         secrets.iter().fold(text.to_owned(), |text, secret| text.replace(secret.as_str(), "***"))
+    }
+
+    /// Returns true if there is something to mask.
+    pub fn has_secrets(&self) -> bool {
+        !self.secrets().is_empty()
     }
 
     /// The secrets, as they are written and as they are meant. One of a single letter is none.

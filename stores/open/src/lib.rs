@@ -2,6 +2,7 @@
 //! brings a store, and `emmer` passes its own on.
 
 mod credentials;
+mod masked;
 mod renewed;
 
 use std::collections::BTreeMap;
@@ -13,6 +14,7 @@ use emmer_store::{BoxFuture, StoreError, StoreErrorKind, SystemStore};
 
 pub use self::credentials::{CredentialError, CredentialSource, StoreCredentials};
 use self::credentials::{Origin, without_files};
+use self::masked::{masked, without_secrets};
 use self::renewed::{Open, Renewed};
 
 /// The URL schemes that can be opened.
@@ -169,10 +171,10 @@ fn without_making(url: &str) -> String {
 /// Opens a store; whatever its driver says of a failure, the address's secrets stay out of it.
 async fn opened(url: &str) -> Result<Arc<dyn SystemStore>, StoreError> {
     let address = parsed(url)?;
-    by_scheme(url).await.map_err(|error| {
-        let (store, detail) = (address.mask(&error.store), address.mask(&error.detail));
-        StoreError { store, detail, ..error }
-    })
+    match by_scheme(url).await {
+        Ok(store) => Ok(masked(store, address)),
+        Err(error) => Err(without_secrets(&address, error)),
+    }
 }
 
 async fn by_scheme(url: &str) -> Result<Arc<dyn SystemStore>, StoreError> {

@@ -103,7 +103,7 @@ fn strangers_do_not_join_and_both_sides_say_why() {
         (
             Vec::new(),
             "this port accepts encrypted connections only (TLS)",
-            "the peer does not speak TLS",
+            "this port accepts encrypted connections only (TLS)",
         ),
         (
             folder.secret("ours"),
@@ -118,7 +118,8 @@ fn strangers_do_not_join_and_both_sides_say_why() {
         assert!(said.contains(here), "{said}");
         wait_status(&folder.store(), &silo.address, "Active");
         let said = end(silo);
-        assert!(said.contains("a silo was not connected to") && said.contains(there), "{said}");
+        assert!(said.contains("a connection of a silo was refused"), "{said}");
+        assert!(said.contains(there), "{said}");
     }
 }
 

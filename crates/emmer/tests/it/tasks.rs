@@ -99,11 +99,7 @@ async fn tasks_run_once_active_and_before_the_silo_leaves(world: World) {
 struct Waits(Arc<AtomicU32>);
 
 impl<S: tracing::Subscriber> tracing_subscriber::Layer<S> for Waits {
-    fn on_event(
-        &self,
-        event: &tracing::Event<'_>,
-        _: tracing_subscriber::layer::Context<'_, S>,
-    ) {
+    fn on_event(&self, event: &tracing::Event<'_>, _: tracing_subscriber::layer::Context<'_, S>) {
         if event.metadata().fields().field("waited").is_some() {
             self.0.fetch_add(1, Ordering::Relaxed);
         }

@@ -215,6 +215,93 @@ async fn on_the_way_from_plain_to_encrypted_no_call_is_lost() {
     }
 }
 
+/// The same way back, and a silo that is killed half way.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_the_way_back_to_plain_a_silo_may_restart() {
+    let authority = Authority::new("ours");
+    let store = store();
+    let tls = authority.tls("silo");
+    let mut silos = Vec::new();
+    for _ in 0..3 {
+        silos.push(silo(&store, Some(tls.clone())).await);
+    }
+    settle(&silos, 3).await;
+    for step in [TlsRollout::Prefer, TlsRollout::Accept] {
+        let caller = Caller::begin(client(&store, Some(authority.tls("client"))).await);
+        let step = tls.clone().rollout(step);
+        for at in 0..2 {
+            let fresh = silo(&store, Some(step.clone())).await;
+            std::mem::replace(&mut silos[at], fresh).stop().await.unwrap();
+        }
+        caller.end().await;
+        // One is gone without a word, and comes back in its old way before it is replaced.
+        silos.pop().unwrap().stop_now().await;
+        let again = silo(&store, Some(tls.clone().rollout(TlsRollout::Prefer))).await;
+        let caller = Caller::begin(client(&store, Some(authority.tls("client"))).await);
+        again.stop().await.unwrap();
+        silos.push(silo(&store, Some(step)).await);
+        caller.end().await;
+    }
+    let plain = Caller::begin(client(&store, None).await);
+    for at in 0..silos.len() {
+        let fresh = silo(&store, None).await;
+        std::mem::replace(&mut silos[at], fresh).stop().await.unwrap();
+    }
+    plain.end().await;
+    for silo in silos {
+        silo.stop().await.unwrap();
+    }
+}
+
+/// A connection of a client is recorded on its way, and said again byte by byte.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_recorded_connection_said_again_calls_nothing() {
+    let authority = Authority::new("ours");
+    let store = store();
+    let silo = silo(&store, Some(authority.tls("silo"))).await;
+    let gateway = silo.gateway().unwrap();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let proxy = listener.local_addr().unwrap();
+    let recorded: Arc<std::sync::Mutex<Vec<u8>>> = Arc::default();
+    let tape = recorded.clone();
+    let between = tokio::spawn(async move {
+        let (client, _) = listener.accept().await.unwrap();
+        let silo = tokio::net::TcpStream::connect(gateway).await.unwrap();
+        let ((mut said, mut hears), (mut answers, mut asked)) =
+            (client.into_split(), silo.into_split());
+        let back = tokio::spawn(async move { tokio::io::copy(&mut answers, &mut hears).await });
+        let mut bytes = [0; 4_096];
+        while let Ok(n) = said.read(&mut bytes).await
+            && n > 0
+        {
+            tape.lock().unwrap().extend_from_slice(&bytes[..n]);
+            asked.write_all(&bytes[..n]).await.unwrap();
+        }
+        drop(asked);
+        let _ = back.await;
+    });
+    let through = Client::builder().gateways([proxy.to_string()]).tls(authority.tls("client"));
+    let through = through.connect().await.unwrap();
+    let counter = |of: &ClusterClient| of.grain::<dyn Counter>("a");
+    assert_eq!(counter(&through.grains()).add(1).await.unwrap(), 1);
+    through.close().await;
+    between.await.unwrap();
+    let tape = recorded.lock().unwrap().clone();
+    assert!(tape.len() > 500, "{}", tape.len());
+    for port in [gateway, silo.address().endpoint()] {
+        for end in [tape.len(), tape.len() / 2, 300] {
+            let mut again = tokio::net::TcpStream::connect(port).await.unwrap();
+            let _ = again.write_all(&tape[..end]).await;
+            let _ = again.shutdown().await;
+            let mut heard = Vec::new();
+            let _ = again.read_to_end(&mut heard).await;
+        }
+    }
+    assert_eq!(counter(&silo.client()).total().await.unwrap(), 1, "it was called once");
+    assert!(!silo.has_ended());
+    silo.stop().await.unwrap();
+}
+
 /// Puts another silo in the place of each.
 async fn replace(silos: &mut [Silo], store: &Arc<dyn SystemStore>, tls: Tls) {
     for at in 0..silos.len() {

@@ -264,9 +264,13 @@ pub(crate) async fn accept(
         stream.keep_alive();
         let (mut stream, proof) = match greeting.security.accepted(stream, port).await {
             Ok(secured) => secured,
-            Err(Barred::Failed(why)) => return Err(why),
+            Err(Barred::Failed(why)) => {
+                tell_refused(port, from, &why);
+                return Err(why);
+            }
             Err(Barred::Plain(mut stream)) => {
                 let why = "this port accepts encrypted connections only (TLS)".to_owned();
+                tell_refused(port, from, &why);
                 refuse(&mut stream, RefuseCode::Insecure, None, why.clone()).await;
                 return Err(why);
             }
@@ -329,6 +333,9 @@ pub(crate) async fn accept(
                 Ok((connection, input))
             }
             (_, Verdict::Refuse(code, reason)) => {
+                if code == RefuseCode::Insecure {
+                    tell_refused(port, from, &reason);
+                }
                 // Another cluster's dialer is not told who is here.
                 let silo = (code != RefuseCode::ClusterMismatch && code != RefuseCode::BadHello)
                     .then_some(me);
@@ -407,6 +414,14 @@ pub(super) fn until(end: SystemTime) -> Duration {
     let since = end.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let now = u64::try_from(clock::wall().as_millis()).unwrap_or_default();
     since.saturating_sub(Duration::from_millis(now))
+}
+
+/// Says in the log that something came to the port of silos and was not let in for its security:
+/// its own log may be elsewhere.
+fn tell_refused(port: Port, from: SocketAddr, why: &str) {
+    if port == Port::Silo {
+        warn_seldom!(%from, why, "a connection of a silo was refused");
+    }
 }
 
 /// Tells a dialer why it is not let in, and hangs up. Best effort.

@@ -182,7 +182,7 @@ impl StartError {
         match self {
             Self::Store(_) => 3,
             Self::Listen { .. } | Self::AddressShared { .. } => 4,
-            Self::Join { .. } => 5,
+            Self::Join { .. } | Self::Disagreement { .. } => 5,
             _ => 2,
         }
     }

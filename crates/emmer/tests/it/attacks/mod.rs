@@ -20,6 +20,7 @@ mod lost;
 #[cfg(feature = "test")]
 mod reminders;
 mod rings;
+mod rows;
 #[cfg(feature = "test")]
 mod state;
 mod storm;

@@ -19,6 +19,8 @@ pub struct HeldStore {
     patience: Option<Duration>,
     /// Commits of these partitions are refused: what begins like this.
     refused: Mutex<Option<String>>,
+    /// A column of a table, and what readers find there whatever was written.
+    bent: Mutex<Option<(&'static str, &'static str, Value)>>,
 }
 
 impl HeldStore {
@@ -32,6 +34,7 @@ impl HeldStore {
             held: watch::Sender::new(false),
             patience,
             refused: Mutex::default(),
+            bent: Mutex::default(),
         }
     }
 
@@ -48,6 +51,32 @@ impl HeldStore {
     /// Refuses every commit to a table whose name begins like this, or none.
     pub fn refuse(&self, table: Option<&str>) {
         *self.refused.lock().unwrap() = table.map(ToOwned::to_owned);
+    }
+
+    /// Lets readers of a table find this value in a column, or what is there.
+    pub fn bend(&self, bent: Option<(&'static str, &'static str, Value)>) {
+        *self.bent.lock().unwrap() = bent;
+    }
+
+    fn read<'a, T: Send + 'a>(
+        &'a self,
+        table: &'static TableDecl,
+        ask: impl FnOnce() -> Answer<'a, T> + Send + 'a,
+    ) -> Answer<'a, T>
+    where
+        T: AsMut<[StoredRow]>,
+    {
+        let answer = self.then(ask);
+        Box::pin(async move {
+            let mut rows = answer.await?;
+            let bent = self.bent.lock().unwrap().clone();
+            if let Some((_, column, value)) = bent.filter(|(name, ..)| *name == table.name) {
+                for stored in rows.as_mut() {
+                    stored.row.set(column, value.clone());
+                }
+            }
+            Ok(rows)
+        })
     }
 
     fn refuses(&self, table: &TableDecl) -> bool {
@@ -84,7 +113,7 @@ impl SystemStore for HeldStore {
         table: &'static TableDecl,
         part: &'a str,
     ) -> Answer<'a, Vec<StoredRow>> {
-        self.then(move || self.inner.read_partition(table, part))
+        self.read(table, move || self.inner.read_partition(table, part))
     }
 
     fn read_row<'a>(
@@ -93,7 +122,13 @@ impl SystemStore for HeldStore {
         partition: &'a str,
         row_key: &'a str,
     ) -> Answer<'a, Option<StoredRow>> {
-        self.then(move || self.inner.read_row(table, partition, row_key))
+        let answer = self.read(table, move || {
+            Box::pin(async move {
+                let row = self.inner.read_row(table, partition, row_key).await?;
+                Ok(row.into_iter().collect::<Vec<_>>())
+            })
+        });
+        Box::pin(async { Ok(answer.await?.pop()) })
     }
 
     fn read_some<'a>(
@@ -103,7 +138,7 @@ impl SystemStore for HeldStore {
         from: &'a str,
         limit: usize,
     ) -> Answer<'a, Vec<StoredRow>> {
-        self.then(move || self.inner.read_some(table, partition, from, limit))
+        self.read(table, move || self.inner.read_some(table, partition, from, limit))
     }
 
     fn keeps_order(&self) -> bool {
@@ -117,7 +152,7 @@ impl SystemStore for HeldStore {
         range: RangeInclusive<i64>,
         limit: usize,
     ) -> Answer<'a, Vec<StoredRow>> {
-        self.then(move || self.inner.scan(table, column, range, limit))
+        self.read(table, move || self.inner.scan(table, column, range, limit))
     }
 
     fn commit<'a>(
