@@ -11,7 +11,7 @@ pub(super) const VARIABLE_PREFIX: &str = "EMMER_";
 pub(super) const CONFIG_VARIABLE: &str = "EMMER_CONFIG";
 
 /// The keys outside any table.
-const TOP: [&str; 30] = [
+const TOP: [&str; 31] = [
     "store",
     "cluster_id",
     "service_id",

@@ -158,7 +158,7 @@ async fn not_started(store: &Arc<dyn SystemStore>, tls: Option<Tls>) -> String {
         None => silo,
     };
     let started = tokio::time::timeout(Duration::from_secs(5), silo.start());
-    let error = started.await.expect("it is told at once").err().unwrap();
+    let error = started.await.unwrap().err().unwrap();
     assert!(matches!(error, StartError::Disagreement { .. }), "{error}");
     error.to_string()
 }
@@ -229,9 +229,9 @@ async fn on_the_way_back_to_plain_a_silo_may_restart() {
     for step in [TlsRollout::Prefer, TlsRollout::Accept] {
         let caller = Caller::begin(client(&store, Some(authority.tls("client"))).await);
         let step = tls.clone().rollout(step);
-        for at in 0..2 {
+        for old in &mut silos[..2] {
             let fresh = silo(&store, Some(step.clone())).await;
-            std::mem::replace(&mut silos[at], fresh).stop().await.unwrap();
+            std::mem::replace(old, fresh).stop().await.unwrap();
         }
         caller.end().await;
         // One is gone without a word, and comes back in its old way before it is replaced.
@@ -243,9 +243,9 @@ async fn on_the_way_back_to_plain_a_silo_may_restart() {
         caller.end().await;
     }
     let plain = Caller::begin(client(&store, None).await);
-    for at in 0..silos.len() {
+    for old in &mut silos {
         let fresh = silo(&store, None).await;
-        std::mem::replace(&mut silos[at], fresh).stop().await.unwrap();
+        std::mem::replace(old, fresh).stop().await.unwrap();
     }
     plain.end().await;
     for silo in silos {

@@ -172,7 +172,7 @@ fn hostile(column: ColumnType) -> Vec<Value> {
 }
 
 /// A call of a grain that ends in whatever way but by a fault of the runtime.
-fn is_orderly(ended: Result<(), CallError<emmer::Error>>) {
+fn is_orderly(ended: &Result<(), CallError<emmer::Error>>) {
     let is_fault = matches!(ended, Err(CallError::Internal { .. } | CallError::Panicked { .. }));
     assert!(!is_fault, "{ended:?}");
 }
@@ -181,8 +181,8 @@ fn is_orderly(ended: Result<(), CallError<emmer::Error>>) {
 async fn read(silo: &Silo, key: u64) {
     let grains = silo.client();
     let book = grains.grain::<dyn Book>(key);
-    is_orderly(book.add(1).timeout(secs(3)).await.map(drop));
-    is_orderly(book.remind().timeout(secs(3)).await);
+    is_orderly(&book.add(1).timeout(secs(3)).await.map(drop));
+    is_orderly(&book.remind().timeout(secs(3)).await);
 }
 
 /// Every column of the tables of grains and reminders, one after the other.

@@ -58,13 +58,13 @@ impl HeldStore {
         *self.bent.lock().unwrap() = bent;
     }
 
-    fn read<'a, T: Send + 'a>(
+    fn read<'a, T>(
         &'a self,
         table: &'static TableDecl,
         ask: impl FnOnce() -> Answer<'a, T> + Send + 'a,
     ) -> Answer<'a, T>
     where
-        T: AsMut<[StoredRow]>,
+        T: AsMut<[StoredRow]> + Send + 'a,
     {
         let answer = self.then(ask);
         Box::pin(async move {
