@@ -98,7 +98,7 @@ fn strangers_do_not_join_and_both_sides_say_why() {
         (
             folder.shows("theirs", "silo"),
             "the certificate is of an authority that is not believed",
-            "the certificate is of an authority that is not believed",
+            "the peer does not know the authority of this certificate",
         ),
         (
             Vec::new(),

@@ -163,7 +163,7 @@ async fn not_started(store: &Arc<dyn SystemStore>, tls: Option<Tls>) -> String {
     error.to_string()
 }
 
-/// A plain silo beside encrypted ones, and an encrypted one beside plain ones.
+/// A plain silo in an encrypted cluster, and an encrypted silo in a plain cluster.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_silo_of_other_security_is_told_so_when_it_starts() {
     let authority = Authority::new("ours");

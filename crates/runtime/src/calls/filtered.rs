@@ -15,7 +15,7 @@ use crate::calls::invoke::{Caller, Finished, too_deep};
 use crate::calls::one_way::pass;
 use crate::filters::{Around, FilterCall, Outcome, around};
 use crate::grain::{CallError, CallHead, Failure, MethodInfo, NoError, TurnContext};
-use crate::hosting::{Has, Slot, contain, empty, let_go};
+use crate::hosting::{Has, Slot, contain, contained, empty, let_go};
 use crate::trace;
 
 /// One-way calls of this process whose filters wait; one more is `Overloaded`.
@@ -71,9 +71,13 @@ impl Drop for Nested {
 /// An awaited call. Its deadline holds for its filters, too.
 pub(super) async fn awaited(call: AnyCall) -> Finished {
     let (target, method) = (call.head.target.share(), call.head.method);
-    let mut filtered = pin!(through_filters(call));
+    // A call that is refused drops its arguments here.
+    let mut filtered = pin!(contained(through_filters(call)));
     let filtered = poll_fn(|cx| match Nested::enter(method) {
-        Ok(_in) => filtered.as_mut().poll(cx),
+        Ok(_in) => filtered
+            .as_mut()
+            .poll(cx)
+            .map(|ended| ended.unwrap_or_else(|panic| Err(Failure::panicked(panic).into()))),
         Err(circle) => Poll::Ready(Err(circle.into())),
     });
     filtered.await.map_err(|failure| Box::new((*failure).of(&target.0, method.name)))

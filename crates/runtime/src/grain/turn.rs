@@ -35,7 +35,7 @@ pub struct TurnContext {
 
 /// The call came from elsewhere.
 const REMOTE: u8 = 1;
-/// Whoever made the call has given it up.
+/// The caller has given the call up.
 const ORPHAN: u8 = 1 << 1;
 /// The turn waits in a cycle: [`DOOM`] names it.
 const DOOMED: u8 = 1 << 2;
@@ -45,8 +45,8 @@ const ASKED: u8 = 1 << 3;
 const FREE: u8 = 1 << 4;
 /// The chain has room for no other turn: its calls are refused.
 const FULL: u8 = 1 << 6;
-/// A task of the runtime polls the turn, nobody's code keeps it: when it is called it comes, as
-/// soon as a thread is free.
+/// A task of the runtime polls the turn, and no code of the application keeps it. When it is called
+/// it comes, as soon as a thread is free.
 const DRIVEN: u8 = 1 << 5;
 
 thread_local! {
@@ -58,12 +58,12 @@ thread_local! {
 
 thread_local! {
     // Without drop code, which would make every access look whether it still may. Nothing is left
-    // behind: whoever puts a context here takes it out again before it returns.
+    // behind: the code that puts a context here takes it out again before it returns.
     static CURRENT: RefCell<ManuallyDrop<Option<TurnContext>>> = const { RefCell::new(ManuallyDrop::new(None)) };
 }
 
 scoped_tls::scoped_thread_local! {
-    // Whose turn runs in place on this thread: lent by whoever called, so that the turn counts no
+    // The grain whose turn runs in place on this thread: the caller lends it, and the turn counts no
     // hold of its own.
     static INSTANT: Held
 }
@@ -98,7 +98,7 @@ impl TurnContext {
         }
     }
 
-    /// The context of a timer's turn: nobody waits for it.
+    /// The context of a timer's turn, which has no caller.
     pub(crate) const fn timer(activation: Held, exclusive: bool, due: Due) -> Self {
         Self::new(activation, u16::MAX, exclusive, due, CallChain::EMPTY, None)
     }

@@ -286,7 +286,7 @@ impl Turn {
         Poll::Ready(end)
     }
 
-    /// Lets go of a turn that is not to begin any more.
+    /// Lets go of a turn that shall not begin.
     ///
     /// # Errors
     /// What an argument's panic said.

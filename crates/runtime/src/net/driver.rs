@@ -40,6 +40,8 @@ const LARGE_BODY_BYTES: usize = 32 << 10;
 /// too.
 const ANSWERS_IN_ONE_GO_MAX: u32 = 16;
 
+/// A frame counts once more for so many bytes.
+const SMALL_FRAME_BYTES: usize = 512;
 /// A question between runtimes counts like so many calls that are over at once.
 const SYSTEM_FRAMES: usize = 16;
 /// A call that waits counts like so many.
@@ -420,7 +422,7 @@ impl<H: Handler> Driver<H> {
             if *frames_left == 0 {
                 break Ok(());
             }
-            *frames_left = frames_left.saturating_sub(1);
+            *frames_left = frames_left.saturating_sub(1 + frame.bytes / SMALL_FRAME_BYTES);
             at += frame.bytes;
             frames += 1;
             if frame.kind == FrameKind::Response {

@@ -266,6 +266,21 @@ async fn a_one_way_call_whose_argument_panics_when_it_is_dropped_does_not_harm_i
     every_one_way(filtered.grains()).await;
 }
 
+/// A call that a filter refuses, and one that a filter gives up half way.
+#[emmer::test(seeds = 3)]
+async fn an_argument_of_a_refused_call_panics_its_call_only(world: World) {
+    let cluster = world.cluster(2, |silo| narrow(silo).filter_outgoing(Unwilling)).await;
+    let refused = async |grains: ClusterClient| {
+        let field = grains.grain::<dyn Field>("refused");
+        let ended = field.argument(Mine { armed: true, next: false }).await;
+        assert!(matches!(ended, Err(CallError::Panicked { .. })), "{ended:?}");
+    };
+    let inside = cluster.node(0).run(async move |silo| refused(silo).await);
+    assert!(inside.await.is_some());
+    let filtered = cluster.client_of(|client| client.filter(Unwilling)).await;
+    refused(filtered.grains()).await;
+}
+
 /// A filter of the silo passes the calls on. Some of them meet a limit behind it.
 #[emmer::test(seeds = 3)]
 async fn a_filter_between_them_changes_nothing(world: World) {

@@ -1,4 +1,4 @@
-//! A store that hangs beside others that do not, and rows that no silo has written.
+//! A store that hangs while others answer, and rows that no silo has written.
 
 use std::sync::Arc;
 

@@ -37,8 +37,8 @@ pub(super) const FREE_BYTES: usize = 64 << 10;
 /// their connection has room.
 pub(super) const REPLIES_BYTES_MAX: usize = 1 << 20;
 
-/// The memory of a call that waits, beside what its frame brings: its task, its header, and its
-/// places in the lists of calls.
+/// The memory of a call that waits, without its frame: its task, its header, and its places in the
+/// lists of calls.
 const CALL_BYTES: usize = 3 << 10;
 
 /// The bytes that a call is counted with while it waits; its frame has `cost` bytes.
