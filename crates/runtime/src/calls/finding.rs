@@ -1,9 +1,7 @@
 //! Where a call goes: finding a grain, or choosing a silo for it.
 
-use std::cell::Cell;
 use std::panic::resume_unwind;
 
-use emmer_core::limits::CALL_CHAIN_MAX;
 use emmer_core::{GrainId, SiloAddress};
 use emmer_directory::FailReason;
 use emmer_placement::PlaceError;
@@ -24,30 +22,6 @@ pub(crate) enum Place {
     /// To another silo. `placed`: the directory does not know the grain, this silo was chosen for
     /// it.
     There { peer: SiloAddress, placed: bool },
-}
-
-thread_local! {
-    static DIRECTORS: Cell<usize> = const { Cell::new(0) };
-}
-
-/// One more director of the application runs on this stack, until it is dropped. Its one-way calls
-/// have no chain that would count it.
-struct Deeper(());
-
-impl Deeper {
-    fn enter() -> Option<Self> {
-        let depth = DIRECTORS.get();
-        (depth < CALL_CHAIN_MAX).then(|| {
-            DIRECTORS.set(depth + 1);
-            Self(())
-        })
-    }
-}
-
-impl Drop for Deeper {
-    fn drop(&mut self) {
-        DIRECTORS.set(DIRECTORS.get().saturating_sub(1));
-    }
 }
 
 impl Hint {
@@ -231,12 +205,7 @@ impl Calls {
 
     fn choose_now(&self, sought: Sought<'_>, avoid: &[SiloAddress]) -> Result<Chosen, Failure> {
         let leaves = !self.accepts_activations();
-        let is_too_deep = Cell::new(false);
         let within = |own: &mut dyn FnMut()| {
-            let Some(_deeper) = Deeper::enter() else {
-                is_too_deep.set(true);
-                resume_unwind(Box::new(String::new()));
-            };
             // No panic passes through a scope.
             let asked = TurnContext::scope(&mut Some(self.asking(sought)), || contain(own));
             if let Err(words) = asked {
@@ -248,13 +217,6 @@ impl Calls {
         match chosen {
             Ok(Ok(chosen)) => Ok(chosen),
             Ok(Err(why)) => Err(not_placed(&why)),
-            Err(_) if is_too_deep.get() => {
-                let grain = self.cluster.placing.load.title(sought.grain);
-                Err(Failure::refused(format!(
-                    "{CALL_CHAIN_MAX} directors run on one stack: each makes a call that asks the \
-                     next, and the last would place {grain}"
-                )))
-            }
             // A director may be the application's own.
             Err(words) => {
                 let name = self.cluster.placing.strategy_name(sought.grain, sought.method);

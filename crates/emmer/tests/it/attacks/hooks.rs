@@ -115,33 +115,6 @@ fn directors_that_call_each_other_without_end_are_told_so() {
     }
 }
 
-/// One-way calls have no chain: the stack counts their directors.
-#[test]
-fn directors_that_send_to_each_other_without_end_are_told_so() {
-    run(2, 60, async {
-        let (silo, refused) = (Arc::new(OnceLock::<ClusterClient>::new()), Arc::new(Mutex::new(0)));
-        let (own, told) = (silo.clone(), refused.clone());
-        let describe = builder("hooks-send").host::<dyn Placed, PlacedGrain>();
-        let describe = describe.director(
-            "own",
-            move |target: &PlacementTarget<'_>, on: &PlacementContext<'_>| {
-                let next = target.grain.key().to_string().parse::<u64>().unwrap() + 1;
-                let sent = own.get().unwrap().grain::<dyn Placed>(next).silo().send();
-                if let Err(error) = sent {
-                    assert!(error.to_string().contains("directors run on one stack"), "{error}");
-                    *told.lock().unwrap() += 1;
-                }
-                first(on.silos)
-            },
-        );
-        let started = describe.start().await.unwrap();
-        silo.set(started.client()).ok().unwrap();
-        started.client().grain::<dyn Placed>(1u64).silo().await.unwrap();
-        assert_eq!(*refused.lock().unwrap(), 1);
-        started.stop().await.unwrap();
-    });
-}
-
 /// Writes down each call in a grain, also that one.
 struct Audits(Calls);
 
