@@ -30,9 +30,9 @@ pub struct CallFuture<M: Method> {
 }
 
 impl<M: Method> CallFuture<M> {
-    pub(crate) fn new(call: Call<M>) -> Self {
-        let head = CallHead { target: call.head.target.bound(), ..call.head };
-        Self { slot: LocalSlot::of(call.args), way: Way::new(head) }
+    pub(crate) fn new(mut call: Call<M>) -> Self {
+        call.head.target.bind();
+        Self { slot: LocalSlot::of(call.args), way: Way::new(call.head) }
     }
 
     /// The call, after its filters.

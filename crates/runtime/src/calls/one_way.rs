@@ -29,8 +29,8 @@ const ONE_WAY_MAX: usize = 100_000;
 
 /// Hands a one-way call over. A turn on an idle grain of this silo runs here and now; only one that
 /// waits or suspends gets a task.
-pub(crate) fn send(head: CallHead, slot: &mut dyn Slot) -> Result<(), CallError<NoError>> {
-    let head = CallHead { target: head.target.bound(), ..head };
+pub(crate) fn send(mut head: CallHead, slot: &mut dyn Slot) -> Result<(), CallError<NoError>> {
+    head.target.bind();
     if head.target.0.is_filtered { filtered::sent(head, slot) } else { pass(head, slot) }
 }
 

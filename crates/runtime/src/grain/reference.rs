@@ -222,18 +222,21 @@ impl Aim {
         Self(self.0.clone())
     }
 
-    /// The same grain as seen from the silo of the current turn, if the reference belongs nowhere:
-    /// it was decoded outside, and has come here by a call that encodes nothing.
+    /// Lets a reference that belongs nowhere belong to the silo of the current turn: it was decoded
+    /// outside, and has come here by a call that encodes nothing.
     #[inline]
-    pub(crate) fn bound(self) -> Self {
-        if matches!(self.0.node, Node::Nowhere) { self.bound_here() } else { self }
+    pub(crate) fn bind(&mut self) {
+        if matches!(self.0.node, Node::Nowhere) {
+            self.bind_here();
+        }
     }
 
     #[cold]
-    fn bound_here(self) -> Self {
-        let Some(ctx) = Ctx::current() else { return self };
-        let (id, type_name) = (self.0.id.clone(), self.0.type_name.clone());
-        Self(Arc::new(Target::new(ctx.client().0.clone(), id, type_name)))
+    fn bind_here(&mut self) {
+        if let Some(ctx) = Ctx::current() {
+            let (id, type_name) = (self.0.id.clone(), self.0.type_name.clone());
+            self.0 = Arc::new(Target::new(ctx.client().0.clone(), id, type_name));
+        }
     }
 }
 
