@@ -63,8 +63,8 @@ thread_local! {
 }
 
 scoped_tls::scoped_thread_local! {
-    // The grain whose turn runs in place on this thread: the caller lends it, and the turn counts no
-    // hold of its own.
+    // The grain whose turn runs in place on this thread. The caller lends it, and the turn counts
+    // no hold of its own.
     static INSTANT: Held
 }
 
