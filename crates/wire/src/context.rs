@@ -157,7 +157,7 @@ impl RequestContext {
     }
 }
 
-/// Whether only a gateway adds entries under this key.
+/// Returns true if only a gateway adds entries under this key.
 fn is_by_gateway(key: &str) -> bool {
     key.starts_with(RESERVED_PREFIX) && key != HINT_KEY
 }
@@ -235,7 +235,7 @@ mod tests {
         let full = (0..CONTEXT_ENTRIES_MAX)
             .fold(empty, |context, n| context.with(&n.to_string(), "").unwrap());
         assert!(full.with("one more", "").is_err() && full.with("7", "x").is_ok());
-        // What a gateway adds has room of its own.
+        // The entries of a gateway have room of their own.
         let added = full.with(OUTSIDE_KEY, "1").unwrap().with(IDENTITY_KEY, "me").unwrap();
         let full = added.without("7").with("7", &"v".repeat(3_500)).unwrap();
         assert!(full.with(IDENTITY_KEY, &"i".repeat(3_500)).is_ok());

@@ -185,7 +185,7 @@ impl Caller {
 /// The turns of a chain that its error names, the last ones.
 const SHOWN_MAX: usize = 4;
 
-/// What a call comes to that is nested too deep.
+/// The failure of a call that is nested too deep.
 #[cold]
 pub(crate) fn too_deep(call: &CallHead, chain: &CallChain) -> Failure {
     let last = &chain[chain.len().saturating_sub(SHOWN_MAX)..];
@@ -352,7 +352,7 @@ pub(crate) async fn run_local(
     }
 }
 
-/// What a call comes to whose turn does not begin.
+/// The failure of a call whose turn does not begin.
 #[cold]
 pub(crate) fn given_up(mut turn: BoxTurn, failure: Failure) -> Failure {
     match turn.as_mut().give_up() {

@@ -16,7 +16,7 @@ use crate::hosting::{Asks, Held, Who};
 use crate::metrics::{Ended, Outer};
 use crate::trace;
 
-/// What is known about the turn that is being polled.
+/// The state of the turn that is being polled.
 pub struct TurnContext {
     /// None: the one in [`INSTANT`], of a turn that runs in place.
     activation: Option<Held>,
@@ -29,7 +29,7 @@ pub struct TurnContext {
     exclusive: bool,
     begun: bool,
     linked: bool,
-    /// What is rarely so: bits.
+    /// Bits for what is rarely so.
     marks: u8,
 }
 
@@ -50,7 +50,7 @@ const FULL: u8 = 1 << 6;
 const DRIVEN: u8 = 1 << 5;
 
 thread_local! {
-    /// Who waits for the turn that is polled, if it is marked so.
+    /// The asker of the turn that is polled, if it is marked so.
     static ASKER: Cell<Option<Arc<Asker>>> = const { Cell::new(None) };
     /// The cycle that the turn was found in that is polled, if it is marked so.
     static DOOM: Cell<Option<String>> = const { Cell::new(None) };
@@ -256,7 +256,7 @@ impl TurnContext {
         Self::with(|turn| Some(turn?.chain.last()?.grain.clone()))
     }
 
-    /// What the application sends along with the calls of the current turn; none outside a turn.
+    /// The request context of the calls of the current turn; none outside a turn.
     pub(crate) fn request_context() -> Option<RequestContext> {
         Self::with(|turn| turn.map(|turn| turn.chain.context().inherited()))
     }
@@ -281,12 +281,12 @@ impl TurnContext {
         self.marks &= !ORPHAN;
     }
 
-    /// Whether a task of the runtime polls the current turn, whatever user code does.
+    /// Returns true if a task of the runtime polls the current turn, whatever user code does.
     pub(crate) fn is_driven() -> bool {
         Self::with(|turn| turn.is_none_or(|turn| turn.marks & DRIVEN != 0))
     }
 
-    /// What the current turn brings to the queue of the grain `id`, where it waits from `now` on.
+    /// The question of the current turn to the queue of the grain `id`, where it waits from `now`.
     pub(crate) fn asks(now: CoarseInstant, id: &GrainId) -> Asks {
         Self::with(|turn| {
             let Some(turn) = turn else { return Asks::until(CoarseInstant::LAST) };
@@ -316,7 +316,7 @@ impl TurnContext {
         self
     }
 
-    /// Whether a turn of the grain `id` waits for the current one, and holds its grain.
+    /// Returns true if a turn of the grain `id` waits for the current one, and holds its grain.
     pub(crate) fn comes_back(id: &GrainId) -> bool {
         Self::with(|turn| {
             turn.is_some_and(|turn| turn.chain.iter().any(|l| l.grain == *id && !l.free))
@@ -338,7 +338,7 @@ impl TurnContext {
         self.marks |= DRIVEN;
     }
 
-    /// Who waits for the current turn, if that is known.
+    /// The asker of the current turn, if it is known.
     pub(crate) fn asker() -> Option<Arc<Asker>> {
         let asked = Self::with(|turn| turn.is_some_and(|turn| turn.marks & ASKED != 0));
         if !asked {
@@ -393,13 +393,13 @@ impl TurnContext {
         Some(activation.activation().list_turn(link.turn, caller, asker.cloned(), !link.free))
     }
 
-    /// Whether the turn has made a call.
+    /// Returns true if the turn has made a call.
     #[inline]
     pub(crate) const fn has_called(&self) -> bool {
         self.linked
     }
 
-    /// Whether somebody can wait for the turn whose own wait is looked at.
+    /// Returns true if a call may wait for the turn whose own wait is looked at.
     pub(crate) fn has_caller(&self) -> bool {
         self.chain.len() > usize::from(self.linked)
     }

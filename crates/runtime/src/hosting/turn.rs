@@ -174,7 +174,7 @@ pin_project! {
 /// Lets a turn go that has not ended: it leaves its grain half way.
 ///
 /// # Errors
-/// What a panic of its own code said.
+/// The words of a panic of its own code.
 fn end_half_way(context: &TurnContext, clear: &mut dyn FnMut()) -> Result<(), String> {
     if context.has_begun() {
         context.break_activation("a turn was dropped half way");
@@ -289,7 +289,7 @@ impl Turn {
     /// Lets go of a turn that shall not begin.
     ///
     /// # Errors
-    /// What an argument's panic said.
+    /// The words of an argument's panic.
     #[cold]
     pub(crate) fn give_up(self: Pin<&mut Self>) -> Result<(), String> {
         let mut this = self.project();

@@ -11,8 +11,7 @@ use emmer_wire::{GoodbyeCode, PeerKind, encode_credit};
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpListener;
 
-use super::account::FrameRooms;
-use super::account::HeldBytes;
+use super::account::{FrameRooms, HeldBytes};
 use super::tests::{Told, call, connected, connected_with, driven, greeting, silo, speak};
 use super::{Lost, Pool};
 use crate::clock::CoarseInstant;

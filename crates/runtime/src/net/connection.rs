@@ -16,8 +16,7 @@ use serde::Serialize;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::account::FrameRoom;
-use super::account::{HeldBytes, Holds, REPLIES_BYTES_MAX};
+use super::account::{FrameRoom, HeldBytes, Holds, REPLIES_BYTES_MAX};
 use super::ending::CallsMessage;
 use super::handshake::Greeting;
 use super::lost::{Lost, SendError};

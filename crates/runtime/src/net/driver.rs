@@ -40,11 +40,11 @@ const LARGE_BODY_BYTES: usize = 32 << 10;
 /// too.
 const ANSWERS_IN_ONE_GO_MAX: u32 = 16;
 
-/// A frame counts once more for so many bytes.
+/// Bytes of a frame that count like one more frame.
 const SMALL_FRAME_BYTES: usize = 512;
-/// A question between runtimes counts like so many calls that are over at once.
+/// Weight of a question between runtimes, in frames.
 const SYSTEM_FRAMES: usize = 16;
-/// A call that waits counts like so many.
+/// Weight of a call that waits, in frames.
 const CALL_FRAMES: usize = 8;
 
 /// The most reads in one go before other tasks get their turn.

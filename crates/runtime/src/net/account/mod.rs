@@ -114,7 +114,7 @@ impl HeldBytes {
         self.max / 4
     }
 
-    /// So many bytes may wait to be read with the one answer that each connection may have beyond.
+    /// The most bytes that wait to be read, the answers of single connections beyond included.
     const fn unread_max(&self) -> usize {
         self.max
     }
