@@ -10,6 +10,7 @@ use std::time::Duration;
 use emmer_core::{SiloAddress, SiloEntry, TableVersion, Timestamp};
 
 use crate::message::Message;
+use crate::snapshot::TableSnapshot;
 use crate::view::View;
 
 /// Ties a table request to its outcome. Outcomes of forgotten requests are ignored.
@@ -55,15 +56,6 @@ pub enum TableRequest {
         /// The time to write.
         at: Timestamp,
     },
-}
-
-/// Every row of the table and its version, read at one moment.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct TableSnapshot {
-    /// The version row.
-    pub version: TableVersion,
-    /// Every silo row, in any order.
-    pub rows: Vec<SiloEntry>,
 }
 
 /// What became of a [`TableRequest`].

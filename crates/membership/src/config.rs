@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::fading::lapse;
 use crate::humane;
+use crate::lapse::lapse;
 
 /// The options of the membership protocol. All silos of a cluster should use the same.
 ///

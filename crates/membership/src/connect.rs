@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use emmer_core::{Now, SiloAddress, SiloStatus};
 
-use crate::api::{DialOutcome, Effect, Event};
+use crate::api::{DialOutcome, Event};
 use crate::bits::Bits;
 use crate::delta::Delta;
 use crate::dials::Purpose;
@@ -80,20 +80,21 @@ impl Membership {
     /// A view is in force. The first that shows this silo's row says with whom round trips are due;
     /// whoever is inserted later makes them from the other side.
     pub(crate) fn join_view_changed(&mut self, now: Now, delta: Option<&Arc<Delta>>) {
-        if !self.standing.is_in_table() || self.join.is_done() || self.join.is_idle() {
+        if !self.facts.standing().is_in_table() || self.join.is_done() || self.join.is_idle() {
             return;
         }
-        if self.standing.status() != SiloStatus::Joining {
+        if self.facts.standing().status() != SiloStatus::Joining {
             self.abandon_join();
             return;
         }
         let first = self.join.begin_checking();
-        let version = self.view.version();
+        let version = self.facts.view().version();
         if first {
             // A silo that is alone reckons with joiners that watch its row from their own insertion
             // on.
-            self.forgive_staleness(now);
-            self.timers.set(Timer::JoinStep, now.mono + self.wave_time());
+            self.facts.forgive_rows();
+            let wave = self.wave_time();
+            self.out.timers().set(Timer::JoinStep, now.mono + wave);
         }
         if first {
             self.check_anew(now);
@@ -107,7 +108,7 @@ impl Membership {
             }
             None => {
                 for silo in self.pending_silos() {
-                    let status = self.view.status_of_row(&silo);
+                    let status = self.facts.view().status_of_row(&silo);
                     self.join_row_changed(silo, status);
                 }
             }
@@ -124,11 +125,11 @@ impl Membership {
     /// version vouched for were inserted after this silo, and made the round trip from their side,
     /// unless a step says that they skipped it.
     fn vouch(&mut self) -> bool {
-        let me = self.me.address;
+        let me = self.facts.me();
         let vouches = self.check.pending.is_empty()
             && self.skipped_since(self.check.vouched, &me) == Some(false);
         if vouches {
-            self.check.vouched = self.view.version();
+            self.check.vouched = self.facts.view().version();
         }
         vouches
     }
@@ -166,8 +167,8 @@ impl Membership {
 
     /// Takes the view in force as the one to check, and makes the round trips that are missing.
     fn check_anew(&mut self, now: Now) {
-        let me = self.me.address;
-        let view = self.view.clone();
+        let me = self.facts.me();
+        let view = self.facts.view().clone();
         let mut verified = Bits::new(view.len());
         let mut pending = verified.clone();
         let mut blocking = verified.clone();
@@ -196,31 +197,31 @@ impl Membership {
         if !self.is_joining() || version <= self.check.claimed {
             return;
         }
-        self.wishes.forget(&Key::Activate(self.me.address));
+        self.wishes.forget(&Key::Activate(self.facts.me()));
         self.check.recheck = version;
-        if self.view.version() >= version {
+        if self.facts.view().version() >= version {
             self.check_again(now);
         }
     }
 
     /// Tells the owner of an activation that cannot be judged.
     pub(crate) fn ask_to_recheck(&mut self, now: Now, owner: SiloAddress) {
-        let version = self.view.version();
-        if owner == self.me.address {
+        let version = self.facts.view().version();
+        if owner == self.facts.me() {
             self.on_recheck(now, version);
         } else {
-            self.send(owner, Message::Recheck { version });
+            self.out.send(owner, Message::Recheck { version });
         }
     }
 
     fn wave_time(&self) -> Duration {
-        self.config.probe_timeout.max(Duration::from_millis(500))
+        self.facts.config().probe_timeout.max(Duration::from_millis(500))
     }
 
     fn probe_for_join(&mut self, silo: SiloAddress) {
-        let (seq, version) = (self.probing.new_seq(), self.view.version());
-        self.counters.probes_sent += 1;
-        self.send(silo, Message::Probe { seq, version, misses: 0, echo: 0 });
+        let (seq, version) = (self.out.new_seq(), self.facts.view().version());
+        self.out.count().probes_sent += 1;
+        self.out.send(silo, Message::Probe { seq, version, misses: 0, echo: 0 });
     }
 
     /// Somebody answered: a round trip.
@@ -251,10 +252,10 @@ impl Membership {
     /// Asks a member that has answered to dial this silo, unless that is known already or enough
     /// were asked.
     fn ask_to_reach(&mut self, member: SiloAddress) {
-        let wanted = self.config.connection_hints && !self.check.reached;
+        let wanted = self.facts.config().connection_hints && !self.check.reached;
         if wanted && self.check.reach_asked < crate::reach::ASKED_MAX {
             self.check.reach_asked += 1;
-            self.send(member, Message::Reach);
+            self.out.send(member, Message::Reach);
         }
     }
 
@@ -265,7 +266,7 @@ impl Membership {
         if verified.is_empty() {
             return;
         }
-        let start = self.dice.index(verified.len());
+        let start = self.out.dice().index(verified.len());
         for at in 0..verified.len().min(crate::reach::ASKED_MAX) {
             self.ask_to_reach(verified[(start + at) % verified.len()]);
         }
@@ -280,19 +281,25 @@ impl Membership {
 
     /// Whether it is settled that others reach this silo: one did, or there is nobody to try.
     fn is_reached(&self) -> bool {
-        self.check.reached || !self.config.connection_hints || self.check.verified.is_empty()
+        self.check.reached
+            || !self.facts.config().connection_hints
+            || self.check.verified.is_empty()
     }
 
     /// Whether the connectivity check ignores `silo`: its row is stale, or its host says that it is
     /// gone and its row has stood still for longer than a living silo's would (membership
     /// description, step 14: "new silos will ignore it during startup connectivity checks").
     fn is_exempt(&self, silo: &SiloAddress) -> bool {
-        let active = self.view.active_count();
-        let refused_after = self.config.overlooked_when_refused_after(active);
-        self.is_stale(silo)
-            || (self.config.moving_staleness
-                && self.has_stood_still(silo, self.config.overlooked_after(active)))
-            || (self.check.refused.contains(silo) && self.has_stood_still(silo, refused_after))
+        let active = self.facts.view().active_count();
+        let refused_after = self.facts.config().overlooked_when_refused_after(active);
+        self.facts.is_stale(silo)
+            || (self.facts.config().moving_staleness
+                && self
+                    .facts
+                    .rows()
+                    .has_stood_still(silo, self.facts.config().overlooked_after(active)))
+            || (self.check.refused.contains(silo)
+                && self.facts.rows().has_stood_still(silo, refused_after))
     }
 
     fn blockers(&self) -> Vec<SiloAddress> {
@@ -321,22 +328,23 @@ impl Membership {
         if !ready {
             // What an earlier wish rested on may be so no more: a member that looked gone has
             // answered, and nobody has reached this silo yet.
-            self.unwish(&Key::Activate(self.me.address));
+            self.unwish(&Key::Activate(self.facts.me()));
             return;
         }
         let missing = self.missing();
-        if !self.wishes.has(&Key::Activate(self.me.address)) {
+        if !self.wishes.has(&Key::Activate(self.facts.me())) {
             self.check.claimed = self.check.vouched;
         }
         let checked = self.check.claimed;
         self.fence.note_wish(now);
-        self.wish(now, Intent::Activate { silo: self.me.address, checked, missing });
+        self.wish(now, Intent::Activate { silo: self.facts.me(), checked, missing });
     }
 
     /// Some members have not answered within a wave's time: probes and dials them again, and reads
     /// the table, which may show that they are stale.
     pub(crate) fn next_wave(&mut self, now: Now) {
-        self.timers.set(Timer::JoinStep, now.mono + self.wave_time());
+        let wave = self.wave_time();
+        self.out.timers().set(Timer::JoinStep, now.mono + wave);
         let blockers = self.blockers();
         for silo in self.pending_silos() {
             self.probe_for_join(silo);
@@ -347,7 +355,7 @@ impl Membership {
             let (known, unknown): (Vec<SiloAddress>, Vec<SiloAddress>) =
                 blockers.iter().copied().partition(|silo| self.check.refused.contains(silo));
             for silo in unknown.into_iter().chain(known).take(DIALS_PER_WAVE_MAX) {
-                self.effects.push_back(Effect::Event(Event::JoinWaitsFor { peer: silo }));
+                self.out.event(Event::JoinWaitsFor { peer: silo });
                 self.dial_for_join(silo);
             }
         }
@@ -366,8 +374,8 @@ impl Membership {
     }
 
     fn dial_for_join(&mut self, silo: SiloAddress) {
-        if !self.dials.is_under_way(Purpose::Join, &silo) {
-            self.dial(silo, Purpose::Join, self.config.hint_dial_timeout);
+        if !self.out.dials().is_under_way(Purpose::Join, &silo) {
+            self.out.dial(silo, Purpose::Join, self.facts.config().hint_dial_timeout);
         }
     }
 
@@ -375,7 +383,7 @@ impl Membership {
     pub(crate) fn join_dialled(&mut self, now: Now, silo: SiloAddress, outcome: DialOutcome) {
         match outcome {
             DialOutcome::Refused | DialOutcome::OtherEpoch(_) => {
-                self.counters.dials_refused += 1;
+                self.out.count().dials_refused += 1;
                 self.check.refused.insert(silo);
             }
             // Of a host that says nothing any more an earlier refusal may have been a firewall's.
@@ -400,19 +408,20 @@ impl Membership {
         missing: &[SiloAddress],
         draft: &mut Draft,
     ) -> Verdict {
-        let Some(row) = self.view.get(silo) else { return Verdict::Wait };
+        let Some(row) = self.facts.view().get(silo) else { return Verdict::Wait };
         if row.status != SiloStatus::Joining
             || self.drafted(draft, silo).is_none_or(|now| now != &**row)
         {
             return Verdict::Drop;
         }
-        if checked > self.view.version()
-            || (*silo == self.me.address && !self.blockers().is_empty())
+        if checked > self.facts.view().version()
+            || (*silo == self.facts.me() && !self.blockers().is_empty())
         {
             return Verdict::Wait;
         }
-        let is_active =
-            |other: &SiloAddress| self.view.status_of_row(other) == Some(SiloStatus::Active);
+        let is_active = |other: &SiloAddress| {
+            self.facts.view().status_of_row(other) == Some(SiloStatus::Active)
+        };
         match self.skipped_since(checked, silo) {
             Some(false) if !missing.iter().any(is_active) => {}
             _ => return Verdict::Recheck,
@@ -436,8 +445,8 @@ mod tests {
     fn waiting(world: &World) -> Option<usize> {
         let waits = |m: &Membership| {
             m.is_joining()
-                && m.wishes.has(&Key::Activate(m.me.address))
-                && m.check.checked.as_ref().is_some_and(|checked| m.view.len() > checked.len())
+                && m.wishes.has(&Key::Activate(m.me()))
+                && m.check.checked.as_ref().is_some_and(|checked| m.view().len() > checked.len())
         };
         world.silos.iter().position(|silo| waits(&silo.machine))
     }
@@ -452,14 +461,15 @@ mod tests {
         let i = waiting(&world).unwrap();
         let mut by_log = world.silos[i].machine.clone();
         let mut without = by_log.clone();
-        let (now, version) = (by_log.latest, by_log.view.version());
-        let probes = by_log.counters.probes_sent;
+        let (now, version) = (by_log.facts.now(), by_log.view().version());
+        let probes = by_log.counters().probes_sent;
         by_log.on_recheck(now, version);
-        assert_eq!((by_log.counters.probes_sent, by_log.check.claimed), (probes, version));
-        assert!(by_log.wishes.has(&Key::Activate(by_log.me.address)));
-        without.gossip = Default::default();
+        assert_eq!((by_log.counters().probes_sent, by_log.check.claimed), (probes, version));
+        assert!(by_log.wishes.has(&Key::Activate(by_log.me())));
+        let view = without.view().clone();
+        without.facts.install(view, None);
         without.check.vouched = without.check.checked.as_ref().unwrap().version();
         without.on_recheck(now, version);
-        assert!(without.counters.probes_sent > probes, "whom it has not heard is probed");
+        assert!(without.counters().probes_sent > probes, "whom it has not heard is probed");
     }
 }

@@ -188,7 +188,7 @@ mod tests {
     use emmer_core::Timestamp;
 
     use super::*;
-    use crate::api::TableSnapshot;
+    use crate::snapshot::TableSnapshot;
     use crate::world::address;
 
     #[test]

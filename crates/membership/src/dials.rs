@@ -1,12 +1,10 @@
 //! Dials in flight, and what each of them is for.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
-use emmer_core::{Now, SiloAddress};
+use emmer_core::SiloAddress;
 
-use crate::api::{DialId, DialOutcome, Effect};
-use crate::membership::Membership;
+use crate::api::DialId;
 
 /// Why a silo is dialled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -29,9 +27,17 @@ pub(crate) struct Dials {
 }
 
 impl Dials {
-    const fn new_id(&mut self) -> DialId {
+    /// A dial to `silo` begins.
+    pub(crate) fn begin(&mut self, purpose: Purpose, silo: SiloAddress) -> DialId {
         self.last += 1;
-        DialId(self.last)
+        let dial = DialId(self.last);
+        self.under_way.insert(dial, (purpose, silo));
+        dial
+    }
+
+    /// A dial ended; returns what it was for. One that was forgotten says nothing.
+    pub(crate) fn end(&mut self, dial: DialId) -> Option<(Purpose, SiloAddress)> {
+        self.under_way.remove(&dial)
     }
 
     /// Whether `silo` is being dialled for this purpose.
@@ -52,26 +58,5 @@ impl Dials {
     /// Nobody awaits any dial for this purpose any more.
     pub(crate) fn forget_all(&mut self, purpose: Purpose) {
         self.under_way.retain(|_, (why, _)| *why != purpose);
-    }
-}
-
-impl Membership {
-    /// Dials `silo`, on a fresh connection.
-    pub(crate) fn dial(&mut self, silo: SiloAddress, purpose: Purpose, timeout: Duration) {
-        let dial = self.dials.new_id();
-        self.dials.under_way.insert(dial, (purpose, silo));
-        self.counters.dials += 1;
-        self.effects.push_back(Effect::Dial { dial, to: silo, timeout });
-    }
-
-    /// A dial ended. One that was forgotten says nothing.
-    pub(crate) fn on_dial(&mut self, now: Now, dial: DialId, outcome: DialOutcome) {
-        let Some((purpose, silo)) = self.dials.under_way.remove(&dial) else { return };
-        match purpose {
-            Purpose::Hint => self.hint_dialled(now, silo, outcome),
-            Purpose::Join => self.join_dialled(now, silo, outcome),
-            Purpose::Eviction => self.eviction_dialled(now, silo, outcome),
-            Purpose::Reach => self.reach_dialled(silo, outcome),
-        }
     }
 }

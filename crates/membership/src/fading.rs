@@ -18,8 +18,8 @@
 //! what the dead one held. It takes the longest time, unless the view came from a silo that tells
 //! it how much is left.
 //!
-//! Each of them is lengthened by [`CLOCK_RATE_PERCENT`], for clocks that run at different rates,
-//! and by [`POLL_GRACE`], for a turn that is between its look at the fence and its next wait.
+//! Each of them is lengthened by [`CLOCK_RATE_PERCENT`](crate::CLOCK_RATE_PERCENT), for clocks that run at different rates,
+//! and by [`POLL_GRACE`](crate::POLL_GRACE), for a turn that is between its look at the fence and its next wait.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,30 +29,16 @@ use emmer_core::{Instant, Now, SiloAddress, SiloEntry, SiloStatus};
 
 use crate::bits::Bits;
 use crate::delta::Delta;
+use crate::lapse::lapse;
 use crate::membership::Membership;
 use crate::risen::{Risen, Who};
 use crate::view::View;
-
-/// By how many percent one silo's clock may run faster than another's.
-pub const CLOCK_RATE_PERCENT: u32 = 2;
-
-/// How long the code of a turn may run between its look at the fence and its next wait.
-pub const POLL_GRACE: Duration = Duration::from_millis(50);
 
 /// The dead who may still run turns, and who became Active lately.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Fading {
     until: BTreeMap<SiloAddress, Instant>,
     risen: Risen,
-}
-
-/// `span` by another silo's clock, as long as it can take by this one's.
-pub(crate) fn lapse(span: Duration) -> Duration {
-    if span.is_zero() {
-        span
-    } else {
-        span.saturating_mul(100 + CLOCK_RATE_PERCENT) / 100 + POLL_GRACE
-    }
 }
 
 impl Membership {
@@ -71,7 +57,7 @@ impl Membership {
         };
         let until = self.fading.until.iter().filter(|(_, until)| **until > now.mono);
         let told = until.map(|(silo, until)| (*silo, left(until).unwrap_or(u64::MAX)));
-        (!self.config.fence_timeout.is_zero()).then(|| told.collect())
+        (!self.facts.config().fence_timeout.is_zero()).then(|| told.collect())
     }
 
     /// The view in force came whole, from a silo that says so much of those that are Dead in it. A
@@ -93,12 +79,12 @@ impl Membership {
         before: &Arc<View>,
         delta: Option<&Arc<Delta>>,
     ) {
-        if self.config.fence_timeout.is_zero() {
+        if self.facts.config().fence_timeout.is_zero() {
             return;
         }
-        let view = self.view.clone();
+        let view = self.facts.view().clone();
         self.fading.until.retain(|_, until| *until > now.mono);
-        let recent = lapse(self.config.fence_timeout);
+        let recent = lapse(self.facts.config().fence_timeout);
         self.fading.risen.forget(now.mono, recent);
         let rows = delta.map_or_else(|| view.members(), |delta| &delta.rows);
         let mut risen = Bits::new(rows.len());
@@ -136,7 +122,8 @@ impl Membership {
         if known_over || (next && matches!(old, None | Some(SiloStatus::Joining))) {
             return now.mono;
         }
-        let (fence, table) = (self.config.fence_timeout, self.config.fence_table_timeout);
+        let (fence, table) =
+            (self.facts.config().fence_timeout, self.facts.config().fence_table_timeout);
         let is_succeeded = row.votes.iter().any(|vote| silo.is_succeeded_by(&vote.voter));
         if is_succeeded || row.votes.is_empty() {
             // It may not know yet that it is alone no longer, or no silo has looked at all.

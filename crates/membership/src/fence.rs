@@ -26,8 +26,8 @@ use emmer_core::{Instant, Now, SiloAddress, SiloStatus};
 
 use crate::api::Effect;
 use crate::membership::Membership;
-use crate::monitor::monitors_to_be;
 use crate::peer::Peer;
+use crate::rings::monitors_to_be;
 use crate::table::Read;
 use crate::timers::Timer;
 
@@ -78,20 +78,22 @@ impl Membership {
     /// Whether the fence works at all: it is configured, this silo is a full member, and somebody
     /// could declare it dead.
     fn fence_applies(&self) -> bool {
-        !self.config.fence_timeout.is_zero()
-            && self.standing.is_in_table()
+        !self.facts.config().fence_timeout.is_zero()
+            && self.facts.standing().is_in_table()
             && matches!(
-                self.standing.status(),
+                self.facts.standing().status(),
                 SiloStatus::Active | SiloStatus::ShuttingDown | SiloStatus::Stopping
             )
-            && !self.view.is_empty()
+            && !self.facts.view().is_empty()
     }
 
     /// Whether this silo knows of no other and was probed by no other: then it can only be declared
     /// dead by a newcomer that cannot reach it, once its row has stood still for long. For one that
     /// leaves no newcomer waits: it is Active at once, and votes after its patience.
     fn is_alone(&self) -> bool {
-        self.view.ring(0).len() <= 1 && self.fence.stranger.is_none() && !self.standing.is_leaving()
+        self.facts.view().ring(0).len() <= 1
+            && self.fence.stranger.is_none()
+            && !self.facts.standing().is_leaving()
     }
 
     /// Whether a read of the version has to follow a touch.
@@ -103,13 +105,15 @@ impl Membership {
     /// takes a newcomer to overlook the row, where a firewall refuses it, and to lose patience
     /// then.
     pub(crate) fn alone_span(&self) -> Duration {
-        (self.config.overlooked_when_refused_after(1) + self.config.fence_timeout) * 9 / 10
+        (self.facts.config().overlooked_when_refused_after(1) + self.facts.config().fence_timeout)
+            * 9
+            / 10
     }
 
     /// The view in force is new; `same_monitors`: it differs from the one before in nothing that
     /// says who probes whom.
     pub(crate) fn fence_view_changed(&mut self, now: Now, same_monitors: bool) {
-        if self.config.fence_timeout.is_zero() {
+        if self.facts.config().fence_timeout.is_zero() {
             return;
         }
         let applies = self.fence_applies();
@@ -118,10 +122,10 @@ impl Membership {
             self.check_fence(now);
             return;
         }
-        let config = &self.config;
+        let config = &self.facts.config();
         let monitors = monitors_to_be(
-            &self.view,
-            &self.me.address,
+            &self.facts.view(),
+            &self.facts.me(),
             config.num_probe_rings,
             config.num_probed_silos,
         );
@@ -171,7 +175,7 @@ impl Membership {
 
     /// Takes the latest moment by which enough monitors had heard this silo.
     fn confirm_by_monitors(&mut self, now: Now) {
-        let rests = self.intent_lifetime() + self.config.table_timeout;
+        let rests = self.intent_lifetime() + self.facts.config().table_timeout;
         // A monitor whose process is gone votes no more, and what it had voted is over.
         let is_gone = |monitor: &SiloAddress| {
             let since = self.probing.peer(monitor).and_then(Peer::gone_since);
@@ -186,14 +190,14 @@ impl Membership {
         // One that became Active in a later view is no monitor here, and may vote after its
         // patience. That is longer than `fence_timeout`, and whoever takes over waits for
         // `fence_table_timeout` more.
-        if self.behind_for(now) > self.config.fence_table_timeout
+        if self.behind_for(now) > self.facts.config().fence_table_timeout
             || self.has_gone_without_store(now)
         {
             return;
         }
         // A silo that leaves is not counted any more, perhaps before it hears of it.
-        let leaving = usize::from(self.standing.is_leaving());
-        let active = self.view.active_count().saturating_sub(leaving);
+        let leaving = usize::from(self.facts.standing().is_leaving());
+        let active = self.facts.view().active_count().saturating_sub(leaving);
         let votes = if touched { self.votes_among(active).min(times.len().max(1)) } else { 1 };
         let votes = votes.saturating_sub(self.standing_votes(now));
         let enough = (times.len() + 1).saturating_sub(votes).max(1);
@@ -206,14 +210,15 @@ impl Membership {
     /// Whether this silo has been without the store for as long as it may: a little later a
     /// newcomer may overlook its row, become Active, and vote after its patience.
     fn has_gone_without_store(&self, now: Now) -> bool {
-        !self.config.serve_without_store && !self.table.is_row_fresh(now, self.word_counts_for())
+        !self.facts.config().serve_without_store
+            && !self.table.is_row_fresh(now, self.word_counts_for())
     }
 
     /// How long after a confirmation by the table this silo may confirm others. It is longer than
     /// its own fence stays open by that alone: where the store is slow nobody's fence would open
     /// again after an outage if everybody waited for the others.
     pub(crate) fn word_lasts(&self) -> Duration {
-        self.config.fence_table_timeout * WORD_FACTOR
+        self.facts.config().fence_table_timeout * WORD_FACTOR
     }
 
     /// Whether this silo may confirm others. One that may have been dead for long speaks for
@@ -225,22 +230,23 @@ impl Membership {
 
     /// Age of the last touch up to which the word of a part of the monitors counts.
     fn word_counts_for(&self) -> Duration {
-        self.config.word_counts_for(self.view.active_count())
+        self.facts.config().word_counts_for(self.facts.view().active_count())
     }
 
     /// Age of the last touch up to which no silo has found this silo's row stale.
     pub(crate) fn touch_lasts(&self) -> Duration {
-        self.word_counts_for() + self.config.fence_timeout
+        self.word_counts_for() + self.facts.config().fence_timeout
     }
 
     /// Votes against this silo that stand in the table, of silos that do not probe it any more.
     fn standing_votes(&self, now: Now) -> usize {
-        let Some(row) = self.view.get(&self.me.address) else { return 0 };
+        let Some(row) = self.facts.view().get(&self.facts.me()) else { return 0 };
         let votes = row.votes.iter().filter(|vote| {
             !self.fence.heard.contains_key(&vote.voter)
                 && self.may_still_count(now, vote)
                 && self
-                    .view
+                    .facts
+                    .view()
                     .get(&vote.voter)
                     .is_some_and(|voter| voter.status == SiloStatus::Active)
         });
@@ -272,14 +278,14 @@ impl Membership {
         if !self.fence.armed {
             return None;
         }
-        let by_table = self.fence.by_table + self.config.fence_table_timeout;
+        let by_table = self.fence.by_table + self.facts.config().fence_table_timeout;
         Some(self.confirmed_until().max(by_table))
     }
 
     /// Until when turns may start by what needs no read of the table: the word of monitors or, for
     /// a silo that is alone, the touch of its row.
     fn confirmed_until(&self) -> Instant {
-        let by_monitors = self.fence.by_monitors + self.config.fence_timeout;
+        let by_monitors = self.fence.by_monitors + self.facts.config().fence_timeout;
         let alone = self.is_alone() && !self.is_behind();
         let by_touch = self.fence.touched.filter(|_| alone).map(|at| at + self.alone_span());
         by_monitors.max(by_touch.unwrap_or_default())
@@ -288,39 +294,40 @@ impl Membership {
     /// Whether nothing but the table confirms this silo, or will soon. It confirms nobody who is
     /// behind.
     pub(crate) fn rests_on_table(&self, now: Now) -> bool {
-        let soon = now.mono + self.config.fence_timeout / 5;
+        let soon = now.mono + self.facts.config().fence_timeout / 5;
         self.fence.armed && !self.fence.shut && soon >= self.confirmed_until()
     }
 
     /// Opens or closes the fence, and asks the table while nothing else confirms this silo.
     pub(crate) fn check_fence(&mut self, now: Now) {
         let Some(closes_at) = self.fence_closes_at() else {
-            self.timers.clear(Timer::Fence);
+            self.out.timers().clear(Timer::Fence);
             self.set_fence(false);
             return;
         };
         self.set_fence(now.mono >= closes_at);
         if self.fence.shut {
-            self.timers.clear(Timer::Fence);
+            self.out.timers().clear(Timer::Fence);
             return;
         }
         if !self.rests_on_table(now) {
-            self.timers.set(Timer::Fence, self.confirmed_until() - self.config.fence_timeout / 5);
+            let ask_at = self.confirmed_until() - self.facts.config().fence_timeout / 5;
+            self.out.timers().set(Timer::Fence, ask_at);
             return;
         }
-        let table = self.config.fence_table_timeout;
+        let table = self.facts.config().fence_table_timeout;
         let mut ask_at = self.fence.by_table + table / 3;
         if now.mono >= ask_at {
             self.table.want(Read::Version);
             ask_at = now.mono + table / 3;
         }
         let next = if now.mono < closes_at { ask_at.min(closes_at) } else { ask_at };
-        self.timers.set(Timer::Fence, next);
+        self.out.timers().set(Timer::Fence, next);
     }
 
     /// Closes the fence for good: this silo is about to end.
     pub(crate) fn close_fence(&mut self) {
-        if !self.config.fence_timeout.is_zero() {
+        if !self.facts.config().fence_timeout.is_zero() {
             self.fence.shut = true;
             self.set_fence(true);
         }
@@ -329,8 +336,8 @@ impl Membership {
     fn set_fence(&mut self, closed: bool) {
         if self.fence.closed != closed {
             self.fence.closed = closed;
-            self.counters.fences += u64::from(closed);
-            self.effects.push_back(Effect::Fence(closed));
+            self.out.count().fences += u64::from(closed);
+            self.out.effect(Effect::Fence(closed));
         }
     }
 }

@@ -71,7 +71,7 @@ impl Membership {
     /// they failed together.
     fn gather_time(&self, undecided: usize) -> Duration {
         let times = u32::try_from(undecided).map_or(GATHER_TIMES_MAX, |n| n.min(GATHER_TIMES_MAX));
-        self.config.death_gather * times
+        self.facts.config().death_gather * times
     }
 
     /// Writes deaths by silence, unless some wait for company. Once there is something to commit,
@@ -94,7 +94,7 @@ impl Membership {
         let at_once = at_once || !draft.is_empty() || ripe.len() + 1 >= draft.room();
         if !at_once && now.mono < until {
             self.writer.keep_ripe(since);
-            self.timers.set_no_later(Timer::Flush, until);
+            self.out.timers().set_no_later(Timer::Flush, until);
             return;
         }
         for row in ripe {
@@ -113,12 +113,12 @@ impl Membership {
     /// Which votes that do not suffice are to be written: those kept in memory for long enough, and
     /// with them those kept for half as long. Until then one death costs one commit.
     fn few_to_write(&mut self, now: Now, few: Vec<(SiloEntry, Instant)>) -> Vec<SiloEntry> {
-        let hold = self.config.vote_hold;
+        let hold = self.facts.config().vote_hold;
         let mut due = false;
         for (row, since) in &few {
             let until = *since + hold;
             if now.mono < until {
-                self.timers.set_no_later(Timer::Flush, until);
+                self.out.timers().set_no_later(Timer::Flush, until);
             } else {
                 due |= !self.only_renews(row);
             }
@@ -132,8 +132,8 @@ impl Membership {
     /// A vote already written, only renewed, is not worth a version before half its life has
     /// passed.
     fn only_renews(&self, row: &SiloEntry) -> bool {
-        let window = self.config.vote_window();
-        let Some(before) = self.view.get(&row.address) else { return false };
+        let window = self.facts.config().vote_window();
+        let Some(before) = self.facts.view().get(&row.address) else { return false };
         let none_gone = row.votes.len() >= before.votes.len();
         none_gone
             && row.votes.iter().all(|vote| {
@@ -159,7 +159,7 @@ impl Membership {
             return Outcome::Nothing;
         };
         // A vote from far in the future bears a wrong clock's time, and would expire all others.
-        let window = self.config.vote_window();
+        let window = self.facts.config().vote_window();
         row.votes.retain(|vote| !window.is_ahead(now.wall, vote.at));
         let mut waits_since: Option<Instant> = None;
         // Refusals count beside the word of a silo that knows the process to be gone.
@@ -186,7 +186,9 @@ impl Membership {
         }
         let Some(since) = waits_since else { return Outcome::Nothing };
         let counted = self.valid_votes(now, draft, &target, &row.votes).len();
-        if !self.config.liveness_enabled || counted < self.votes_required(now, &target, is_gone) {
+        if !self.facts.config().liveness_enabled
+            || counted < self.votes_required(now, &target, is_gone)
+        {
             return Outcome::Few(row, since);
         }
         row.status = SiloStatus::Dead;

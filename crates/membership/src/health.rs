@@ -47,29 +47,30 @@ impl Health {
 
 impl Membership {
     pub(crate) fn on_health(&mut self, now: Now, sample: HealthSample) {
-        let unit = self.config.health_scheduler_delay.as_millis().max(1);
+        let unit = self.facts.config().health_scheduler_delay.as_millis().max(1);
         let late_tasks =
             u32::try_from(sample.scheduler_delay.as_millis() / unit).unwrap_or(HEALTH_SCORE_MAX);
-        let late_timer = u32::from(sample.timer_delay > self.config.health_timer_delay);
-        let window = self.config.local_health_degradation_monitoring_period;
+        let late_timer = u32::from(sample.timer_delay > self.facts.config().health_timer_delay);
+        let window = self.facts.config().local_health_degradation_monitoring_period;
         self.health.sample(now, (late_tasks + late_timer).min(HEALTH_SCORE_MAX), window);
-        self.latest.mono = self.latest.mono.max(now.mono);
+        self.facts.now().mono = self.facts.now().mono.max(now.mono);
     }
 
     /// The score at the last input.
     pub(crate) fn score(&self) -> u32 {
-        let now = self.latest.mono;
-        let window = self.config.local_health_degradation_monitoring_period;
+        let now = self.facts.now().mono;
+        let window = self.facts.config().local_health_degradation_monitoring_period;
         let recent = |at: Option<Instant>| at.is_some_and(|at| now.saturating_since(at) < window);
         let mut score = match self.health.local {
             Some((points, at)) if now.saturating_since(at) < window => points,
             _ => 0,
         };
-        if self.standing.is_in_table() {
-            match self.view.get(&self.me.address) {
+        if self.facts.standing().is_in_table() {
+            match self.facts.view().get(&self.facts.me()) {
                 Some(row) if row.status == SiloStatus::Active => {
-                    let window = self.config.vote_window();
-                    let votes = row.votes.iter().filter(|v| window.counts(self.latest.wall, v.at));
+                    let window = self.facts.config().vote_window();
+                    let votes =
+                        row.votes.iter().filter(|v| window.counts(self.facts.now().wall, v.at));
                     score += u32::try_from(votes.count())
                         .unwrap_or(HEALTH_SCORE_MAX)
                         .min(HEALTH_SCORE_MAX);
@@ -81,7 +82,7 @@ impl Membership {
         if settled && self.probing.len() > 1 && !recent(self.health.last_answered) {
             score += 1;
         }
-        if settled && self.view.active_count() > 2 && !recent(self.health.last_probed) {
+        if settled && self.facts.view().active_count() > 2 && !recent(self.health.last_probed) {
             score += 1;
         }
         score.min(HEALTH_SCORE_MAX)

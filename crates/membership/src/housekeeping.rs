@@ -32,8 +32,8 @@ pub(crate) struct Cleaning {
 
 impl Membership {
     pub(crate) fn schedule_housekeeping(&mut self, now: Now) {
-        let pause = HOUSEKEEPING_MAX / 2 + self.dice.duration_below(HOUSEKEEPING_MAX / 2);
-        self.timers.set(Timer::Housekeeping, now.mono + pause);
+        let pause = HOUSEKEEPING_MAX / 2 + self.out.dice().duration_below(HOUSEKEEPING_MAX / 2);
+        self.out.timers().set(Timer::Housekeeping, now.mono + pause);
     }
 
     pub(crate) fn housekeep(&mut self, now: Now) {
@@ -47,13 +47,13 @@ impl Membership {
     /// EvictWhenMaxJoinAttemptTimeExceeded: who has been Joining for longer than a join may take
     /// will not get any further. Judged by the own clock, by the silos that probe it.
     fn vote_against_stuck_joiners(&mut self, now: Now) {
-        if !self.config.evict_when_max_join_attempt_time_exceeded {
+        if !self.facts.config().evict_when_max_join_attempt_time_exceeded {
             return;
         }
-        let limit = self.config.max_join_attempt_time;
+        let limit = self.facts.config().max_join_attempt_time;
         let mut stuck = Vec::new();
         for (silo, peer) in self.probing.iter_mut() {
-            if self.view.get(silo).is_some_and(|row| row.status == SiloStatus::Joining) {
+            if self.facts.view().get(silo).is_some_and(|row| row.status == SiloStatus::Joining) {
                 if peer.is_joining(now.mono, limit) {
                     stuck.push(*silo);
                 }
@@ -70,12 +70,13 @@ impl Membership {
     /// change, so that equal versions always mean equal rows. Done by the Active silo with the
     /// lowest address.
     fn clean_up(&mut self, now: Now) {
-        let period = self.config.defunct_silo_cleanup_period;
-        let lowest = self.view.active().next().is_some_and(|row| row.address == self.me.address);
-        if period.is_zero() || !lowest || self.standing.is_leaving() {
+        let period = self.facts.config().defunct_silo_cleanup_period;
+        let lowest =
+            self.facts.view().active().next().is_some_and(|row| row.address == self.facts.me());
+        if period.is_zero() || !lowest || self.facts.standing().is_leaving() {
             return;
         }
-        let view = self.view.clone();
+        let view = self.facts.view().clone();
         let is_dead =
             |silo: &SiloAddress| view.get(silo).is_some_and(|row| row.status == SiloStatus::Dead);
         self.cleaning.dead_since.retain(|silo, _| is_dead(silo));
@@ -83,8 +84,8 @@ impl Membership {
             self.cleaning.dead_since.entry(row.address).or_insert(now.mono);
         }
         let due = self.cleaning.looked_at.is_none_or(|at| now.mono.saturating_since(at) >= period);
-        let max = self.config.max_defunct_silo_entries as usize;
-        let dead = self.view.members().iter().filter(|row| row.status == SiloStatus::Dead);
+        let max = self.facts.config().max_defunct_silo_entries as usize;
+        let dead = self.facts.view().members().iter().filter(|row| row.status == SiloStatus::Dead);
         let mut dead: Vec<(Timestamp, SiloAddress)> =
             dead.map(|row| (last_change(row), row.address)).collect();
         let excess = if max == 0 { 0 } else { dead.len().saturating_sub(max) };
@@ -95,9 +96,12 @@ impl Membership {
         dead.sort_unstable();
         // A silo that was frozen while it joined must not find its dead row gone and join again
         // (I3): by the time the row goes, its max_join_attempt_time is over.
-        let keep =
-            self.config.death_vote_expiration_timeout.max(self.config.max_join_attempt_time * 2);
-        let expiration = self.config.defunct_silo_expiration.max(keep);
+        let keep = self
+            .facts
+            .config()
+            .death_vote_expiration_timeout
+            .max(self.facts.config().max_join_attempt_time * 2);
+        let expiration = self.facts.config().defunct_silo_expiration.max(keep);
         let age = |at: Timestamp| now.wall.saturating_since(at);
         let seen =
             |silo: &SiloAddress| self.cleaning.dead_since.get(silo).copied().unwrap_or(now.mono);
@@ -125,27 +129,29 @@ impl Membership {
         from: SiloAddress,
         message: &Message,
     ) -> bool {
-        let dead = match self.view.status_of(&from) {
+        let dead = match self.facts.view().status_of(&from) {
             Some(status) => status == SiloStatus::Dead,
             None => match message {
                 Message::Probe { version, .. } => {
-                    *version > 0 && *version < self.view.version() && self.standing.is_in_table()
+                    *version > 0
+                        && *version < self.facts.view().version()
+                        && self.facts.standing().is_in_table()
                 }
                 _ => false,
             },
         };
         if dead && !matches!(message, Message::Obituary { .. }) {
-            self.send(from, Message::Obituary { version: self.view.version() });
+            self.out.send(from, Message::Obituary { version: self.facts.view().version() });
         }
         dead
     }
 
     /// Somebody with a later view says that this silo is dead.
     pub(crate) fn on_obituary(&mut self, version: u64) {
-        if version <= self.view.version() {
+        if version <= self.facts.view().version() {
             return;
         }
-        if !self.standing.is_in_table() {
+        if !self.facts.standing().is_in_table() {
             // It may have been inserted and declared dead before it saw its row: the table says so.
             self.table.want(Read::All);
         } else {

@@ -34,9 +34,11 @@ pub(crate) struct Indirect {
 impl Membership {
     /// Whether the probe of `silo` that is being sent is one of the last before a vote.
     pub(crate) fn indirect_is_due(&self, silo: &SiloAddress) -> bool {
-        let (limit, attempts) =
-            (self.config.num_missed_probes_limit, self.config.num_indirect_attempts);
-        self.config.enable_indirect_probes
+        let (limit, attempts) = (
+            self.facts.config().num_missed_probes_limit,
+            self.facts.config().num_indirect_attempts,
+        );
+        self.facts.config().enable_indirect_probes
             && self.probing.peer(silo).is_some_and(|peer| {
                 !peer.is_gone()
                     && peer.misses() > 0
@@ -52,15 +54,15 @@ impl Membership {
         target: SiloAddress,
         timeout: Duration,
     ) -> bool {
-        let helpers = self.pick_helpers(&target, self.config.num_indirect_probes as usize);
+        let helpers = self.pick_helpers(&target, self.facts.config().num_indirect_probes as usize);
         // The answer has to be back before the own probe counts as missed.
         let wait_ms = u64::try_from((timeout / 2).as_millis()).unwrap_or(u64::MAX).max(1);
         let found = !helpers.is_empty();
         for helper in helpers {
-            let seq = self.probing.new_seq();
-            self.counters.indirect_probes_sent += 1;
+            let seq = self.out.new_seq();
+            self.out.count().indirect_probes_sent += 1;
             self.indirect.asked_for.insert(seq, (target, helper, now.mono));
-            self.send(helper, Message::ProbeFor { seq, target, wait_ms });
+            self.out.send(helper, Message::ProbeFor { seq, target, wait_ms });
         }
         while self.indirect.asked_for.len() > HELPED_MAX {
             self.indirect.asked_for.pop_first();
@@ -69,8 +71,8 @@ impl Membership {
     }
 
     fn pick_helpers(&mut self, target: &SiloAddress, wanted: usize) -> Vec<SiloAddress> {
-        let members = self.view.members();
-        let me = self.me.address;
+        let members = self.facts.view().members();
+        let me = self.facts.me();
         let mut picked = Vec::new();
         if members.is_empty() {
             return picked;
@@ -78,12 +80,12 @@ impl Membership {
         // A few random draws instead of a list of all candidates: clusters are large, suspects
         // rare.
         let draws: Vec<usize> = if members.len() <= 16 {
-            let start = self.dice.index(members.len());
+            let start = self.out.dice().index(members.len());
             (0..members.len()).map(|i| (start + i) % members.len()).collect()
         } else {
-            (0..wanted * 8).map(|_| self.dice.index(members.len())).collect()
+            (0..wanted * 8).map(|_| self.out.dice().index(members.len())).collect()
         };
-        let members = self.view.members();
+        let members = self.facts.view().members();
         for at in draws {
             let row = &members[at];
             let silo = row.address;
@@ -92,7 +94,7 @@ impl Membership {
                 && silo != *target
                 && !picked.contains(&silo)
                 && !self.is_doubted(&silo)
-                && !self.is_stale(&silo);
+                && !self.facts.is_stale(&silo);
             if usable {
                 picked.push(silo);
                 if picked.len() == wanted {
@@ -112,14 +114,18 @@ impl Membership {
         target: SiloAddress,
         wait: Duration,
     ) {
-        let known = self.view.get(&target).is_some_and(|row| row.status != SiloStatus::Dead);
-        if !known || target == self.me.address || self.indirect.helping.len() >= HELPED_MAX {
+        let known =
+            self.facts.view().get(&target).is_some_and(|row| row.status != SiloStatus::Dead);
+        if !known || target == self.facts.me() || self.indirect.helping.len() >= HELPED_MAX {
             return;
         }
-        let seq = self.probing.new_seq();
-        let deadline = now.mono + wait.min(self.config.max_probe_timeout.saturating_mul(4));
+        let seq = self.out.new_seq();
+        let deadline = now.mono + wait.min(self.facts.config().max_probe_timeout.saturating_mul(4));
         self.indirect.helping.insert(seq, Help { asker, asker_seq, target, deadline });
-        self.send(target, Message::Probe { seq, version: self.view.version(), misses: 0, echo: 0 });
+        self.out.send(
+            target,
+            Message::Probe { seq, version: self.facts.view().version(), misses: 0, echo: 0 },
+        );
     }
 
     /// Whether the answer with number `seq` belongs to a probe for somebody else; passes it on.
@@ -158,7 +164,7 @@ impl Membership {
     fn report_help(&mut self, help: &Help, answered: bool) {
         let score = self.health_score();
         let (seq, target) = (help.asker_seq, help.target);
-        self.send(help.asker, Message::ProbedFor { seq, target, answered, score });
+        self.out.send(help.asker, Message::ProbedFor { seq, target, answered, score });
     }
 
     /// What became of an indirect probe that this silo asked for.
@@ -177,7 +183,7 @@ impl Membership {
             return;
         }
         self.indirect.asked_for.remove(&seq);
-        let period = self.config.probe_period;
+        let period = self.facts.config().probe_period;
         // The original holds every vote back while the connection was heard from lately, also this
         // one.
         let heard = self.is_heard_of(now, &target);
@@ -187,7 +193,7 @@ impl Membership {
             peer.calm(now.mono, period);
             peer.probe_at(now.mono + period);
             self.withdraw(&target);
-        } else if self.config.indirect_probe_counts_as_vote
+        } else if self.facts.config().indirect_probe_counts_as_vote
             && score == 0
             && !heard
             && peer.missed_since().is_some_and(|since| since <= asked_at)

@@ -80,14 +80,16 @@ impl Membership {
     pub(crate) fn start_join(&mut self, now: Now) {
         if self.join.phase != Phase::Idle
             || self.is_done()
-            || self.standing.status() != SiloStatus::Created
+            || self.facts.standing().status() != SiloStatus::Created
         {
             return;
         }
         self.join.phase = Phase::Finding;
-        self.timers.set(Timer::JoinDeadline, now.mono + self.config.max_join_attempt_time);
-        self.timers.set(Timer::Refresh, now.mono + self.config.table_refresh_timeout);
-        if self.config.join_sample_rows > 0 {
+        self.out
+            .timers()
+            .set(Timer::JoinDeadline, now.mono + self.facts.config().max_join_attempt_time);
+        self.out.timers().set(Timer::Refresh, now.mono + self.facts.config().table_refresh_timeout);
+        if self.facts.config().join_sample_rows > 0 {
             self.table.want(Read::Sample);
         } else {
             self.table.want(Read::All);
@@ -100,7 +102,7 @@ impl Membership {
         if self.join.phase > Phase::Asking {
             return;
         }
-        let me = self.me.address;
+        let me = self.facts.me();
         let of = |wanted: fn(SiloStatus) -> bool| -> Vec<SiloAddress> {
             let others =
                 sample.iter().filter(|row| wanted(row.status) && !row.address.same_endpoint(&me));
@@ -112,11 +114,11 @@ impl Membership {
             if !members.is_empty() && self.join.unripe < UNRIPE_MAX {
                 self.join.unripe += 1;
                 self.join.phase = Phase::Asking;
-                self.timers.set(Timer::JoinStep, now.mono + RIPENS);
+                self.out.timers().set(Timer::JoinStep, now.mono + RIPENS);
                 return;
             }
         }
-        let few = sample.len() < self.config.join_sample_rows as usize;
+        let few = sample.len() < self.facts.config().join_sample_rows as usize;
         let asked_max = if few { ASKED_OF_FEW_MAX } else { ASKED_MAX };
         if members.is_empty() || self.join.asked >= asked_max {
             self.table.want(Read::All);
@@ -124,42 +126,44 @@ impl Membership {
         }
         self.join.phase = Phase::Asking;
         self.join.asked += 1;
-        let to = members[self.dice.index(members.len())];
-        let intents = vec![Intent::Join(self.me.clone())];
-        self.send(to, Message::Write { version: 0, intents, hops: 0 });
-        self.timers.set(Timer::JoinStep, now.mono + self.config.writer_timeout);
+        let to = members[self.out.dice().index(members.len())];
+        let intents = vec![Intent::Join(self.facts.my_row().clone())];
+        self.out.send(to, Message::Write { version: 0, intents, hops: 0 });
+        self.out.timers().set(Timer::JoinStep, now.mono + self.facts.config().writer_timeout);
     }
 
     /// The table was read whole.
     pub(crate) fn on_join_read(&mut self, now: Now) {
         if self.is_done()
-            || self.standing.is_in_table()
+            || self.facts.standing().is_in_table()
             || !matches!(self.join.phase, Phase::Finding | Phase::Asking | Phase::Inserting)
         {
             return;
         }
         let first_time = self.join.phase != Phase::Inserting;
         self.join.phase = Phase::Inserting;
-        let me = self.me.address;
-        let joining = self.view.members().iter().filter(|row| row.status == SiloStatus::Joining);
+        let me = self.facts.me();
+        let joining =
+            self.facts.view().members().iter().filter(|row| row.status == SiloStatus::Joining);
         let others = joining.map(|row| row.address).filter(|silo| !silo.same_endpoint(&me));
         // The youngest is the likeliest to be alive: everybody else may be what is left of a
         // cluster that was lost.
         self.join.winner = others.max_by_key(SiloAddress::epoch).filter(|_| !first_time);
-        let alone = !self.view.members().iter().any(|row| is_on_rings(row.status));
+        let alone = !self.facts.view().members().iter().any(|row| is_on_rings(row.status));
         if first_time && alone {
             // Others may be starting at this very moment: spread the first writes.
-            let spread = Duration::from_millis(u64::from(self.config.expected_cluster_size));
-            let delay = self.dice.duration_below(spread);
-            self.timers.set(Timer::JoinStep, now.mono + delay);
+            let spread =
+                Duration::from_millis(u64::from(self.facts.config().expected_cluster_size));
+            let delay = self.out.dice().duration_below(spread);
+            self.out.timers().set(Timer::JoinStep, now.mono + delay);
         } else {
             self.wish_to_join(now);
         }
     }
 
     fn wish_to_join(&mut self, now: Now) {
-        self.reroute(now, Key::Join(self.me.address));
-        self.wish(now, Intent::Join(self.me.clone()));
+        self.reroute(now, Key::Join(self.facts.me()));
+        self.wish(now, Intent::Join(self.facts.my_row().clone()));
     }
 
     /// The insertion lost the compare-and-set: somebody else is in now, who may write for this
@@ -169,8 +173,8 @@ impl Membership {
         if self.join.phase != Phase::Inserting {
             return;
         }
-        let key = Key::Join(self.me.address);
-        if self.config.join_sample_rows > 0 && self.join.asked < ASKED_MAX {
+        let key = Key::Join(self.facts.me());
+        if self.facts.config().join_sample_rows > 0 && self.join.asked < ASKED_MAX {
             self.join.phase = Phase::Finding;
             self.wishes.forget(&key);
             self.writer.forget(&key);
@@ -184,7 +188,7 @@ impl Membership {
     pub(crate) fn on_join_step(&mut self, now: Now) {
         match self.join.phase {
             Phase::Asking => self.table.want(Read::Sample),
-            Phase::Inserting if !self.wishes.has(&Key::Join(self.me.address)) => {
+            Phase::Inserting if !self.wishes.has(&Key::Join(self.facts.me())) => {
                 self.wish_to_join(now);
             }
             Phase::Checking => self.next_wave(now),
@@ -201,22 +205,24 @@ impl Membership {
     pub(crate) fn abandon_join(&mut self) {
         self.join = Join { phase: Phase::Done, ..Join::default() };
         self.check = Check::default();
-        self.timers.clear(Timer::JoinDeadline);
-        self.timers.clear(Timer::JoinStep);
-        self.dials.forget_all(Purpose::Join);
+        self.out.timers().clear(Timer::JoinDeadline);
+        self.out.timers().clear(Timer::JoinStep);
+        self.out.dials().forget_all(Purpose::Join);
     }
 
     /// A writer has the wish to join.
     pub(crate) fn join_noted(&mut self, now: Now) {
         if self.join.phase == Phase::Asking {
-            self.timers.set(Timer::JoinStep, now.mono + self.config.writer_timeout * 8);
+            self.out
+                .timers()
+                .set(Timer::JoinStep, now.mono + self.facts.config().writer_timeout * 8);
         }
     }
 
     /// Whom a silo that is not in the table yet asks to write for it, if it has lost a race to
     /// somebody.
     pub(crate) fn join_winner(&self) -> Option<SiloAddress> {
-        self.join.winner.filter(|_| !self.standing.is_in_table())
+        self.join.winner.filter(|_| !self.facts.standing().is_in_table())
     }
 
     /// Whether the round trips of the join are being made.

@@ -12,46 +12,49 @@ use crate::timers::Timer;
 impl Membership {
     /// `leave` and `stop`.
     pub(crate) fn start_leaving(&mut self, now: Now, status: SiloStatus) {
-        if self.is_done() || self.standing.is_finishing() || self.standing.status() >= status {
+        if self.is_done()
+            || self.facts.standing().is_finishing()
+            || self.facts.standing().status() >= status
+        {
             return;
         }
-        if self.standing.status() < SiloStatus::Active {
+        if self.facts.standing().status() < SiloStatus::Active {
             // It never was a full member, and will host nothing.
             self.close_fence();
         }
-        self.standing.leave(status);
+        self.facts.standing_mut().leave(status);
         self.abandon_join();
         self.stop_probing();
-        self.dials.forget_all(Purpose::Hint);
+        self.out.dials().forget_all(Purpose::Hint);
         self.wishes.keep_only_status();
-        if self.standing.is_in_table() {
-            let silo = self.me.address;
+        if self.facts.standing().is_in_table() {
+            let silo = self.facts.me();
             self.wishes.forget(&Key::Status(silo));
             self.wish(now, Intent::Status { silo, status });
         }
     }
 
     pub(crate) fn start_finishing(&mut self, now: Now) {
-        if self.is_done() || self.standing.is_finishing() {
+        if self.is_done() || self.facts.standing().is_finishing() {
             return;
         }
         self.start_leaving(now, SiloStatus::Stopping);
-        if !self.standing.is_in_table() && !self.is_asking() {
+        if !self.facts.standing().is_in_table() && !self.is_asking() {
             self.terminate(TerminateReason::Left);
             return;
         }
-        self.standing.finish_leave();
+        self.facts.standing_mut().finish_leave();
         // Whoever sees it Dead by its own word takes its grains over at once (I8).
         self.close_fence();
-        self.timers.set(Timer::Leave, now.mono + self.config.shutdown_grace_period);
-        let silo = self.me.address;
+        self.out.timers().set(Timer::Leave, now.mono + self.facts.config().shutdown_grace_period);
+        let silo = self.facts.me();
         self.wishes.forget(&Key::Status(silo));
         self.writer.forget(&Key::Status(silo));
         self.wish(now, Intent::Status { silo, status: SiloStatus::Dead });
     }
 
     pub(crate) const fn is_finishing(&self) -> bool {
-        self.standing.is_finishing()
+        self.facts.standing().is_finishing()
     }
 
     pub(crate) fn on_leave_timeout(&mut self) {

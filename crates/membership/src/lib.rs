@@ -16,6 +16,7 @@ pub mod counters;
 pub mod delta;
 mod dials;
 mod dice;
+mod facts;
 mod fading;
 mod fence;
 #[cfg(test)]
@@ -28,6 +29,7 @@ mod index;
 mod indirect;
 pub mod intent;
 mod join;
+mod lapse;
 mod leave;
 mod lost;
 #[cfg(test)]
@@ -36,6 +38,7 @@ mod membership;
 mod memo;
 pub mod message;
 mod monitor;
+mod out;
 mod peer;
 #[cfg(test)]
 mod plan_tests;
@@ -46,11 +49,15 @@ mod quorum_tests;
 mod reach;
 #[cfg(test)]
 mod restart_tests;
+mod rings;
 mod risen;
 #[cfg(test)]
 mod scale_tests;
+pub mod snapshot;
 mod stale;
+mod staleness;
 mod standing;
+mod steps;
 mod strangers;
 #[cfg(test)]
 mod strangers_tests;
@@ -65,6 +72,7 @@ mod views;
 mod window;
 #[cfg(test)]
 mod wire_tests;
+mod wishes;
 #[cfg(test)]
 mod world;
 #[cfg(test)]
@@ -73,13 +81,14 @@ mod writer;
 
 pub use api::{
     ConnectionEvent, DialId, DialOutcome, Effect, Event, HealthSample, OpId, TableOutcome,
-    TableRequest, TableSnapshot, TerminateReason,
+    TableRequest, TerminateReason,
 };
 pub use config::{Config, ConfigError};
 pub use counters::Counters;
-pub use fading::{CLOCK_RATE_PERCENT, POLL_GRACE};
+pub use lapse::{CLOCK_RATE_PERCENT, POLL_GRACE};
 pub use membership::Membership;
 pub use memo::Memo;
 pub use message::Message;
-pub use monitor::ring_targets;
+pub use rings::ring_targets;
+pub use snapshot::TableSnapshot;
 pub use view::View;

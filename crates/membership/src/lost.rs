@@ -13,8 +13,9 @@ use std::time::Duration;
 
 use emmer_core::{Instant, Now, TableId, TableVersion};
 
-use crate::api::{Effect, Event, TableSnapshot, TerminateReason};
+use crate::api::{Event, TerminateReason};
 use crate::membership::Membership;
+use crate::snapshot::TableSnapshot;
 use crate::timers::Timer;
 
 /// After so many reads in a row that showed an older version than the view in force, the table has
@@ -62,9 +63,9 @@ impl Membership {
     /// The version that a commit is based on, with the identity to be written. A silo that makes
     /// the version row draws one.
     pub(crate) fn commit_base(&mut self) -> TableVersion {
-        let mut base = self.view.table_version().clone();
+        let mut base = self.facts.view().table_version().clone();
         base.table = if base.etag.is_empty() {
-            TableId::new(self.dice.below(u64::MAX).saturating_add(1))
+            TableId::new(self.out.dice().below(u64::MAX).saturating_add(1))
         } else {
             self.loss.table
         };
@@ -93,7 +94,7 @@ impl Membership {
     /// Returns true if the table has another commit under the number of the view in force: it has
     /// lost the one that this silo saw, and others have taken its number.
     pub(crate) fn is_another_history(&self, version: &TableVersion) -> bool {
-        let mine = self.view.table_version();
+        let mine = self.facts.view().table_version();
         version.number == mine.number && version.etag != mine.etag
     }
 
@@ -102,7 +103,7 @@ impl Membership {
     /// may act on what is lost, so this silo has to end.
     pub(crate) fn saw_older_table(&mut self, now: Now, version: &TableVersion) {
         self.loss.older_reads += 1;
-        if self.loss.older_reads >= OLDER_READS_MAX && self.standing.is_in_table() {
+        if self.loss.older_reads >= OLDER_READS_MAX && self.facts.standing().is_in_table() {
             // Without its version row it is a new table, in which nothing was written yet.
             let gone = version.etag.is_empty();
             let reason =
@@ -110,21 +111,21 @@ impl Membership {
             self.terminate(reason);
             return;
         }
-        self.timers.set_no_later(Timer::Refresh, now.mono + OLDER_READ_PAUSE);
+        self.out.timers().set_no_later(Timer::Refresh, now.mono + OLDER_READ_PAUSE);
     }
 
     /// Returns true if `snapshot`, at the version of the view in force, has no row of this silo
     /// although the view has one. Every writer moves the version on, so the row was deleted by
     /// hand.
     pub(crate) fn lacks_own_row(&self, snapshot: &TableSnapshot) -> bool {
-        let me = self.me.address;
-        self.view.get(&me).is_some() && snapshot.rows.iter().all(|row| row.address != me)
+        let me = self.facts.me();
+        self.facts.view().get(&me).is_some() && snapshot.rows.iter().all(|row| row.address != me)
     }
 
     /// The store answers, and has no table. Returns true if this silo goes on.
     pub(crate) fn bears_missing_table(&mut self, now: Now) -> bool {
         if self.loss.missing.is_none() {
-            self.effects.push_back(Effect::Event(Event::TableMissing));
+            self.out.event(Event::TableMissing);
         }
         let (since, answers) = self.loss.missing.get_or_insert((now.mono, 0));
         *answers = answers.saturating_add(1);

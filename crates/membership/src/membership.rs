@@ -1,6 +1,5 @@
 //! The machine itself: its state, its inputs, its outputs.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,27 +11,27 @@ use crate::api::{
 use crate::config::{Config, ConfigError};
 use crate::connect::Check;
 use crate::counters::Counters;
-use crate::dials::Dials;
+use crate::dials::Purpose;
 use crate::dice::Dice;
+use crate::facts::Facts;
 use crate::fading::Fading;
 use crate::fence::Fence;
 use crate::health::Health;
 use crate::housekeeping::Cleaning;
 use crate::indirect::Indirect;
-use crate::intent::Wishes;
 use crate::join::Join;
 use crate::lost::Loss;
 use crate::memo::{Memo, Shared};
 use crate::message::Message;
 use crate::monitor::Probing;
-use crate::stale::Staleness;
-use crate::standing::Standing;
+use crate::out::Out;
 use crate::supersede::Evictions;
 use crate::suspicion::Voting;
 use crate::table::TableLane;
-use crate::timers::{Timer, Timers};
+use crate::timers::Timer;
 use crate::view::View;
 use crate::views::Dissemination;
+use crate::wishes::Wishes;
 use crate::writer::Writer;
 
 /// The membership protocol of one silo, as a state machine without IO.
@@ -57,21 +56,12 @@ use crate::writer::Writer;
 /// After [`Effect::Terminate`] nothing more comes out, whatever goes in.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Membership {
-    pub(crate) config: Arc<Config>,
-    /// The row this silo inserts. Its IAmAliveTime lies before its start time by a distance drawn
-    /// from the seed: two processes with the same identity can tell whose row it is.
-    pub(crate) me: Arc<SiloEntry>,
-    pub(crate) standing: Standing,
-    pub(crate) view: Arc<View>,
-    pub(crate) dice: Dice,
-    pub(crate) timers: Timers,
-    pub(crate) effects: VecDeque<Effect>,
-    pub(crate) counters: Counters,
+    pub(crate) facts: Facts,
+    pub(crate) out: Out,
     pub(crate) join: Join,
     pub(crate) check: Check,
     pub(crate) probing: Probing,
     pub(crate) indirect: Indirect,
-    pub(crate) dials: Dials,
     pub(crate) voting: Voting,
     pub(crate) wishes: Wishes,
     pub(crate) writer: Writer,
@@ -79,21 +69,15 @@ pub struct Membership {
     pub(crate) table: TableLane,
     pub(crate) loss: Loss,
     pub(crate) gossip: Dissemination,
-    pub(crate) staleness: Staleness,
     pub(crate) health: Health,
     pub(crate) fence: Fence,
     pub(crate) fading: Fading,
     pub(crate) cleaning: Cleaning,
-    /// The latest time this machine was told, and the wall clock at the last input.
-    pub(crate) latest: Now,
     pub(crate) shared: Shared,
 }
 
 /// How far before the start time the initial IAmAliveTime lies at most.
 const TWIN_MARK_MS: u64 = 1_000;
-
-/// Room for how many effects is kept when all have been handed out.
-const EFFECTS_KEPT: usize = 64;
 
 /// How late a timer may fire before the machine concludes that its process had been paused.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -112,19 +96,12 @@ impl Membership {
         me.votes.clear();
         me.i_am_alive_time = me.start_time - Duration::from_millis(1 + dice.below(TWIN_MARK_MS));
         Ok(Self {
-            config: Arc::new(config),
-            me: Arc::new(me),
-            standing: Standing::created(),
-            view: Arc::new(View::empty()),
-            dice,
-            timers: Timers::default(),
-            effects: VecDeque::new(),
-            counters: Counters::default(),
+            out: Out::new(me.address, dice),
+            facts: Facts::new(config, me, now),
             join: Join::default(),
             check: Check::default(),
             probing: Probing::default(),
             indirect: Indirect::default(),
-            dials: Dials::default(),
             voting: Voting::default(),
             wishes: Wishes::default(),
             writer: Writer::default(),
@@ -132,19 +109,17 @@ impl Membership {
             table: TableLane::default(),
             loss: Loss::default(),
             gossip: Dissemination::default(),
-            staleness: Staleness::default(),
             health: Health::default(),
             fence: Fence::default(),
             fading: Fading::default(),
             cleaning: Cleaning::default(),
-            latest: now,
             shared: Shared::default(),
         })
     }
 
     /// Lets this machine share what it computes with others of its process. It changes no result.
     pub fn share(&mut self, memo: Arc<Memo>) {
-        self.config = memo.config(self.config.clone());
+        self.facts.share_config(|config| memo.config(config));
         self.shared = Shared::with(memo);
     }
 
@@ -194,21 +169,32 @@ impl Membership {
         // Each timer at most once: one that is set again for this very moment waits for the next
         // call.
         let mut due = Vec::new();
-        while let Some(timer) = self.timers.pop_due(now.mono) {
+        while let Some(timer) = self.out.timers().pop_due(now.mono) {
             due.push(timer);
         }
         for timer in due {
             self.on_timer(now, timer);
         }
-        if !self.standing.is_over() {
+        if !self.facts.standing().is_over() {
             self.run_probes(now);
             self.run_help(now);
         }
         self.finish(now);
     }
 
+    /// A dial ended. One that was forgotten says nothing.
+    fn on_dial(&mut self, now: Now, dial: DialId, outcome: DialOutcome) {
+        let Some((purpose, silo)) = self.out.dials().end(dial) else { return };
+        match purpose {
+            Purpose::Hint => self.hint_dialled(now, silo, outcome),
+            Purpose::Join => self.join_dialled(now, silo, outcome),
+            Purpose::Eviction => self.eviction_dialled(now, silo, outcome),
+            Purpose::Reach => self.reach_dialled(silo, outcome),
+        }
+    }
+
     fn on_timer(&mut self, now: Now, timer: Timer) {
-        if self.standing.is_over() {
+        if self.facts.standing().is_over() {
             return;
         }
         match timer {
@@ -233,8 +219,8 @@ impl Membership {
     /// A message arrived from `from`, from that very incarnation.
     pub fn handle_message(&mut self, now: Now, from: SiloAddress, message: Message) {
         self.begin(now);
-        if self.standing.is_over()
-            || self.standing.status() == SiloStatus::Created && self.join.is_idle()
+        if self.facts.standing().is_over()
+            || self.facts.standing().status() == SiloStatus::Created && self.join.is_idle()
         {
             return;
         }
@@ -251,7 +237,7 @@ impl Membership {
                 self.on_probe(now, from, seq, misses, echo);
                 self.note_version(now, from, version);
                 // The most frequent message: it changes nothing about what this silo probes itself.
-                if !self.standing.is_over() {
+                if !self.facts.standing().is_over() {
                     self.pump_table(now);
                 }
                 return;
@@ -276,7 +262,7 @@ impl Membership {
                 self.on_write(now, intents, hops);
             }
             Message::Noted { version } => {
-                if self.standing.is_in_table() {
+                if self.facts.standing().is_in_table() {
                     self.note_version(now, from, version);
                 } else {
                     // The view with its row may have been lost on the way.
@@ -303,7 +289,7 @@ impl Membership {
     /// The table answered request `op`.
     pub fn handle_table(&mut self, now: Now, op: OpId, outcome: TableOutcome) {
         self.begin(now);
-        if !self.standing.is_over() {
+        if !self.facts.standing().is_over() {
             self.on_table(now, op, outcome);
         }
         self.finish(now);
@@ -312,7 +298,7 @@ impl Membership {
     /// The dial `dial` ended.
     pub fn handle_dial(&mut self, now: Now, dial: DialId, outcome: DialOutcome) {
         self.begin(now);
-        if !self.standing.is_over() {
+        if !self.facts.standing().is_over() {
             self.on_dial(now, dial, outcome);
         }
         self.finish(now);
@@ -321,7 +307,7 @@ impl Membership {
     /// The shell noticed something about the connection to `peer`.
     pub fn handle_connection(&mut self, now: Now, peer: SiloAddress, event: ConnectionEvent) {
         self.begin(now);
-        if !self.standing.is_over() {
+        if !self.facts.standing().is_over() {
             self.on_connection(now, peer, event);
         }
         self.finish(now);
@@ -339,22 +325,12 @@ impl Membership {
 
     /// The next thing to do; none when everything has been handed out.
     pub fn poll_effect(&mut self) -> Option<Effect> {
-        let effect = self.effects.pop_front();
-        if effect.is_none() {
-            if self.effects.capacity() > EFFECTS_KEPT {
-                // A silo that joins thousands has thousands of effects, once.
-                self.effects = VecDeque::new();
-            } else {
-                // The next ones use the same memory again.
-                self.effects.clear();
-            }
-        }
-        effect
+        self.out.take_effect()
     }
 
     /// When to call [`handle_timeout`](Self::handle_timeout); none when nothing is waited for.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        [self.timers.next(), self.probing.due_at()].into_iter().flatten().min()
+        [self.out.next_timer(), self.probing.due_at()].into_iter().flatten().min()
     }
 
     // ---- getters
@@ -362,17 +338,17 @@ impl Membership {
 
     /// Who this silo is.
     pub fn me(&self) -> SiloAddress {
-        self.me.address
+        self.facts.me()
     }
 
     /// This silo's own status.
     pub const fn status(&self) -> SiloStatus {
-        self.standing.status()
+        self.facts.standing().status()
     }
 
     /// The view in force; empty until the table has been seen.
     pub const fn view(&self) -> &Arc<View> {
-        &self.view
+        self.facts.view()
     }
 
     /// The self-health score, 0 (well) to 8.
@@ -382,7 +358,7 @@ impl Membership {
 
     /// What was counted.
     pub const fn counters(&self) -> &Counters {
-        &self.counters
+        self.out.counters()
     }
 
     /// Whether the fence is closed: no turn may start.
@@ -399,28 +375,27 @@ impl Membership {
 
     /// The options in force.
     pub fn config(&self) -> &Config {
-        &self.config
+        self.facts.config()
     }
 
     // ---- the frame of every input
     // -----------------------------------------------------------------------------
 
     fn begin(&mut self, now: Now) {
-        self.latest.mono = self.latest.mono.max(now.mono);
-        self.latest.wall = now.wall;
+        self.facts.pass(now);
         // Before anything else, also when this process was frozen and another input comes first: a
         // join whose time is over writes nothing any more (I3), and a silo without a recent
         // confirmation starts no turn (I8).
-        if self.timers.is_due(Timer::JoinDeadline, now.mono) {
+        if self.out.timers().is_due(Timer::JoinDeadline, now.mono) {
             self.on_join_deadline();
         }
-        if self.timers.is_due(Timer::Fence, now.mono) {
+        if self.out.timers().is_due(Timer::Fence, now.mono) {
             self.check_fence(now);
         }
     }
 
     fn finish(&mut self, now: Now) {
-        if self.standing.is_over() {
+        if self.facts.standing().is_over() {
             return;
         }
         self.pump_table(now);
@@ -431,68 +406,69 @@ impl Membership {
     /// What holds between the parts after every input, in builds with debug assertions (tests, the
     /// simulator).
     fn assert_whole(&self) {
-        if self.standing.is_over() {
+        if self.facts.standing().is_over() {
             return;
         }
         debug_assert!(
-            !self.standing.is_in_table() || self.view.get(&self.me.address).is_some(),
+            !self.facts.standing().is_in_table()
+                || self.facts.view().get(&self.facts.me()).is_some(),
             "a silo whose row is gone has ended"
         );
         debug_assert!(
-            self.probing.len() == 0 || self.standing.status() == SiloStatus::Active,
+            self.probing.len() == 0 || self.facts.standing().status() == SiloStatus::Active,
             "only Active silos probe"
         );
         debug_assert!(
-            !self.standing.is_finishing()
-                || self.config.fence_timeout.is_zero()
+            !self.facts.standing().is_finishing()
+                || self.facts.config().fence_timeout.is_zero()
                 || self.fence.is_closed(),
             "a silo that asks for its own death starts no turn"
         );
-        debug_assert!(self.gossip.fits(self.view.version()), "the log ends with the view in force");
+        debug_assert!(
+            self.facts.steps().lead_to(self.facts.view().version())
+                && self.gossip.fits(self.facts.view().version()),
+            "the steps end with the view in force"
+        );
         debug_assert!(self.writer.is_bounded(), "the writer's queue has a bound");
     }
 
-    pub(crate) fn send(&mut self, to: SiloAddress, message: Message) {
-        if to != self.me.address {
-            self.effects.push_back(Effect::Send { to, message });
-        }
-    }
-
     pub(crate) const fn is_done(&self) -> bool {
-        self.standing.is_over()
+        self.facts.standing().is_over()
     }
 
     /// Ends the machine. What it still had to say stays in the queue before the end.
     pub(crate) fn terminate(&mut self, reason: TerminateReason) {
-        if self.standing.is_over() {
+        if self.facts.standing().is_over() {
             return;
         }
-        self.standing.end(reason != TerminateReason::JoinTimedOut);
-        self.timers.clear_all();
+        self.facts.standing_mut().end(reason != TerminateReason::JoinTimedOut);
+        self.out.timers().clear_all();
         self.probing.stop();
         self.indirect = Indirect::default();
         self.wishes = Wishes::default();
         self.writer = Writer::default();
         self.evictions = Evictions::default();
-        self.effects.push_back(Effect::Terminate(reason));
+        self.out.effect(Effect::Terminate(reason));
     }
 
     /// The own row, in a new view, has this status.
     pub(crate) fn own_status_is(&mut self, now: Now, status: SiloStatus) {
-        let before = self.standing.status();
-        self.standing.rise_to(status);
-        if before < SiloStatus::Active && self.standing.status() == SiloStatus::Active {
+        let before = self.facts.standing().status();
+        self.facts.standing_mut().rise_to(status);
+        if before < SiloStatus::Active && self.facts.standing().status() == SiloStatus::Active {
             self.health.became_active(now);
             self.table.start_touching(self.fence.wished().unwrap_or(now.mono));
-            let touch = self.dice.duration_below(self.publish_period());
-            self.timers.set(Timer::Touch, now.mono + touch);
-            let refresh = self.dice.duration_below(self.config.table_refresh_timeout);
-            self.timers.set(Timer::Refresh, now.mono + refresh);
+            let touch = self.out.dice().duration_below(self.facts.publish_period());
+            self.out.timers().set(Timer::Touch, now.mono + touch);
+            let refresh = self.out.dice().duration_below(self.facts.config().table_refresh_timeout);
+            self.out.timers().set(Timer::Refresh, now.mono + refresh);
             self.schedule_housekeeping(now);
         }
-        if self.standing.status() >= SiloStatus::Active && self.timers.is_set(Timer::Touch) {
+        if self.facts.standing().status() >= SiloStatus::Active
+            && self.out.timers().is_set(Timer::Touch)
+        {
             // In a cluster that has become smaller rows are touched more often.
-            self.timers.set_no_later(Timer::Touch, now.mono + self.publish_period());
+            self.out.timers().set_no_later(Timer::Touch, now.mono + self.facts.publish_period());
         }
     }
 }

@@ -5,10 +5,13 @@ use std::time::Duration;
 use emmer_core::Instant;
 
 use crate::config::{Config, grown};
-use crate::monitor::RENEW_MISSES;
 
 /// The most unanswered probes of one burst whose send times are remembered.
 const UNANSWERED_MAX: usize = 12;
+
+/// After so many misses in a row a silo that answers dials gets a new connection: a firewall may
+/// have forgotten the old one. A slow silo answers one of so many.
+pub(crate) const RENEW_MISSES: u32 = 3;
 
 /// One probed silo.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -438,7 +438,7 @@ fn joiners_in_the_places_of_monitors_make_no_death_cheaper() {
         active[..2].iter().any(few),
         "nobody has fewer Active monitors than a death takes votes"
     );
-    let later = Now { mono: third.latest.mono + secs(60), wall: third.latest.wall };
+    let later = Now { mono: third.facts.now().mono + secs(60), wall: third.facts.now().wall };
     for target in &active[..2] {
         assert_eq!(third.votes_required(later, target, false), 2);
     }

@@ -8,7 +8,7 @@ use crate::Config;
 use crate::api::TerminateReason;
 use crate::intent::{Intent, Key};
 use crate::message::Message;
-use crate::monitor::monitors_to_be;
+use crate::rings::monitors_to_be;
 use crate::world::{Store, World, address, isolate, ms, secs};
 
 /// The monitors of silo 0.

@@ -7,7 +7,7 @@
 
 use emmer_core::{Now, SiloAddress};
 
-use crate::api::{DialOutcome, Effect, Event};
+use crate::api::{DialOutcome, Event};
 use crate::dials::Purpose;
 use crate::membership::Membership;
 use crate::message::Message;
@@ -21,16 +21,16 @@ const DIALS_MAX: usize = 128;
 impl Membership {
     /// A joiner asks to be dialled at its address.
     pub(crate) fn on_reach(&mut self, from: SiloAddress) {
-        let busy = self.dials.is_under_way(Purpose::Reach, &from);
-        if busy || self.dials.count(Purpose::Reach) >= DIALS_MAX || self.is_done() {
+        let busy = self.out.dials().is_under_way(Purpose::Reach, &from);
+        if busy || self.out.dials().count(Purpose::Reach) >= DIALS_MAX || self.is_done() {
             return;
         }
-        self.dial(from, Purpose::Reach, self.config.hint_dial_timeout);
+        self.out.dial(from, Purpose::Reach, self.facts.config().hint_dial_timeout);
     }
 
     /// The dial to a joiner ended.
     pub(crate) fn reach_dialled(&mut self, joiner: SiloAddress, outcome: DialOutcome) {
-        self.send(joiner, Message::Reached { through: outcome == DialOutcome::Answered });
+        self.out.send(joiner, Message::Reached { through: outcome == DialOutcome::Answered });
     }
 
     /// A member has dialled this silo, and got through or not.
@@ -38,7 +38,7 @@ impl Membership {
         if through {
             self.join_reached(now);
         } else if self.is_joining() {
-            self.effects.push_back(Effect::Event(Event::NotReached { from }));
+            self.out.event(Event::NotReached { from });
         }
     }
 }

@@ -35,7 +35,7 @@ const PATIENCE: Duration = Duration::from_millis(500);
 impl Membership {
     /// Whether `from` is in no view that this silo can judge by.
     pub(crate) fn is_stranger(&self, from: &SiloAddress) -> bool {
-        self.standing.is_in_table() && self.view.position(from).is_none()
+        self.facts.standing().is_in_table() && self.facts.view().position(from).is_none()
     }
 
     /// Takes from a stranger what a join needs, and nothing else.
@@ -54,16 +54,16 @@ impl Membership {
                     self.on_write(now, own, hops);
                 }
             }
-            _ => self.counters.refused += 1,
+            _ => self.out.count().refused += 1,
         }
     }
 
     /// A version is spoken of that this silo lacks.
     fn note_claim(&mut self, now: Now, version: u64) {
-        if version > self.view.version() && !self.timers.is_set(Timer::Claim) {
+        if version > self.facts.view().version() && !self.out.timers().is_set(Timer::Claim) {
             self.gossip.claimed = version;
             self.gossip.claimed_at = now.mono;
-            self.timers.set(Timer::Claim, now.mono + PATIENCE);
+            self.out.timers().set(Timer::Claim, now.mono + PATIENCE);
         }
     }
 
@@ -76,7 +76,7 @@ impl Membership {
 
     /// It had the time to arrive by itself.
     pub(crate) fn check_claim(&mut self) {
-        if self.gossip.claimed > self.view.version() {
+        if self.gossip.claimed > self.facts.view().version() {
             self.table.want(Read::Version);
         }
     }

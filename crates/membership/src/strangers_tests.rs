@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use emmer_core::{Now, SiloAddress, SiloEntry, SiloStatus, TableVersion, Timestamp};
 
-use crate::api::TableSnapshot;
 use crate::delta::Delta;
 use crate::intent::{Evidence, Intent};
+use crate::snapshot::TableSnapshot;
 use crate::view::View;
 use crate::world::{World, address, ms};
 use crate::{Config, Message};

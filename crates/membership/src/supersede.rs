@@ -84,8 +84,8 @@ impl Membership {
     /// Whether `old` may be hosting turns, so that its death by succession needs preparation.
     fn needs_eviction(&self, old: &SiloAddress, status: SiloStatus) -> bool {
         matches!(status, SiloStatus::Active | SiloStatus::ShuttingDown | SiloStatus::Stopping)
-            && !self.config.fence_timeout.is_zero()
-            && *old != self.me.address
+            && !self.facts.config().fence_timeout.is_zero()
+            && *old != self.facts.me()
     }
 
     /// Before a commit is drafted: does what is due for each predecessor of a silo that wants to
@@ -94,10 +94,10 @@ impl Membership {
         let mut wanted: BTreeMap<SiloAddress, SiloAddress> = BTreeMap::new();
         for key in self.writer.keys() {
             let Key::Join(by) = key else { continue };
-            if self.view.get(by).is_some() || self.view.successor_of(by).is_some() {
+            if self.facts.view().get(by).is_some() || self.facts.view().successor_of(by).is_some() {
                 continue;
             }
-            for old in self.view.incarnations_of(by) {
+            for old in self.facts.view().incarnations_of(by) {
                 if self.needs_eviction(&old.address, old.status) {
                     let latest = wanted.entry(old.address).or_insert(*by);
                     *latest = (*latest).max(*by);
@@ -114,13 +114,13 @@ impl Membership {
             }
         }
         if let Some(next) = self.evictions.by_silo.values().map(|eviction| eviction.next_at).min() {
-            self.timers.set_no_later(Timer::Flush, next);
+            self.out.timers().set_no_later(Timer::Flush, next);
         }
     }
 
     fn press_one(&mut self, now: Now, old: SiloAddress, by: SiloAddress) {
-        let me = self.me.address;
-        let version = self.view.version();
+        let me = self.facts.me();
+        let version = self.facts.view().version();
         let mut eviction = self.evictions.by_silo.remove(&old).unwrap_or_else(|| Eviction {
             by,
             tries: 0,
@@ -154,16 +154,16 @@ impl Membership {
     fn try_eviction(&mut self, now: Now, old: SiloAddress, eviction: &mut Eviction) {
         let by = eviction.by;
         if !eviction.yielded {
-            self.send(old, Message::Superseded { by });
+            self.out.send(old, Message::Superseded { by });
             self.dial_for_eviction(old);
         }
         let stamp = now.mono.as_nanos();
         for (monitor, word) in &eviction.monitors {
             let fresh = word.is_some_and(|at| now.mono.saturating_since(at) < WORD_LASTS / 2);
-            if fresh || *monitor == self.me.address || self.evictions.gone.contains_key(monitor) {
+            if fresh || *monitor == self.facts.me() || self.evictions.gone.contains_key(monitor) {
                 continue;
             }
-            self.send(*monitor, Message::Hush { target: old, by, stamp });
+            self.out.send(*monitor, Message::Hush { target: old, by, stamp });
             if eviction.tries > 0 {
                 self.dial_for_eviction(*monitor);
             }
@@ -179,12 +179,16 @@ impl Membership {
 
     fn dial_for_eviction(&mut self, silo: SiloAddress) {
         let known = self.evictions.gone.contains_key(&silo)
-            || self.dials.is_under_way(Purpose::Eviction, &silo)
-            || silo.same_endpoint(&self.me.address);
-        if known || self.dials.count(Purpose::Eviction) >= DIALS_MAX {
+            || self.out.dials().is_under_way(Purpose::Eviction, &silo)
+            || silo.same_endpoint(&self.facts.me());
+        if known || self.out.dials().count(Purpose::Eviction) >= DIALS_MAX {
             return;
         }
-        self.dial(silo, Purpose::Eviction, self.config.hint_dial_timeout.max(TRY_EVERY));
+        self.out.dial(
+            silo,
+            Purpose::Eviction,
+            self.facts.config().hint_dial_timeout.max(TRY_EVERY),
+        );
     }
 
     /// A dial of an eviction's ended.
@@ -195,7 +199,7 @@ impl Membership {
             DialOutcome::Answered | DialOutcome::NoAnswer => false,
         };
         if gone {
-            self.counters.dials_refused += 1;
+            self.out.count().dials_refused += 1;
             self.evictions.gone.insert(silo, now.mono);
             self.look_at_evictions(now);
         }
@@ -233,7 +237,7 @@ impl Membership {
     fn look_at_evictions(&mut self, now: Now) {
         let ready = self.evictions.by_silo.keys().any(|old| self.may_supersede(now, old));
         if ready {
-            self.timers.set_no_later(Timer::Flush, now.mono);
+            self.out.timers().set_no_later(Timer::Flush, now.mono);
         }
     }
 
@@ -253,7 +257,7 @@ impl Membership {
 
     /// Whether a commit may declare `old` dead because its successor joins.
     pub(crate) fn may_supersede(&self, now: Now, old: &SiloAddress) -> bool {
-        let Some(status) = self.view.get(old).map(|row| row.status) else { return true };
+        let Some(status) = self.facts.view().get(old).map(|row| row.status) else { return true };
         if !self.needs_eviction(old, status) {
             return true;
         }
@@ -261,14 +265,15 @@ impl Membership {
         if eviction.yielded {
             return true;
         }
-        if eviction.version != self.view.version() {
+        if eviction.version != self.facts.view().version() {
             return false;
         }
         let mut monitors = eviction.monitors.keys();
-        if self.is_stale(old) {
+        if self.facts.is_stale(old) {
             // A silo that cannot touch its row wants to be confirmed by all of its monitors: one is
             // enough to prevent it.
-            let lost = |m: &SiloAddress| self.is_stale(m) || self.evictions.gone.contains_key(m);
+            let lost =
+                |m: &SiloAddress| self.facts.is_stale(m) || self.evictions.gone.contains_key(m);
             return monitors.clone().any(|m| Self::has_given_word(now, eviction, m))
                 || monitors.all(lost);
         }
@@ -276,12 +281,12 @@ impl Membership {
             return false;
         }
         let port_is_lost =
-            self.evictions.gone.contains_key(old) || old.same_endpoint(&self.me.address);
+            self.evictions.gone.contains_key(old) || old.same_endpoint(&self.facts.me());
         // The word of living monitors is worth more than what a host says about ports.
         let all_gave_word = !eviction.monitors.is_empty()
             && monitors.all(|m| Self::has_given_word(now, eviction, m));
         let waited = eviction.silent_since.map(|since| now.mono.saturating_since(since));
-        let fence_over = waited.is_some_and(|waited| waited >= self.config.fence_timeout);
+        let fence_over = waited.is_some_and(|waited| waited >= self.facts.config().fence_timeout);
         (port_is_lost && (all_gave_word || eviction.tries >= QUICK_TRIES))
             || (all_gave_word && fence_over)
     }
@@ -298,9 +303,9 @@ impl Membership {
     /// A successor of this silo is about to be written: nothing is served any more, and whoever
     /// writes may know.
     pub(crate) fn on_superseded(&mut self, from: SiloAddress, by: SiloAddress) {
-        if self.me.address.is_succeeded_by(&by) {
+        if self.facts.me().is_succeeded_by(&by) {
             self.close_fence();
-            self.send(from, Message::Yielded);
+            self.out.send(from, Message::Yielded);
             self.terminate(TerminateReason::Superseded(by));
         }
     }
@@ -314,21 +319,21 @@ impl Membership {
         by: SiloAddress,
         stamp: u64,
     ) {
-        if target == self.me.address {
+        if target == self.facts.me() {
             self.on_superseded(from, by);
             return;
         }
-        if !target.is_succeeded_by(&by) || self.view.status_of(&target).is_none() {
+        if !target.is_succeeded_by(&by) || self.facts.view().status_of(&target).is_none() {
             return;
         }
         self.hold_word(now, target);
-        self.send(from, Message::Hushed { target, stamp });
+        self.out.send(from, Message::Hushed { target, stamp });
     }
 
     /// Gives `target` no stamps back until a read of the table shows what became of a commit sent
     /// while this word was good.
     fn hold_word(&mut self, now: Now, target: SiloAddress) {
-        let until = now.mono + WORD_LASTS + self.config.table_timeout;
+        let until = now.mono + WORD_LASTS + self.facts.config().table_timeout;
         self.voting.doubt(target, until);
     }
 }

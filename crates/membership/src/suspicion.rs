@@ -7,8 +7,8 @@ use emmer_core::{Instant, Now, SiloAddress, SiloStatus, Vote};
 
 use crate::api::{ConnectionEvent, DialOutcome, Effect};
 use crate::dials::Purpose;
-use crate::fading::lapse;
 use crate::intent::{Evidence, Intent, Key};
+use crate::lapse::lapse;
 use crate::membership::Membership;
 use crate::peer::Peer;
 use crate::table::Read;
@@ -58,7 +58,9 @@ impl Membership {
     /// the whole patience and nothing speaks for it, or its host refuses connections after one
     /// broke.
     pub(crate) fn consider_vote(&mut self, now: Now, target: SiloAddress) {
-        if self.standing.status() != SiloStatus::Active || self.view.get(&target).is_none() {
+        if self.facts.standing().status() != SiloStatus::Active
+            || self.facts.view().get(&target).is_none()
+        {
             return;
         }
         let Some(peer) = self.probing.peer(&target) else { return };
@@ -81,26 +83,27 @@ impl Membership {
     /// `serve_without_store` a silo whose row is stale runs no turns on any silo's word. So its
     /// death needs no patience, only more than one lost message.
     pub(crate) fn misses_to_vote(&self, target: &SiloAddress) -> u32 {
-        let limit = self.config.num_missed_probes_limit;
-        let rests = self.config.serve_without_store || self.config.fence_timeout.is_zero();
-        if !rests && self.is_stale(target) { limit.min(MISSES_OF_STALE) } else { limit }
+        let limit = self.facts.config().num_missed_probes_limit;
+        let rests =
+            self.facts.config().serve_without_store || self.facts.config().fence_timeout.is_zero();
+        if !rests && self.facts.is_stale(target) { limit.min(MISSES_OF_STALE) } else { limit }
     }
 
     /// Wishes for a vote, unless the row already shows a young one.
     pub(crate) fn vote(&mut self, now: Now, target: SiloAddress, evidence: Evidence) {
-        let voter = self.me.address;
-        let window = self.config.vote_window();
-        let voted = self.view.get(&target).is_some_and(|row| {
+        let voter = self.facts.me();
+        let window = self.facts.config().vote_window();
+        let voted = self.facts.view().get(&target).is_some_and(|row| {
             let told = |v: &Vote| v.gone || evidence != Evidence::Gone;
             row.votes.iter().any(|v| v.voter == voter && window.is_young(now.wall, v.at) && told(v))
         });
         // For so long a writer may keep it, and then wait for what became of its commit.
-        let doubt = self.intent_lifetime() + self.config.table_timeout;
+        let doubt = self.intent_lifetime() + self.facts.config().table_timeout;
         self.voting.doubt(target, now.mono + doubt);
         if let Some(peer) = self.probing.peer_mut(&target)
             && peer.suspect()
         {
-            self.counters.votes_cast += 1;
+            self.out.count().votes_cast += 1;
         }
         if !voted || self.wishes.retracts(&Key::Vote(target, voter)) || self.suffices(now, &target)
         {
@@ -112,8 +115,8 @@ impl Membership {
     /// written, or `target` would be Dead; a death takes fewer votes once those silos have lapsed
     /// that were Active lately. Nobody looks at it again unless somebody votes.
     fn suffices(&self, now: Now, target: &SiloAddress) -> bool {
-        let Some(row) = self.view.get(target) else { return false };
-        let draft = Draft::new(self.view.version());
+        let Some(row) = self.facts.view().get(target) else { return false };
+        let draft = Draft::new(self.facts.view().version());
         let counted = self.valid_votes(now, &draft, target, &row.votes).len();
         let is_gone = row.votes.iter().any(|vote| vote.gone && self.may_vote(&draft, &vote.voter));
         counted >= self.votes_required(now, target, is_gone)
@@ -125,9 +128,9 @@ impl Membership {
             return;
         };
         if peer.clear() {
-            self.counters.suspicions_withdrawn += 1;
+            self.out.count().suspicions_withdrawn += 1;
         }
-        let key = Key::Vote(*target, self.me.address);
+        let key = Key::Vote(*target, self.facts.me());
         if !self.wishes.retracts(&key) {
             self.unwish(&key);
         }
@@ -135,9 +138,9 @@ impl Membership {
 
     /// The suspect lives: takes the own vote out of the table, once no commit can write it again.
     pub(crate) fn retract(&mut self, now: Now, target: SiloAddress) {
-        let voter = self.me.address;
-        let wanted = self.config.retract_votes
-            && self.standing.status() == SiloStatus::Active
+        let voter = self.facts.me();
+        let wanted = self.facts.config().retract_votes
+            && self.facts.standing().status() == SiloStatus::Active
             && !self.voting.doubts.contains_key(&target)
             && self.probing.peer(&target).is_some_and(|peer| !peer.is_stuck());
         let intent = Intent::Retract { target, voter };
@@ -149,17 +152,17 @@ impl Membership {
     /// Whether this silo may give back the stamps of `silo`, and so confirm that it is alive: not
     /// while a vote of its own may be on its way into the table, or stands there.
     pub(crate) fn may_confirm(&self, now: Now, silo: &SiloAddress) -> bool {
-        let me = self.me.address;
+        let me = self.facts.me();
         let in_doubt = self.voting.doubts.contains_key(silo);
         let stands = |vote: &Vote| vote.voter == me && self.may_still_count(now, vote);
         !in_doubt
             && self.may_speak(now)
-            && !self.view.get(silo).is_some_and(|row| row.votes.iter().any(stands))
+            && !self.facts.view().get(silo).is_some_and(|row| row.votes.iter().any(stands))
     }
 
     /// The view in force is new: who is Dead in it, or gone from it, is in no doubt.
     pub(crate) fn forget_doubts_about_the_dead(&mut self) {
-        let view = &self.view;
+        let view = &self.facts.view();
         let lives =
             |silo: &SiloAddress| view.get(silo).is_some_and(|row| row.status != SiloStatus::Dead);
         self.voting.doubts.retain(|silo, _| lives(silo));
@@ -178,7 +181,7 @@ impl Membership {
         else {
             return;
         };
-        if now.mono >= until + self.config.vote_window().longest() {
+        if now.mono >= until + self.facts.config().vote_window().longest() {
             self.voting.doubts.remove(silo);
         } else {
             self.table.want(Read::Version);
@@ -187,20 +190,21 @@ impl Membership {
 
     /// Whether a vote in the table may still count for some writer's clock.
     pub(crate) fn may_still_count(&self, now: Now, vote: &Vote) -> bool {
-        self.config.vote_window().may_still_count(now.wall, vote.at)
+        self.facts.config().vote_window().may_still_count(now.wall, vote.at)
     }
 
     /// Whether application bytes from the suspect speak against a vote.
     pub(crate) fn is_heard_of(&self, now: Now, target: &SiloAddress) -> bool {
-        if !self.config.enable_connection_liveness_check {
+        if !self.facts.config().enable_connection_liveness_check {
             return false;
         }
-        let window = self.config.connection_liveness_window;
+        let window = self.facts.config().connection_liveness_window;
         self.probing.peer(target).is_some_and(|peer| peer.is_heard(now.mono, window))
     }
 
     fn witness_ok(&self, target: &SiloAddress) -> bool {
-        !self.config.vote_needs_witness || self.probing.peer(target).is_some_and(Peer::is_witnessed)
+        !self.facts.config().vote_needs_witness
+            || self.probing.peer(target).is_some_and(Peer::is_witnessed)
     }
 
     /// Whether this silo has completed a round trip with somebody else since the first miss of
@@ -222,7 +226,7 @@ impl Membership {
 
     /// In a cluster without enough third silos, the table is asked to be the witness.
     pub(crate) fn want_table_witness(&mut self, target: &SiloAddress) {
-        if self.config.vote_needs_witness && self.is_small() && !self.has_witness(target) {
+        if self.facts.config().vote_needs_witness && self.is_small() && !self.has_witness(target) {
             self.table.want(Read::Version);
         }
     }
@@ -238,11 +242,13 @@ impl Membership {
 
     /// Asks on a fresh connection whether the process is still there.
     pub(crate) fn dial_peer(&mut self, silo: SiloAddress) {
-        if !self.config.connection_hints {
+        if !self.facts.config().connection_hints {
             return;
         }
-        if self.probing.peer(&silo).is_some() && !self.dials.is_under_way(Purpose::Hint, &silo) {
-            self.dial(silo, Purpose::Hint, self.config.hint_dial_timeout);
+        if self.probing.peer(&silo).is_some()
+            && !self.out.dials().is_under_way(Purpose::Hint, &silo)
+        {
+            self.out.dial(silo, Purpose::Hint, self.facts.config().hint_dial_timeout);
         }
     }
 
@@ -274,7 +280,7 @@ impl Membership {
             DialOutcome::Answered => {
                 let renews = peer.renews();
                 if renews {
-                    self.effects.push_back(Effect::Renew(silo));
+                    self.out.effect(Effect::Renew(silo));
                 }
                 if renews || peer.repeats_probe() {
                     self.send_probe(now, silo);
@@ -285,7 +291,7 @@ impl Membership {
             // Together with a connection that the host's kernel ended it is proof; alone it may be
             // a firewall.
             DialOutcome::Refused | DialOutcome::OtherEpoch(_) => {
-                self.counters.dials_refused += 1;
+                self.out.count().dials_refused += 1;
                 peer.refuse(now.mono);
                 self.consider_vote(now, silo);
                 self.probe_now(now, silo);
@@ -322,8 +328,8 @@ impl Membership {
         target: &SiloAddress,
         votes: &[Vote],
     ) -> Vec<Vote> {
-        let window = self.config.vote_window();
-        let anybody = self.config.fence_timeout.is_zero() || self.is_stale(target);
+        let window = self.facts.config().vote_window();
+        let anybody = self.facts.config().fence_timeout.is_zero() || self.facts.is_stale(target);
         let is_asked = |voter: &SiloAddress| anybody || self.is_monitored_by(target, voter);
         let end = votes.iter().map(|v| v.at).fold(now.wall, std::cmp::max);
         let mut counted: Vec<Vote> = Vec::new();
@@ -340,7 +346,8 @@ impl Membership {
     /// How many votes make a silo Dead whose row is fresh, where `active` silos are Active: the
     /// configured number, or in small clusters half of them, rounded up.
     pub(crate) fn votes_among(&self, active: usize) -> usize {
-        (self.config.num_votes_for_death_declaration as usize).min(active.div_ceil(2).max(1))
+        (self.facts.config().num_votes_for_death_declaration as usize)
+            .min(active.div_ceil(2).max(1))
     }
 
     /// The view in force followed `before`; `next`: no view lies between the two; `same_monitors`:
@@ -356,14 +363,14 @@ impl Membership {
         next: bool,
         same_monitors: bool,
     ) {
-        if self.config.fence_timeout.is_zero() {
+        if self.facts.config().fence_timeout.is_zero() {
             return;
         }
         // The last word of a monitor that is Dead was given within `word_lasts` after the table
         // last confirmed it, or on an open fence.
-        let until = now.mono + lapse(self.config.fence_timeout) + lapse(self.word_lasts());
+        let until = now.mono + lapse(self.facts.config().fence_timeout) + lapse(self.word_lasts());
         let was = if next { before.active_count() } else { usize::MAX };
-        if was > self.view.active_count() {
+        if was > self.facts.view().active_count() {
             let still =
                 if now.mono < self.voting.quorum.until { self.voting.quorum.active } else { 0 };
             self.voting.quorum = Quorum { active: was.max(still), until };
@@ -382,13 +389,13 @@ impl Membership {
     /// that is silent, those who were lately (see
     /// [`quorum_view_changed`](Self::quorum_view_changed)).
     pub(crate) fn votes_required(&self, now: Now, target: &SiloAddress, is_gone: bool) -> usize {
-        if !self.config.fence_timeout.is_zero() && !self.is_stale(target) {
+        if !self.facts.config().fence_timeout.is_zero() && !self.facts.is_stale(target) {
             let lately = if is_gone || now.mono >= self.voting.quorum.until {
                 0
             } else {
                 self.voting.quorum.active
             };
-            let votes = self.votes_among(self.view.active_count().max(lately));
+            let votes = self.votes_among(self.facts.view().active_count().max(lately));
             if !is_gone && now.mono < self.voting.monitors_moved_until {
                 return votes;
             }
@@ -400,15 +407,18 @@ impl Membership {
             return votes.min(monitors.len().max(1));
         }
         let half = self.live_active_count().div_ceil(2);
-        (self.config.num_votes_for_death_declaration as usize).min(half.max(1))
+        (self.facts.config().num_votes_for_death_declaration as usize).min(half.max(1))
     }
 
     /// How many silos are Active and not stale.
     pub(crate) fn live_active_count(&self) -> usize {
         let stale = self
+            .facts
             .stale_members()
-            .filter(|silo| self.view.get(silo).is_some_and(|row| row.status == SiloStatus::Active))
+            .filter(|silo| {
+                self.facts.view().get(silo).is_some_and(|row| row.status == SiloStatus::Active)
+            })
             .count();
-        self.view.active_count().saturating_sub(stale)
+        self.facts.view().active_count().saturating_sub(stale)
     }
 }

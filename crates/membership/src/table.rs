@@ -9,10 +9,11 @@ use std::time::Duration;
 
 use emmer_core::{Instant, Now, TableVersion};
 
-use crate::api::{Effect, Event, OpId, TableOutcome, TableRequest, TableSnapshot, TerminateReason};
+use crate::api::{Effect, Event, OpId, TableOutcome, TableRequest, TerminateReason};
 use crate::membership::Membership;
 use crate::message::Message;
-use crate::stale::EVIDENCE_MAX;
+use crate::snapshot::TableSnapshot;
+use crate::staleness::EVIDENCE_MAX;
 use crate::timers::Timer;
 use crate::writer::Draft;
 
@@ -119,8 +120,8 @@ impl Membership {
     fn ask(&mut self, now: Now, asked: Asked, request: TableRequest) {
         let op = self.new_op();
         self.table.main = Some((op, asked, now.mono));
-        self.timers.set(Timer::TableTimeout, now.mono + self.config.table_timeout);
-        self.effects.push_back(Effect::Table { op, request });
+        self.out.timers().set(Timer::TableTimeout, now.mono + self.facts.config().table_timeout);
+        self.out.effect(Effect::Table { op, request });
     }
 
     fn new_op(&mut self) -> OpId {
@@ -130,29 +131,32 @@ impl Membership {
 
     /// Starts the next request, if one is due and none is in flight.
     pub(crate) fn pump_table(&mut self, now: Now) {
-        if self.is_done() || self.table.main.is_some() || self.timers.is_set(Timer::TableRetry) {
+        if self.is_done()
+            || self.table.main.is_some()
+            || self.out.timers().is_set(Timer::TableRetry)
+        {
             return;
         }
         if self.table.unknown_since.is_some() || self.table.want_all {
             self.table.want_all = false;
             self.table.want_version = false;
-            self.counters.reads += 1;
+            self.out.count().reads += 1;
             self.ask(now, Asked::All, TableRequest::ReadAll);
         } else if self.table.want_sample {
             self.table.want_sample = false;
-            self.counters.samples += 1;
-            let rows = self.config.join_sample_rows;
-            let near = self.me.address;
+            self.out.count().samples += 1;
+            let rows = self.facts.config().join_sample_rows;
+            let near = self.facts.me();
             self.ask(now, Asked::Sample, TableRequest::ReadSome { near, rows });
         } else {
             // A commit says as much about this silo as a read of the version, and must not wait for
             // those that the fence wants one after the other.
-            if self.standing.knows_table() && !self.timers.is_set(Timer::Flush) {
+            if self.facts.standing().knows_table() && !self.out.timers().is_set(Timer::Flush) {
                 self.pump_commit(now);
             }
             if self.table.want_version && self.table.main.is_none() && !self.is_done() {
                 self.table.want_version = false;
-                self.counters.version_reads += 1;
+                self.out.count().version_reads += 1;
                 self.ask(now, Asked::Version, TableRequest::ReadVersion);
             }
         }
@@ -165,7 +169,7 @@ impl Membership {
         // Membership description, step 8: "S first reads the latest table state". With ordered
         // views the view in force is as good as a read: if it is not the latest, the conditional
         // commit fails.
-        if !self.config.batch_writes && !self.table.fresh {
+        if !self.facts.config().batch_writes && !self.table.fresh {
             if self.has_something_to_write(now) {
                 self.table.want(Read::All);
                 self.table.fresh = true;
@@ -175,29 +179,30 @@ impl Membership {
         }
         // Votes are counted with staleness as it is now, not as it was when the rows were last read
         // (I6).
-        if self.writer.has_votes() && self.staleness_is_dated(now) {
+        if self.writer.has_votes() && self.facts.rows().is_dated(now) {
             self.table.want(Read::All);
             self.pump_table(now);
             return;
         }
         let drafted = self.draft_commit(now);
-        let settling = std::mem::take(&mut self.table.unsettled) && self.standing.is_in_table();
+        let settling =
+            std::mem::take(&mut self.table.unsettled) && self.facts.standing().is_in_table();
         let Some(draft) = drafted.or_else(|| settling.then(|| self.draft_nothing()).flatten())
         else {
             return;
         };
         self.table.fresh = false;
         let superseded = draft.superseded();
-        if let Some((_, by)) = superseded.iter().find(|(old, _)| *old == self.me.address) {
+        if let Some((_, by)) = superseded.iter().find(|(old, _)| *old == self.facts.me()) {
             // The successor's wish is proof enough; it will find another writer, or write itself.
             self.terminate(TerminateReason::Superseded(*by));
             return;
         }
-        self.counters.commits += 1;
+        self.out.count().commits += 1;
         // Whoever is about to be declared dead by its successor's arrival is told first: it may be
         // alive and serving.
         for (old, by) in superseded {
-            self.send(old, Message::Superseded { by });
+            self.out.send(old, Message::Superseded { by });
         }
         let request = draft.request(self.commit_base());
         self.ask(now, Asked::Commit(Box::new(draft)), request);
@@ -206,7 +211,7 @@ impl Membership {
     /// Reports what became of a request to the table.
     pub(crate) fn on_table(&mut self, now: Now, op: OpId, outcome: TableOutcome) {
         if let Some((_, sent)) = self.table.touch.take_if(|(expected, _)| *expected == op) {
-            self.timers.clear(Timer::TouchTimeout);
+            self.out.timers().clear(Timer::TouchTimeout);
             self.on_touched(now, &outcome, sent);
             return;
         }
@@ -214,7 +219,7 @@ impl Membership {
         else {
             return;
         };
-        self.timers.clear(Timer::TableTimeout);
+        self.out.timers().clear(Timer::TableTimeout);
         if outcome.is_answer() {
             self.table_answered(now, sent);
         }
@@ -232,13 +237,13 @@ impl Membership {
                 self.on_version(now, &version, sent);
             }
             (Asked::Sample, TableOutcome::Sample(rows)) => {
-                self.counters.rows_read += rows.len() as u64;
+                self.out.count().rows_read += rows.len() as u64;
                 self.on_join_sample(now, &rows);
             }
             (Asked::Commit(draft), TableOutcome::Committed(version)) => {
                 self.table.losses = 0;
                 // It was the latest view that the commit was based on.
-                if draft.base_number() == self.view.version() {
+                if draft.base_number() == self.facts.view().version() {
                     self.confirm_by_table(now, sent);
                 }
                 self.on_committed(now, *draft, version);
@@ -248,7 +253,7 @@ impl Membership {
                 self.on_conflict(now, draft.base_number());
             }
             (Asked::Commit(draft), TableOutcome::Unknown) => {
-                self.counters.commits_unknown += 1;
+                self.out.count().commits_unknown += 1;
                 self.table.unsettled = true;
                 self.table.unknown_since = Some(draft.base_number());
                 self.pause_table(now);
@@ -274,20 +279,20 @@ impl Membership {
         self.table.failures = 0;
         self.table.answered = Some(sent);
         if std::mem::take(&mut self.table.down) {
-            self.forgive_staleness(now);
+            self.facts.forgive_rows();
             // Otherwise the next touch may be seconds away.
             if self.rests_on_touches() {
                 self.touch(now);
             }
-            self.effects.push_back(Effect::Event(Event::StoreBack));
+            self.out.event(Event::StoreBack);
         }
     }
 
     /// The table did not answer: waits before the next request, longer each time.
     fn pause_table(&mut self, now: Now) {
-        self.counters.table_unavailable += 1;
+        self.out.count().table_unavailable += 1;
         if !std::mem::replace(&mut self.table.down, true) && !self.loss.is_missing() {
-            self.effects.push_back(Effect::Event(Event::StoreUnavailable));
+            self.out.event(Event::StoreUnavailable);
         }
         self.table.fresh = false;
         let attempt = self.table.failures;
@@ -296,9 +301,12 @@ impl Membership {
     }
 
     fn set_table_retry(&mut self, now: Now, attempt: u32) {
-        let delay =
-            self.dice.backoff(self.config.table_retry_min, self.config.table_retry_max, attempt);
-        self.timers.set(Timer::TableRetry, now.mono + delay);
+        let delay = self.out.dice().backoff(
+            self.facts.config().table_retry_min,
+            self.facts.config().table_retry_max,
+            attempt,
+        );
+        self.out.timers().set(Timer::TableRetry, now.mono + delay);
     }
 
     /// The request in flight has no outcome: forgets it, as unknown.
@@ -309,18 +317,18 @@ impl Membership {
     }
 
     fn on_snapshot(&mut self, now: Now, snapshot: &TableSnapshot, sent: Instant) {
-        self.counters.rows_read += 1 + snapshot.rows.len() as u64;
+        self.out.count().rows_read += 1 + snapshot.rows.len() as u64;
         if !self.read_my_table(&snapshot.version) {
             return;
         }
         let version = snapshot.version.number;
         if self.table.unknown_since.is_some_and(|base| version < base)
-            || version < self.view.version()
+            || version < self.facts.view().version()
         {
             // Older than what is known to have existed: a replica that lags, or a table that went
             // back.
             self.table.fresh = false;
-            if version < self.view.version() {
+            if version < self.facts.view().version() {
                 self.saw_older_table(now, &snapshot.version);
             }
             self.table.want_all |= self.table.unknown_since.is_some();
@@ -331,21 +339,21 @@ impl Membership {
             self.table.unsettled = false;
         }
         self.loss.saw_table_move_on();
-        if version == self.view.version()
-            && self.standing.is_in_table()
+        if version == self.facts.view().version()
+            && self.facts.standing().is_in_table()
             && self.is_another_history(&snapshot.version)
         {
             self.terminate(TerminateReason::TableWentBack);
             return;
         }
-        if version == self.view.version() && self.lacks_own_row(snapshot) {
-            self.effects.push_back(Effect::Event(Event::OwnRowDeleted));
+        if version == self.facts.view().version() && self.lacks_own_row(snapshot) {
+            self.out.event(Event::OwnRowDeleted);
             // To be written again on top of what was read.
             self.table.unsettled = true;
             self.table.fresh = true;
         }
-        self.standing.saw_table();
-        self.observe_alive(now, sent, &snapshot.rows);
+        self.facts.standing_mut().saw_table();
+        self.facts.observe_rows(sent, &snapshot.rows);
         // Nobody dead comes back: who lives in newer rows was not dead when an earlier version was
         // read. These rows themselves may come from a replica that lags.
         let lived =
@@ -359,16 +367,16 @@ impl Membership {
     }
 
     fn on_version(&mut self, now: Now, version: &TableVersion, sent: Instant) {
-        self.counters.rows_read += 1;
+        self.out.count().rows_read += 1;
         if !self.read_my_table(version) {
             return;
         }
-        if version.number < self.view.version() {
+        if version.number < self.facts.view().version() {
             self.saw_older_table(now, version);
             return;
         }
         self.loss.saw_table_move_on();
-        if version.number > self.view.version() {
+        if version.number > self.facts.view().version() {
             self.table.ahead = Some((version.clone(), sent));
             self.catch_up(now, version.number);
         } else if self.is_another_history(version) {
@@ -382,7 +390,7 @@ impl Membership {
     /// was true when that read was sent. Where commits come fast, every read finds the silo a
     /// version behind, and nothing else would confirm it.
     pub(crate) fn confirm_by_earlier_read(&mut self, now: Now) {
-        let number = self.view.version();
+        let number = self.facts.view().version();
         let Some((version, sent)) =
             self.table.ahead.take_if(|(version, _)| version.number <= number)
         else {
@@ -396,35 +404,30 @@ impl Membership {
     /// The compare-and-set on top of version `base` was lost: somebody else wrote. Gets the newer
     /// view, and evaluates again (improvement 7); only repeated losses make it wait.
     fn on_conflict(&mut self, now: Now, base: u64) {
-        self.counters.commits_lost += 1;
-        self.effects.push_back(Effect::Event(Event::CommitLost));
+        self.out.count().commits_lost += 1;
+        self.out.event(Event::CommitLost);
         self.table.losses = self.table.losses.saturating_add(1);
         self.table.fresh = false;
-        let at_once = self.config.reevaluate_lost_commits_at_once;
+        let at_once = self.facts.config().reevaluate_lost_commits_at_once;
         if !at_once || self.table.losses > 1 {
             let attempt = self.table.losses.saturating_sub(if at_once { 2 } else { 1 });
             let (min, max) = if at_once {
-                (self.config.table_retry_min / 10, self.config.table_retry_max)
+                (self.facts.config().table_retry_min / 10, self.facts.config().table_retry_max)
             } else {
-                (self.config.table_retry_min, self.config.table_retry_max)
+                (self.facts.config().table_retry_min, self.facts.config().table_retry_max)
             };
-            let delay = self.dice.backoff(min, max, attempt);
-            self.timers.set(Timer::TableRetry, now.mono + delay);
+            let delay = self.out.dice().backoff(min, max, attempt);
+            self.out.timers().set(Timer::TableRetry, now.mono + delay);
         }
         // Somebody may have handed it over meanwhile: of a later one nothing is known.
         self.catch_up(now, base + 1);
         self.on_join_conflict(now);
     }
 
-    /// How often this silo touches its row.
-    pub(crate) fn publish_period(&self) -> Duration {
-        self.config.publish_period(self.view.active_count())
-    }
-
     /// Touches the own row (membership description, step 14).
     pub(crate) fn touch(&mut self, now: Now) {
-        let period = self.publish_period();
-        self.timers.set(Timer::Touch, now.mono + period);
+        let period = self.facts.publish_period();
+        self.out.timers().set(Timer::Touch, now.mono + period);
         if self.table.touch.is_some() {
             return;
         }
@@ -432,9 +435,11 @@ impl Membership {
         self.table.touch = Some((op, now.mono));
         // One that is not answered must not keep the next one waiting: the row would stand still
         // for too long.
-        self.timers.set(Timer::TouchTimeout, now.mono + self.config.table_timeout.min(period));
-        let request = TableRequest::Touch { silo: self.me.address, at: now.wall };
-        self.effects.push_back(Effect::Table { op, request });
+        self.out
+            .timers()
+            .set(Timer::TouchTimeout, now.mono + self.facts.config().table_timeout.min(period));
+        let request = TableRequest::Touch { silo: self.facts.me(), at: now.wall };
+        self.out.effect(Effect::Table { op, request });
     }
 
     pub(crate) fn on_touch_timeout(&mut self, now: Now) {
@@ -453,7 +458,7 @@ impl Membership {
                 {
                     // A commit that counts this row as stale may be on its way.
                     self.table.stale_until =
-                        Some(now.mono + EVIDENCE_MAX + self.config.table_timeout * 2);
+                        Some(now.mono + EVIDENCE_MAX + self.facts.config().table_timeout * 2);
                 }
                 self.table.touched = Some(sent);
                 // Whoever is alone rests on its touches, and a touch of a Dead row succeeds too.
@@ -469,17 +474,18 @@ impl Membership {
                 }
                 // If this silo could not touch its row, neither could others perhaps: that does not
                 // make them stale.
-                self.forgive_staleness(now);
-                let again = self.publish_period().min(self.config.table_retry_max * 2);
-                self.timers.set_no_later(Timer::Touch, now.mono + again);
+                self.facts.forgive_rows();
+                let again =
+                    self.facts.publish_period().min(self.facts.config().table_retry_max * 2);
+                self.out.timers().set_no_later(Timer::Touch, now.mono + again);
             }
         }
     }
 
     /// The periodic refresh (membership description, step 6).
     pub(crate) fn refresh(&mut self, now: Now) {
-        self.timers.set(Timer::Refresh, now.mono + self.config.table_refresh_timeout);
-        if self.config.version_only_refresh {
+        self.out.timers().set(Timer::Refresh, now.mono + self.facts.config().table_refresh_timeout);
+        if self.facts.config().version_only_refresh {
             self.table.want(Read::Version);
         } else {
             self.table.want(Read::All);

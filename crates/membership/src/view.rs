@@ -7,9 +7,9 @@ use std::sync::{Arc, OnceLock};
 use emmer_core::{SiloAddress, SiloEntry, SiloStatus, TableVersion, hash};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::api::TableSnapshot;
 use crate::compact;
 use crate::index::Index;
+use crate::snapshot::TableSnapshot;
 
 /// The most rings a view keeps the order of. [`Config`](crate::Config) allows no more.
 pub const RINGS_MAX: usize = 16;

@@ -1,16 +1,17 @@
 //! Installing views, in strictly growing order, and handing them on (membership description, step
 //! 7, "snapshot broadcast", and step 8, "ordered views"; improvement 6).
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use emmer_core::{Instant, Now, SiloAddress, SiloEntry, SiloStatus};
 
-use crate::api::{Effect, TableSnapshot, TerminateReason};
+use crate::api::{Effect, TerminateReason};
 use crate::delta::{Delta, Misfit};
 use crate::membership::Membership;
 use crate::message::Message;
+use crate::snapshot::TableSnapshot;
 use crate::table::Read;
 use crate::timers::Timer;
 use crate::view::{View, is_on_rings};
@@ -50,8 +51,6 @@ const PULLS_BEFORE_READ: u32 = 2;
 /// What is kept to bring others, and oneself, up to date.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Dissemination {
-    /// The last deltas, in order, ending with the view in force.
-    log: VecDeque<Arc<Delta>>,
     /// Deltas that wait for the ones before them, with the root of their tree.
     early: BTreeMap<u64, (SiloAddress, Arc<Delta>)>,
     /// The version this silo knows to exist and does not have.
@@ -68,18 +67,17 @@ pub(crate) struct Dissemination {
 }
 
 impl Dissemination {
-    /// Whether the log leads to the view of this version, and what came early lies beyond it.
+    /// Returns true if what came early lies beyond the view of this version.
     pub(crate) fn fits(&self, version: u64) -> bool {
-        self.log.back().is_none_or(|last| last.version() == version)
-            && self.early.keys().next().is_none_or(|early| *early > version)
+        self.early.keys().next().is_none_or(|early| *early > version)
     }
 }
 
 impl Membership {
     /// The table was read.
     pub(crate) fn install_read(&mut self, now: Now, snapshot: &TableSnapshot) {
-        if snapshot.version.number > self.view.version() {
-            self.counters.snapshots_installed += 1;
+        if snapshot.version.number > self.facts.view().version() {
+            self.out.count().snapshots_installed += 1;
             self.install(now, Arc::new(View::from_snapshot(snapshot)), None);
         }
     }
@@ -87,7 +85,7 @@ impl Membership {
     /// Puts `view` in force if it is newer than the one that is, and draws every conclusion from
     /// it.
     pub(crate) fn install(&mut self, now: Now, view: Arc<View>, delta: Option<&Arc<Delta>>) {
-        if view.version() <= self.view.version() || self.is_done() {
+        if view.version() <= self.facts.view().version() || self.is_done() {
             return;
         }
         if !self.knows_table_of(view.table_version()) {
@@ -95,34 +93,27 @@ impl Membership {
             self.table.want(Read::Version);
             return;
         }
-        self.standing.saw_table();
-        match delta {
-            Some(delta) => {
-                // A commit followed the view in force, so the table still had it then: older reads
-                // came from a replica that lags.
-                self.loss.saw_table_move_on();
-                self.gossip.log.push_back((*delta).clone());
-                if self.gossip.log.len() > self.config.delta_log_max as usize {
-                    self.gossip.log.pop_front();
-                }
-            }
-            None => self.gossip.log.clear(),
+        self.facts.standing_mut().saw_table();
+        if delta.is_some() {
+            // A commit followed the view in force, so the table still had it then: older reads came
+            // from a replica that lags.
+            self.loss.saw_table_move_on();
         }
         self.gossip.early.retain(|version, _| *version > view.version());
         if self.gossip.wanted <= view.version() {
             self.gossip.pulls = 0;
             self.gossip.hinted_by = None;
-            self.timers.clear(Timer::Pull);
+            self.out.timers().clear(Timer::Pull);
         }
-        let before = std::mem::replace(&mut self.view, view);
+        let before = self.facts.install(view, delta);
         self.fading_view_changed(now, &before, delta);
         let probes =
             |row: &Arc<SiloEntry>| matches!(row.status, SiloStatus::Joining | SiloStatus::Active);
-        let same_monitors = self.view.has_rings_of(&before)
+        let same_monitors = self.facts.view().has_rings_of(&before)
             && delta.is_some_and(|delta| delta.rows.iter().all(probes));
-        let next = before.version() + 1 == self.view.version();
+        let next = before.version() + 1 == self.facts.view().version();
         self.quorum_view_changed(now, &before, next, same_monitors);
-        self.counters.views_installed += 1;
+        self.out.count().views_installed += 1;
         self.look_at_own_row(now);
         if self.is_done() {
             return;
@@ -140,20 +131,25 @@ impl Membership {
     /// perfect failure detection"), and so does one whose row was cleaned up or that has a
     /// successor.
     fn look_at_own_row(&mut self, now: Now) {
-        let me = self.me.address;
-        let own = self.view.get(&me).map(|row| (row.status, row.i_am_alive_time, row.votes.len()));
-        let successor = self.view.successor_of(&me).map(|row| row.address);
+        let me = self.facts.me();
+        let own = self
+            .facts
+            .view()
+            .get(&me)
+            .map(|row| (row.status, row.i_am_alive_time, row.votes.len()));
+        let successor = self.facts.view().successor_of(&me).map(|row| row.address);
         if let Some((_, alive, votes)) = own {
-            if !self.standing.is_in_table() && alive != self.me.i_am_alive_time {
+            if !self.facts.standing().is_in_table() && alive != self.facts.my_row().i_am_alive_time
+            {
                 // The row of a twin with the same identity: it came first.
                 self.terminate(TerminateReason::Superseded(me));
                 return;
             }
-            self.standing.saw_own_row();
-            self.counters.votes_received = self.counters.votes_received.max(votes as u64);
+            self.facts.standing_mut().saw_own_row();
+            self.out.count().votes_received = self.out.count().votes_received.max(votes as u64);
         }
-        if self.standing.is_in_table() {
-            self.effects.push_back(Effect::Install(self.view.clone()));
+        if self.facts.standing().is_in_table() {
+            self.out.effect(Effect::Install(self.facts.view().clone()));
         }
         match own {
             Some((SiloStatus::Dead, ..)) if self.is_finishing() => {
@@ -161,7 +157,9 @@ impl Membership {
             }
             _ if let Some(by) = successor => self.terminate(TerminateReason::Superseded(by)),
             Some((SiloStatus::Dead, ..)) => self.terminate(TerminateReason::DeclaredDead),
-            None if self.standing.is_in_table() => self.terminate(TerminateReason::RowMissing),
+            None if self.facts.standing().is_in_table() => {
+                self.terminate(TerminateReason::RowMissing)
+            }
             Some((status, ..)) => self.own_status_is(now, status),
             None => {}
         }
@@ -170,61 +168,58 @@ impl Membership {
     /// Whether a silo that is Active now became so after `version` without a round trip with
     /// `silo`; none when the log does not reach back that far.
     pub(crate) fn skipped_since(&self, version: u64, silo: &SiloAddress) -> Option<bool> {
-        let missing = usize::try_from(self.view.version().checked_sub(version)?).ok()?;
-        let from = self.gossip.log.len().checked_sub(missing)?;
-        let mut skipped = self.gossip.log.range(from..).flat_map(|delta| &delta.skipped);
-        Some(skipped.any(|(_, other)| other == silo))
+        self.facts.steps().skipped(self.facts.view().version(), version, silo)
     }
 
     /// Tells the others about a commit of this silo's own, which led to `view`.
     pub(crate) fn broadcast(&mut self, delta: &Arc<Delta>, view: &Arc<View>) {
-        if !self.config.use_liveness_gossip {
+        if !self.facts.config().use_liveness_gossip {
             return;
         }
-        if self.config.delta_views {
-            self.pass_on(self.me.address, delta, view);
+        if self.facts.config().delta_views {
+            self.pass_on(self.facts.me(), delta, view);
             return;
         }
-        let me = self.me.address;
+        let me = self.facts.me();
         let dead_now = |silo: &SiloAddress| delta.rows.iter().any(|row| row.address == *silo);
         for row in view.members() {
             let tell = is_on_rings(row.status) || dead_now(&row.address);
-            if tell && row.address != me && !self.is_stale(&row.address) {
+            if tell && row.address != me && !self.facts.is_stale(&row.address) {
                 // Its receivers have seen who died.
                 let fading = None;
-                self.send(row.address, Message::Snapshot { view: view.clone(), fading });
+                self.out.send(row.address, Message::Snapshot { view: view.clone(), fading });
             }
         }
     }
 
     /// Sends the delta that led to `view` to this silo's children in the tree of `root`.
     fn pass_on(&mut self, root: SiloAddress, delta: &Arc<Delta>, view: &View) {
-        let me = self.me.address;
-        let fan_out = self.config.fan_out as usize;
+        let me = self.facts.me();
+        let fan_out = self.facts.config().fan_out as usize;
         let tree = self.shared.tree(delta, view, &root);
         for child in tree.children(view, &me, fan_out) {
-            self.send(child.address, Message::Tree { root, delta: delta.clone() });
+            self.out.send(child.address, Message::Tree { root, delta: delta.clone() });
         }
     }
 
     /// Tells a few probed silos that the version exists, in case the branch of the tree that leads
     /// to them is broken.
     fn hint(&mut self) {
-        let version = self.view.version();
+        let version = self.facts.view().version();
         let to: Vec<SiloAddress> = self.probing.silos().take(HINTED).copied().collect();
         for silo in to {
-            self.send(silo, Message::Hint { version });
+            self.out.send(silo, Message::Hint { version });
         }
     }
 
     /// A version exists; it is probably on its way.
     pub(crate) fn on_hint(&mut self, now: Now, from: SiloAddress, version: u64) {
-        if version > self.view.version() && !self.timers.is_set(Timer::Pull) {
+        if version > self.facts.view().version() && !self.out.timers().is_set(Timer::Pull) {
             self.gossip.wanted = self.gossip.wanted.max(version);
             self.gossip.hinted_by = Some(from);
             let patience =
-                if self.standing.is_in_table() { HINT_PATIENCE } else { INSERTED_PATIENCE };
-            self.timers.set(Timer::Pull, now.mono + patience);
+                if self.facts.standing().is_in_table() { HINT_PATIENCE } else { INSERTED_PATIENCE };
+            self.out.timers().set(Timer::Pull, now.mono + patience);
         }
     }
 
@@ -236,11 +231,11 @@ impl Membership {
         root: SiloAddress,
         delta: &Arc<Delta>,
     ) {
-        if delta.version() <= self.view.version() {
+        if delta.version() <= self.facts.view().version() {
             // It was quicker to read the table. Those below it in the tree wait all the same; with
             // the same view all agree who that is.
-            if delta.version() == self.view.version() && !self.is_done() {
-                let view = self.view.clone();
+            if delta.version() == self.facts.view().version() && !self.is_done() {
+                let view = self.facts.view().clone();
                 self.pass_on(root, delta, &view);
             }
             return;
@@ -249,22 +244,23 @@ impl Membership {
             self.gossip.early.insert(delta.version(), (root, delta.clone()));
         }
         self.apply_early(now, from);
-        if delta.version() > self.view.version() && !self.is_done() {
-            self.counters.delta_gaps += 1;
+        if delta.version() > self.facts.view().version() && !self.is_done() {
+            self.out.count().delta_gaps += 1;
             self.pull(now, from, delta.version());
         }
     }
 
     /// Applies, in order, every delta that fits now, and passes it on.
     fn apply_early(&mut self, now: Now, from: SiloAddress) {
-        while let Some((root, delta)) = self.gossip.early.remove(&(self.view.version() + 1)) {
-            match self.shared.apply(&delta, &self.view) {
+        while let Some((root, delta)) = self.gossip.early.remove(&(self.facts.view().version() + 1))
+        {
+            match self.shared.apply(&delta, &self.facts.view()) {
                 Ok(view) => {
                     self.install(now, view, Some(&delta));
                     if self.is_done() {
                         return;
                     }
-                    let view = self.view.clone();
+                    let view = self.facts.view().clone();
                     self.pass_on(root, &delta, &view);
                     self.hint();
                 }
@@ -281,19 +277,19 @@ impl Membership {
     /// has lost. A silo that is in the table has acted on its view, and ends; one that is not takes
     /// a whole view.
     fn mistrust(&mut self, now: Now, from: SiloAddress, version: u64) {
-        if self.standing.is_in_table() {
+        if self.facts.standing().is_in_table() {
             self.terminate(TerminateReason::TableWentBack);
             return;
         }
-        self.counters.delta_gaps += 1;
+        self.out.count().delta_gaps += 1;
         self.gossip.wanted = self.gossip.wanted.max(version);
-        self.timers.set(Timer::Pull, now.mono + PULL_PATIENCE);
-        self.send(from, Message::Pull { have: 0 });
+        self.out.timers().set(Timer::Pull, now.mono + PULL_PATIENCE);
+        self.out.send(from, Message::Pull { have: 0 });
     }
 
     pub(crate) fn on_deltas(&mut self, now: Now, from: SiloAddress, deltas: &[Arc<Delta>]) {
         for delta in deltas.iter().take(DELTAS_PER_PULL_MAX) {
-            match self.shared.apply(delta, &self.view) {
+            match self.shared.apply(delta, &self.facts.view()) {
                 Ok(view) => self.install(now, view, Some(delta)),
                 Err(Misfit::Old) => {}
                 Err(Misfit::Gap) => break,
@@ -316,8 +312,8 @@ impl Membership {
         view: Arc<View>,
         fading: Option<Vec<(SiloAddress, u64)>>,
     ) {
-        if view.version() > self.view.version() {
-            self.counters.snapshots_installed += 1;
+        if view.version() > self.facts.view().version() {
+            self.out.count().snapshots_installed += 1;
             self.install(now, view, None);
             if let Some(fading) = fading {
                 self.fading_told(now, &fading);
@@ -328,34 +324,34 @@ impl Membership {
 
     /// A peer has, or lacks, a version: whoever is behind pulls (anti-entropy).
     pub(crate) fn note_version(&mut self, now: Now, from: SiloAddress, version: u64) {
-        if version > self.view.version() && self.standing.is_in_table() {
+        if version > self.facts.view().version() && self.facts.standing().is_in_table() {
             self.pull(now, from, version);
         }
     }
 
     /// Asks `from` for what is missing up to `version`, unless somebody was just asked.
     pub(crate) fn pull(&mut self, now: Now, from: SiloAddress, version: u64) {
-        if version <= self.view.version() {
+        if version <= self.facts.view().version() {
             return;
         }
         self.gossip.wanted = self.gossip.wanted.max(version);
         let within = if self.rests_on_table(now) { FENCED_PATIENCE } else { PULL_PATIENCE };
-        if !self.timers.is_set(Timer::Pull) {
-            self.timers.set(Timer::Pull, now.mono + within);
-            self.send(from, Message::Pull { have: self.view.version() });
+        if !self.out.timers().is_set(Timer::Pull) {
+            self.out.timers().set(Timer::Pull, now.mono + within);
+            self.out.send(from, Message::Pull { have: self.facts.view().version() });
         } else if within < PULL_PATIENCE {
-            self.timers.set_no_later(Timer::Pull, now.mono + within);
+            self.out.timers().set_no_later(Timer::Pull, now.mono + within);
         }
     }
 
     /// A newer view exists; gets it from the table when that is small, else from a peer, and from
     /// the table if none delivers.
     pub(crate) fn catch_up(&mut self, now: Now, version: u64) {
-        if version <= self.view.version() {
+        if version <= self.facts.view().version() {
             return;
         }
         self.gossip.wanted = self.gossip.wanted.max(version);
-        if !self.config.delta_views || self.view.len() <= SMALL_TABLE_ROWS {
+        if !self.facts.config().delta_views || self.facts.view().len() <= SMALL_TABLE_ROWS {
             self.table.want(Read::All);
             return;
         }
@@ -367,7 +363,7 @@ impl Membership {
 
     /// What was pulled did not come.
     pub(crate) fn on_pull_timeout(&mut self, now: Now) {
-        if self.gossip.wanted <= self.view.version() {
+        if self.gossip.wanted <= self.facts.view().version() {
             return;
         }
         let wanted = self.gossip.wanted;
@@ -376,9 +372,9 @@ impl Membership {
             self.pull(now, peer, wanted);
             return;
         }
-        if !self.standing.is_in_table() {
+        if !self.facts.standing().is_in_table() {
             // Its own wish leads on: the member that was asked answers again.
-            self.gossip.wanted = self.view.version();
+            self.gossip.wanted = self.facts.view().version();
             return;
         }
         self.gossip.pulls += 1;
@@ -394,33 +390,37 @@ impl Membership {
     }
 
     pub(crate) fn on_pull(&mut self, now: Now, from: SiloAddress, have: u64) {
-        let version = self.view.version();
+        let version = self.facts.view().version();
         if have >= version {
             return;
         }
         let missing = usize::try_from(version - have).unwrap_or(usize::MAX);
-        let rows: usize = self.gossip.log.iter().rev().take(missing).map(|delta| delta.len()).sum();
-        let worth_it = have > 0
-            && missing <= self.gossip.log.len().min(DELTAS_PER_PULL_MAX)
-            && rows <= self.view.len().max(SMALL_TABLE_ROWS);
-        let message = if worth_it {
-            let from = self.gossip.log.len() - missing;
-            Message::Deltas(self.gossip.log.range(from..).cloned().collect())
-        } else {
-            Message::Snapshot { view: self.view.clone(), fading: self.fading_to_tell(now) }
+        let known = self.facts.steps().last(missing.min(self.facts.steps().len()));
+        let rows: usize = known.into_iter().flatten().map(|delta| delta.len()).sum();
+        let steps = self.facts.steps().last(missing).filter(|_| {
+            have > 0
+                && missing <= DELTAS_PER_PULL_MAX
+                && rows <= self.facts.view().len().max(SMALL_TABLE_ROWS)
+        });
+        let message = match steps {
+            Some(steps) => Message::Deltas(steps.cloned().collect()),
+            None => Message::Snapshot {
+                view: self.facts.view().clone(),
+                fading: self.fading_to_tell(now),
+            },
         };
-        self.send(from, message);
+        self.out.send(from, message);
     }
 
     /// Whether a later version than the view in force is known to exist.
     pub(crate) fn is_behind(&self) -> bool {
-        self.gossip.wanted > self.view.version()
+        self.gossip.wanted > self.facts.view().version()
     }
 
     /// For how long this silo has known of a later version, or heard of one that the table has not
     /// denied, without getting it.
     pub(crate) fn behind_for(&mut self, now: Now) -> Duration {
-        let version = self.view.version();
+        let version = self.facts.view().version();
         let known = self.gossip.wanted.max(self.gossip.claimed);
         self.gossip.behind.take_if(|(lacked, _)| *lacked <= version || known <= version);
         if known <= version {
@@ -432,14 +432,16 @@ impl Membership {
 
     /// Some Active silo other than this one, not doubted if a few draws find one.
     pub(crate) fn random_active(&mut self) -> Option<SiloAddress> {
-        let n = self.view.len();
-        let me = self.me.address;
-        let start = self.dice.index(n);
+        let n = self.facts.view().len();
+        let me = self.facts.me();
+        let start = self.out.dice().index(n);
         let usable = |at: usize| {
-            let row = &self.view.members()[at % n.max(1)];
+            let row = &self.facts.view().members()[at % n.max(1)];
             row.status == SiloStatus::Active && row.address != me && !self.is_doubted(&row.address)
         };
-        (start..start + n).find(|at| usable(*at)).map(|at| self.view.members()[at % n].address)
+        (start..start + n)
+            .find(|at| usable(*at))
+            .map(|at| self.facts.view().members()[at % n].address)
     }
 }
 
@@ -462,8 +464,8 @@ mod tests {
         let mut told = Vec::new();
         for process in &world.silos {
             let mut machine = process.machine.clone();
-            let delta = machine.gossip.log.back().unwrap().clone();
-            assert_eq!(delta.version(), machine.view.version());
+            let delta = machine.facts.steps().last(1).unwrap().next().unwrap().clone();
+            assert_eq!(delta.version(), machine.view().version());
             machine.handle_message(now, root, Message::Tree { root, delta });
             let effects = std::iter::from_fn(|| machine.poll_effect());
             told.extend(effects.filter_map(|effect| match effect {

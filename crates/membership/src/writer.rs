@@ -11,7 +11,7 @@ use std::time::Duration;
 use emmer_core::limits::MEMBERSHIP_ROWS_PER_COMMIT_MAX;
 use emmer_core::{Instant, Now, SiloAddress, SiloEntry, SiloStatus, TableVersion, Vote};
 
-use crate::api::{Effect, Event, TableRequest};
+use crate::api::{Event, TableRequest};
 use crate::delta::Delta;
 use crate::intent::{INTENTS_MAX, INTENTS_PER_MESSAGE_MAX, Intent, Key};
 use crate::membership::Membership;
@@ -210,7 +210,7 @@ impl Membership {
     /// until its queue is empty, and the new writer, whom those who were inserted ask to be Active,
     /// would have to wait for all of it.
     pub(crate) fn hand_on_joins(&mut self) {
-        let me = Key::Join(self.me.address);
+        let me = Key::Join(self.facts.me());
         let joins = self.writer.queue.range(Key::Join(lowest())..).map(|(key, _)| *key);
         let beyond: Vec<Key> =
             joins.filter(|key| *key != me).skip(MEMBERSHIP_ROWS_PER_COMMIT_MAX).collect();
@@ -218,23 +218,25 @@ impl Membership {
             return;
         }
         let Some(to) = self.writers_to_ask().first().copied() else { return };
-        let version = self.view.version();
+        let version = self.facts.view().version();
         for keys in beyond.chunks(INTENTS_PER_MESSAGE_MAX) {
             let intents = keys
                 .iter()
                 .filter_map(|key| self.writer.queue.remove(key))
                 .map(|queued| queued.intent);
             let intents = intents.collect();
-            self.send(to, Message::Write { version, intents, hops: 1 });
+            self.out.send(to, Message::Write { version, intents, hops: 1 });
         }
     }
 
     /// Waits for more intents, unless there are enough for a commit.
     pub(crate) fn collect(&mut self, now: Now) {
         if self.writer.queue.len() >= MEMBERSHIP_ROWS_PER_COMMIT_MAX {
-            self.timers.clear(Timer::Flush);
+            self.out.timers().clear(Timer::Flush);
         } else if !self.writer.queue.is_empty() {
-            self.timers.set_no_later(Timer::Flush, now.mono + self.config.batch_window);
+            self.out
+                .timers()
+                .set_no_later(Timer::Flush, now.mono + self.facts.config().batch_window);
         }
     }
 
@@ -244,7 +246,7 @@ impl Membership {
         draft: &'a Draft,
         silo: &SiloAddress,
     ) -> Option<&'a SiloEntry> {
-        draft.rows.get(silo).or_else(|| self.view.get(silo).map(|row| &**row))
+        draft.rows.get(silo).or_else(|| self.facts.view().get(silo).map(|row| &**row))
     }
 
     /// Whether any intent would change something (classic: before the read that precedes the
@@ -258,14 +260,14 @@ impl Membership {
     pub(crate) fn draft_commit(&mut self, now: Now) -> Option<Draft> {
         self.forget_stale_intents(now);
         self.press_evictions(now);
-        let mut draft = Draft::new(self.view.version());
+        let mut draft = Draft::new(self.facts.view().version());
         let mut dropped = Vec::new();
         let mut recheck = Vec::new();
         let keys: Vec<Key> = self.writer.queue.keys().copied().collect();
         self.write_suspicions(now, &keys, &mut draft, &mut dropped);
         let lapses_at = self.voting.quorum_lapses_at();
         if self.writer.has_votes() && now.mono < lapses_at {
-            self.timers.set_no_later(Timer::Flush, lapses_at);
+            self.out.timers().set_no_later(Timer::Flush, lapses_at);
         }
         for key in keys {
             if draft.room() < 2 {
@@ -308,15 +310,16 @@ impl Membership {
 
     /// A commit that changes nothing but the version.
     pub(crate) fn draft_nothing(&self) -> Option<Draft> {
-        let mut draft = Draft::new(self.view.version());
-        draft.put((**self.view.get(&self.me.address)?).clone());
+        let mut draft = Draft::new(self.facts.view().version());
+        draft.put((**self.facts.view().get(&self.facts.me())?).clone());
         Some(draft)
     }
 
     fn add_deletes(&mut self, draft: &mut Draft) {
         let wanted = std::mem::take(&mut self.writer.deletes);
         for silo in wanted.into_iter().take(draft.room()) {
-            let dead = self.view.get(&silo).is_some_and(|row| row.status == SiloStatus::Dead);
+            let dead =
+                self.facts.view().get(&silo).is_some_and(|row| row.status == SiloStatus::Dead);
             if dead && !draft.rows.contains_key(&silo) {
                 draft.deletes.push(silo);
             }
@@ -335,7 +338,7 @@ impl Membership {
 
     /// A little longer than it takes owners to repeat what was acknowledged.
     pub(crate) fn intent_lifetime(&self) -> Duration {
-        self.config.vote_hold + self.config.writer_timeout * 6
+        self.facts.config().vote_hold + self.facts.config().writer_timeout * 6
     }
 
     fn write_join(&self, now: Now, row: &SiloEntry, draft: &mut Draft) -> Verdict {
@@ -344,13 +347,14 @@ impl Membership {
         }
         // I3, I4: a later incarnation, alive or dead, ends this one's hopes; earlier ones die with
         // its arrival.
-        if self.view.successor_of(&row.address).is_some()
+        if self.facts.view().successor_of(&row.address).is_some()
             || draft.rows.values().any(|other| row.address.is_succeeded_by(&other.address))
         {
             return Verdict::Drop;
         }
         let mut earlier: BTreeMap<SiloAddress, SiloEntry> = self
-            .view
+            .facts
+            .view()
             .incarnations_of(&row.address)
             .iter()
             .map(|old| (old.address, (**old).clone()))
@@ -403,33 +407,33 @@ impl Membership {
 
     /// The commit happened: the draft is the next view.
     pub(crate) fn on_committed(&mut self, now: Now, draft: Draft, version: TableVersion) {
-        if self.view.version() != draft.base || version.number != draft.base + 1 {
+        if self.facts.view().version() != draft.base || version.number != draft.base + 1 {
             // Somebody handed us an even newer view meanwhile (it contains this commit).
             self.catch_up(now, version.number);
             return;
         }
-        let me = self.me.address;
+        let me = self.facts.me();
         for row in
             draft.rows.values().filter(|row| row.status == SiloStatus::Dead && row.address != me)
         {
-            self.counters.deaths_declared += 1;
-            self.effects.push_back(Effect::Event(Event::DeclaredDead { peer: row.address }));
+            self.out.count().deaths_declared += 1;
+            self.out.event(Event::DeclaredDead { peer: row.address });
         }
         // A silo just inserted may hang below one in the tree that died with its whole cluster.
-        let inserted = |silo: &&SiloAddress| self.view.get(silo).is_none();
+        let inserted = |silo: &&SiloAddress| self.facts.view().get(silo).is_none();
         let inserted: Vec<SiloAddress> = draft.rows.keys().filter(inserted).copied().collect();
         let Draft { rows, deletes, skipped, .. } = draft;
         let rows: Vec<Arc<SiloEntry>> = rows.into_values().map(Arc::new).collect();
-        self.counters.rows_written += (rows.len() + deletes.len()) as u64;
-        let (delta, view) = Delta::of_commit(&self.view, version, rows, deletes, skipped);
+        self.out.count().rows_written += (rows.len() + deletes.len()) as u64;
+        let (delta, view) = Delta::of_commit(&self.facts.view(), version, rows, deletes, skipped);
         let delta = Arc::new(delta);
-        self.shared.note(&self.view, &view);
+        self.shared.note(&self.facts.view(), &view);
         // First the others: nothing comes out of this silo after a view that shows it Dead by its
         // own wish.
         self.broadcast(&delta, &view);
-        if self.config.use_liveness_gossip && self.config.delta_views {
+        if self.facts.config().use_liveness_gossip && self.facts.config().delta_views {
             for silo in inserted {
-                self.send(silo, Message::Hint { version: delta.version() });
+                self.out.send(silo, Message::Hint { version: delta.version() });
             }
         }
         self.install(now, view, Some(&delta));
@@ -464,6 +468,7 @@ mod tests {
     use emmer_core::Timestamp;
 
     use super::*;
+    use crate::api::Effect;
     use crate::config::Config;
     use crate::world::{World, address};
 
@@ -481,7 +486,7 @@ mod tests {
         for silo in &world.silos {
             let mut machine = silo.machine.clone();
             while machine.poll_effect().is_some() {}
-            let now = machine.latest;
+            let now = machine.facts.now();
             for port in 0..JOINS as u16 {
                 let row = SiloEntry::new(
                     address(2_000 + port, 1),

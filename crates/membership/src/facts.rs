@@ -1,0 +1,144 @@
+//! What every part of the machine may read, and none may change.
+
+use std::sync::Arc;
+
+use emmer_core::{Now, SiloAddress, SiloEntry, SiloStatus};
+
+use crate::config::Config;
+use crate::delta::Delta;
+use crate::staleness::Staleness;
+use crate::standing::Standing;
+use crate::steps::Steps;
+use crate::view::View;
+
+/// What a silo knows. The machine changes it between the calls of its parts.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Facts {
+    now: Now,
+    config: Arc<Config>,
+    me: Arc<SiloEntry>,
+    view: Arc<View>,
+    steps: Steps,
+    standing: Standing,
+    rows: Staleness,
+}
+
+impl Facts {
+    /// The facts of a silo that has not begun to join. `me` is the row that it inserts.
+    pub(crate) fn new(config: Config, me: SiloEntry, now: Now) -> Self {
+        Self {
+            now,
+            config: Arc::new(config),
+            me: Arc::new(me),
+            view: Arc::new(View::empty()),
+            steps: Steps::default(),
+            standing: Standing::created(),
+            rows: Staleness::default(),
+        }
+    }
+
+    /// The time of the input that is being handled. It never goes back.
+    pub(crate) const fn now(&self) -> Now {
+        self.now
+    }
+
+    /// The options.
+    pub(crate) fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Returns true if the silence fence is configured.
+    pub(crate) fn has_fence(&self) -> bool {
+        !self.config.fence_timeout.is_zero()
+    }
+
+    /// The address of this silo.
+    pub(crate) fn me(&self) -> SiloAddress {
+        self.me.address
+    }
+
+    /// The row that this silo inserts. Its IAmAliveTime lies before its start time by a distance
+    /// drawn from the seed: two processes with the same identity can tell whose row it is.
+    pub(crate) const fn my_row(&self) -> &Arc<SiloEntry> {
+        &self.me
+    }
+
+    /// The view in force; empty until the table has been seen.
+    pub(crate) const fn view(&self) -> &Arc<View> {
+        &self.view
+    }
+
+    /// The steps that led to the view in force, as far as they are kept.
+    pub(crate) const fn steps(&self) -> &Steps {
+        &self.steps
+    }
+
+    /// How far this silo has come in its own life.
+    pub(crate) const fn standing(&self) -> &Standing {
+        &self.standing
+    }
+
+    /// The status of this silo.
+    pub(crate) const fn status(&self) -> SiloStatus {
+        self.standing.status()
+    }
+
+    /// Returns true if the machine has ended.
+    pub(crate) const fn is_over(&self) -> bool {
+        self.standing.is_over()
+    }
+
+    /// What was seen of the rows of others.
+    pub(crate) const fn rows(&self) -> &Staleness {
+        &self.rows
+    }
+
+    /// Returns true if the row of `silo` is stale, as far as this silo has read the table.
+    pub(crate) fn is_stale(&self, silo: &SiloAddress) -> bool {
+        self.rows.is_stale(&self.view, silo)
+    }
+
+    /// The stale rows of the view in force.
+    pub(crate) fn stale_members(&self) -> impl Iterator<Item = SiloAddress> + '_ {
+        self.rows.stale_members(&self.view)
+    }
+
+    /// How often this silo touches its row.
+    pub(crate) fn publish_period(&self) -> std::time::Duration {
+        self.config.publish_period(self.view.active_count())
+    }
+
+    // ---- what the machine alone changes
+    // ---------------------------------------------------------------------------------
+
+    /// An input has come at this time.
+    pub(crate) fn pass(&mut self, now: Now) {
+        self.now = Now { mono: self.now.mono.max(now.mono), wall: now.wall };
+    }
+
+    /// Puts `config`, which is equal, in the place of the options.
+    pub(crate) fn share_config(&mut self, share: impl FnOnce(Arc<Config>) -> Arc<Config>) {
+        self.config = share(self.config.clone());
+    }
+
+    /// Puts `view` in force, and returns the one before. `delta` is the step, if one step led there.
+    pub(crate) fn install(&mut self, view: Arc<View>, delta: Option<&Arc<Delta>>) -> Arc<View> {
+        self.steps.follow(delta, self.config.delta_log_max as usize);
+        std::mem::replace(&mut self.view, view)
+    }
+
+    /// The own life, to be changed.
+    pub(crate) const fn standing_mut(&mut self) -> &mut Standing {
+        &mut self.standing
+    }
+
+    /// The table was read by a request sent at `sent`.
+    pub(crate) fn observe_rows(&mut self, sent: emmer_core::Instant, rows: &[SiloEntry]) {
+        self.rows.observe(&self.config, &self.view, self.me.address, self.now, sent, rows);
+    }
+
+    /// The table did not answer for a while: standing still during that time proves nothing.
+    pub(crate) fn forgive_rows(&mut self) {
+        self.rows.forgive(&self.config, self.now);
+    }
+}

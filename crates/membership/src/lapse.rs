@@ -1,0 +1,18 @@
+//! Spans of time on two clocks that run at different rates.
+
+use std::time::Duration;
+
+/// By how many percent one silo's clock may run faster than another's.
+pub const CLOCK_RATE_PERCENT: u32 = 2;
+
+/// How long the code of a turn may run between its look at the fence and its next wait.
+pub const POLL_GRACE: Duration = Duration::from_millis(50);
+
+/// `span` by another silo's clock, as long as it can take by this one's.
+pub(crate) fn lapse(span: Duration) -> Duration {
+    if span.is_zero() {
+        span
+    } else {
+        span.saturating_mul(100 + CLOCK_RATE_PERCENT) / 100 + POLL_GRACE
+    }
+}
