@@ -15,10 +15,10 @@ use crate::api::{DialOutcome, Event};
 use crate::bits::Bits;
 use crate::delta::Delta;
 use crate::dials::Purpose;
+use crate::inner::Read;
 use crate::intent::{Intent, Key};
 use crate::membership::Membership;
 use crate::message::Message;
-use crate::table::Read;
 use crate::timers::Timer;
 use crate::view::{View, is_on_rings};
 use crate::writer::{Draft, Verdict};
@@ -336,7 +336,7 @@ impl Membership {
             self.check.claimed = self.check.vouched;
         }
         let checked = self.check.claimed;
-        self.fence.note_wish(now);
+        self.fence.note_wish(&self.facts);
         self.wish(now, Intent::Activate { silo: self.facts.me(), checked, missing });
     }
 

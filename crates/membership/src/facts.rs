@@ -1,11 +1,14 @@
 //! What every part of the machine may read, and none may change.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
-use emmer_core::{Now, SiloAddress, SiloEntry, SiloStatus};
+use emmer_core::{Instant, Now, SiloAddress, SiloEntry, SiloStatus};
 
 use crate::config::Config;
 use crate::delta::Delta;
+use crate::rings::{is_monitored_by, monitors_of, monitors_to_be};
 use crate::staleness::Staleness;
 use crate::standing::Standing;
 use crate::steps::Steps;
@@ -103,8 +106,27 @@ impl Facts {
         self.rows.stale_members(&self.view)
     }
 
+    /// The Active silos that probe `silo` in the view in force.
+    pub(crate) fn monitors_of(&self, silo: &SiloAddress) -> BTreeSet<SiloAddress> {
+        let config = &self.config;
+        monitors_of(&self.view, silo, config.num_probe_rings, config.num_probed_silos)
+    }
+
+    /// The same with those that are Joining.
+    pub(crate) fn monitors_to_be_of(&self, silo: &SiloAddress) -> BTreeSet<SiloAddress> {
+        let config = &self.config;
+        monitors_to_be(&self.view, silo, config.num_probe_rings, config.num_probed_silos)
+    }
+
+    /// Returns true if `silo` is one of the Active silos that probe `target` in the view in force;
+    /// much cheaper than all of them.
+    pub(crate) fn is_monitored_by(&self, target: &SiloAddress, silo: &SiloAddress) -> bool {
+        let config = &self.config;
+        is_monitored_by(&self.view, target, silo, config.num_probe_rings, config.num_probed_silos)
+    }
+
     /// How often this silo touches its row.
-    pub(crate) fn publish_period(&self) -> std::time::Duration {
+    pub(crate) fn publish_period(&self) -> Duration {
         self.config.publish_period(self.view.active_count())
     }
 
@@ -133,7 +155,7 @@ impl Facts {
     }
 
     /// The table was read by a request sent at `sent`.
-    pub(crate) fn observe_rows(&mut self, sent: emmer_core::Instant, rows: &[SiloEntry]) {
+    pub(crate) fn observe_rows(&mut self, sent: Instant, rows: &[SiloEntry]) {
         self.rows.observe(&self.config, &self.view, self.me.address, self.now, sent, rows);
     }
 

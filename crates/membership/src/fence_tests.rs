@@ -27,7 +27,7 @@ fn new_monitors_give_nobody_more_time_than_the_tables_word() {
             world.cut.extend([(joiner, me), (me, joiner)]);
         }
         while let (Some(SiloStatus::Active), Some(until)) =
-            (world.status(&me), world.silos[0].machine.fence_closes_at())
+            (world.status(&me), world.silos[0].machine.fence_deadline())
         {
             assert!(
                 until <= world.now + config.fence_table_timeout,
@@ -57,7 +57,7 @@ fn rows_of_a_replica_that_lags_open_no_fence() {
     world.until(secs(10), |w| w.status(&cut) == Some(SiloStatus::Dead));
     let may_grant = world.now + config.fence_table_timeout;
     while world.silos[0].up && world.now < may_grant + secs(9) {
-        let closes_at = world.silos[0].machine.fence_closes_at().unwrap();
+        let closes_at = world.silos[0].machine.fence_deadline().unwrap();
         assert!(
             closes_at <= may_grant,
             "{closes_at:?}, others may have its grains at {may_grant:?}"
@@ -80,7 +80,7 @@ fn known_monitors_are_not_enough_where_a_newcomer_speaks_of_a_later_view() {
         world.until(secs(300), |w| w.status(&old) == Some(SiloStatus::Dead));
         world.run(config.fence_table_timeout);
         for _ in 0..200 {
-            let open = world.silos[0].machine.fence_closes_at() > Some(world.now);
+            let open = world.silos[0].machine.fence_deadline() > Some(world.now);
             assert!(!world.silos[0].up || !open, "{:?}", world.now);
             world.run(ms(50));
         }
@@ -104,7 +104,7 @@ fn a_silo_that_lacks_a_view_for_long_trusts_no_monitor_of_the_old_one() {
     world.run(secs(5));
     let view = world.silos[0].machine.view().version();
     assert!(world.version.number > view, "{view}");
-    assert!(world.silos[0].machine.fence_closes_at() <= Some(world.now));
+    assert!(world.silos[0].machine.fence_deadline() <= Some(world.now));
 }
 
 /// A joiner makes no round trip with a silo that leaves, and is Active at once.
@@ -122,7 +122,7 @@ fn a_silo_that_leaves_and_is_alone_rests_on_no_touch() {
         world.start(&config, newcomer, 2_000);
         world.until(secs(30), |w| w.status(&leaver) == Some(SiloStatus::Dead));
         world.run(config.fence_table_timeout);
-        assert!(world.silos[0].machine.fence_closes_at() <= Some(world.now));
+        assert!(world.silos[0].machine.fence_deadline() <= Some(world.now));
     }
 }
 
@@ -142,7 +142,7 @@ fn a_silo_that_is_alone_behind_a_firewall_stops_before_a_newcomer_has_its_grains
             world.start(&config, newcomer, 2_000);
             world.until(secs(30), |w| w.status(&alone) == Some(SiloStatus::Dead));
             world.run(config.fence_table_timeout);
-            assert!(world.silos[0].machine.fence_closes_at() <= Some(world.now), "{wait}");
+            assert!(world.silos[0].machine.fence_deadline() <= Some(world.now), "{wait}");
         }
     }
 }
@@ -155,7 +155,7 @@ fn a_touch_is_good_for_as_long_as_the_page_says() {
         let mut world = World::cluster(&config, 1);
         let mut longest = ms(0);
         for _ in 0..10_000 {
-            let closes_at = world.silos[0].machine.fence_closes_at().unwrap();
+            let closes_at = world.silos[0].machine.fence_deadline().unwrap();
             longest = longest.max(closes_at.saturating_since(world.now));
             world.run(ms(1));
         }
@@ -197,7 +197,7 @@ fn stops_where_it_is_told_to(
     }
     world.start(&config, silos[silos.len() - 1], 2_000);
     let open = |w: &World, i: usize| {
-        w.silos[i].up && w.silos[i].machine.fence_closes_at().is_none_or(|at| at > w.now)
+        w.silos[i].up && w.silos[i].machine.fence_deadline().is_none_or(|at| at > w.now)
     };
     world.run(ms(1_500));
     assert!((0..group.len()).all(|i| open(&world, i)), "a short outage stops nothing");

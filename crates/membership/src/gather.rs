@@ -11,6 +11,7 @@ use emmer_core::{Instant, Now, SiloAddress, SiloEntry, SiloStatus, Vote};
 
 use crate::intent::{Evidence, Intent, Key};
 use crate::membership::Membership;
+use crate::rules::{count_votes, is_shown};
 use crate::timers::Timer;
 use crate::writer::{Draft, Queued, add_vote};
 
@@ -102,9 +103,10 @@ impl Membership {
                 break;
             }
             // I6: whoever dies by this very commit is no voter any more.
-            let counted = self.valid_votes(now, draft, &row.address, &row.votes).len();
+            let status = |silo: &SiloAddress| self.drafted(draft, silo).map(|row| row.status);
+            let counted = count_votes(&self.facts, &status, &row.address, &row.votes);
             let is_gone = row.votes.iter().any(|vote| vote.gone);
-            if counted >= self.votes_required(now, &row.address, is_gone) {
+            if counted >= self.votes.quorum().votes_required(&self.facts, &row.address, is_gone) {
                 draft.put(row);
             }
         }
@@ -144,6 +146,12 @@ impl Membership {
             })
     }
 
+    /// Whether a vote of `voter` counts in a commit: it must be Active in the view the commit is
+    /// based on, and not be declared dead by the same commit (invariant I6).
+    pub(crate) fn may_vote(&self, draft: &Draft, voter: &SiloAddress) -> bool {
+        self.drafted(draft, voter).is_some_and(|row| row.status == SiloStatus::Active)
+    }
+
     fn weigh_votes(
         &self,
         now: Now,
@@ -167,7 +175,9 @@ impl Membership {
         let is_gone = queued.iter().any(|(_, queued)| knows(&queued.intent))
             || row.votes.iter().any(|vote| vote.gone && self.may_vote(draft, &vote.voter));
         for (key, queued) in &queued {
-            if self.is_shown(&queued.intent) || !self.may_vote(draft, &queued.intent.owner()) {
+            if is_shown(self.facts.view(), &queued.intent)
+                || !self.may_vote(draft, &queued.intent.owner())
+            {
                 dropped.push(*key);
                 continue;
             }
@@ -185,9 +195,10 @@ impl Membership {
             waits_since = Some(waits_since.map_or(queued.since, |since| since.min(queued.since)));
         }
         let Some(since) = waits_since else { return Outcome::Nothing };
-        let counted = self.valid_votes(now, draft, &target, &row.votes).len();
+        let status = |silo: &SiloAddress| self.drafted(draft, silo).map(|row| row.status);
+        let counted = count_votes(&self.facts, &status, &target, &row.votes);
         if !self.facts.config().liveness_enabled
-            || counted < self.votes_required(now, &target, is_gone)
+            || counted < self.votes.quorum().votes_required(&self.facts, &target, is_gone)
         {
             return Outcome::Few(row, since);
         }

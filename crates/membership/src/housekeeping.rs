@@ -8,10 +8,10 @@ use emmer_core::limits::MEMBERSHIP_ROWS_PER_COMMIT_MAX;
 use emmer_core::{Instant, Now, SiloAddress, SiloEntry, SiloStatus, Timestamp};
 
 use crate::api::TerminateReason;
+use crate::inner::Read;
 use crate::intent::Evidence;
 use crate::membership::Membership;
 use crate::message::Message;
-use crate::table::Read;
 use crate::timers::Timer;
 
 /// Wall clocks are wrong by hours at most: those that wrote the rows, and this silo's.
@@ -62,7 +62,7 @@ impl Membership {
             }
         }
         for silo in stuck {
-            self.vote(now, silo, Evidence::Silence);
+            self.vote(silo, Evidence::Silence);
         }
     }
 

@@ -200,7 +200,7 @@ impl Membership {
         {
             // Classic: the negative answer of a healthy intermediary leads to a vote, and is one
             // itself.
-            self.vote(now, target, Evidence::Silence);
+            self.vote(target, Evidence::Silence);
             self.wish(
                 now,
                 Intent::Vote { target, voter: from, at: now.wall, evidence: Evidence::Silence },

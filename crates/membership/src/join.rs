@@ -8,10 +8,10 @@ use emmer_core::{Now, SiloAddress, SiloEntry, SiloStatus};
 use crate::api::TerminateReason;
 use crate::connect::Check;
 use crate::dials::Purpose;
+use crate::inner::Read;
 use crate::intent::{Intent, Key};
 use crate::membership::Membership;
 use crate::message::Message;
-use crate::table::Read;
 use crate::timers::Timer;
 use crate::view::is_on_rings;
 

@@ -20,7 +20,7 @@ impl Membership {
         }
         if self.facts.standing().status() < SiloStatus::Active {
             // It never was a full member, and will host nothing.
-            self.close_fence();
+            self.fence.shut(&self.facts, &mut self.out);
         }
         self.facts.standing_mut().leave(status);
         self.abandon_join();
@@ -45,7 +45,7 @@ impl Membership {
         }
         self.facts.standing_mut().finish_leave();
         // Whoever sees it Dead by its own word takes its grains over at once (I8).
-        self.close_fence();
+        self.fence.shut(&self.facts, &mut self.out);
         self.out.timers().set(Timer::Leave, now.mono + self.facts.config().shutdown_grace_period);
         let silo = self.facts.me();
         self.wishes.forget(&Key::Status(silo));

@@ -17,7 +17,6 @@ pub mod delta;
 mod dials;
 mod dice;
 mod facts;
-mod fading;
 mod fence;
 #[cfg(test)]
 mod fence_tests;
@@ -27,6 +26,7 @@ mod housekeeping;
 pub mod humane;
 mod index;
 mod indirect;
+mod inner;
 pub mod intent;
 mod join;
 mod lapse;
@@ -50,7 +50,7 @@ mod reach;
 #[cfg(test)]
 mod restart_tests;
 mod rings;
-mod risen;
+mod rules;
 #[cfg(test)]
 mod scale_tests;
 pub mod snapshot;
@@ -69,6 +69,7 @@ mod table;
 mod timers;
 pub mod view;
 mod views;
+mod votes;
 mod window;
 #[cfg(test)]
 mod wire_tests;

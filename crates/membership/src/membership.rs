@@ -14,23 +14,26 @@ use crate::counters::Counters;
 use crate::dials::Purpose;
 use crate::dice::Dice;
 use crate::facts::Facts;
-use crate::fading::Fading;
-use crate::fence::Fence;
+use crate::fence::{Fading, Fence, Word};
 use crate::health::Health;
 use crate::housekeeping::Cleaning;
 use crate::indirect::Indirect;
+use crate::inner::Inner;
+use crate::intent::{Evidence, Key};
 use crate::join::Join;
 use crate::lost::Loss;
 use crate::memo::{Memo, Shared};
 use crate::message::Message;
 use crate::monitor::Probing;
-use crate::out::Out;
+use crate::out::{Act, Out};
+use crate::peer::Peer;
+use crate::rules::intent_lifetime;
 use crate::supersede::Evictions;
-use crate::suspicion::Voting;
 use crate::table::TableLane;
 use crate::timers::Timer;
 use crate::view::View;
 use crate::views::Dissemination;
+use crate::votes::Votes;
 use crate::wishes::Wishes;
 use crate::writer::Writer;
 
@@ -62,7 +65,7 @@ pub struct Membership {
     pub(crate) check: Check,
     pub(crate) probing: Probing,
     pub(crate) indirect: Indirect,
-    pub(crate) voting: Voting,
+    pub(crate) votes: Votes,
     pub(crate) wishes: Wishes,
     pub(crate) writer: Writer,
     pub(crate) evictions: Evictions,
@@ -102,7 +105,7 @@ impl Membership {
             check: Check::default(),
             probing: Probing::default(),
             indirect: Indirect::default(),
-            voting: Voting::default(),
+            votes: Votes::default(),
             wishes: Wishes::default(),
             writer: Writer::default(),
             evictions: Evictions::default(),
@@ -210,7 +213,7 @@ impl Membership {
             Timer::Pull => self.on_pull_timeout(now),
             Timer::Claim => self.check_claim(),
             Timer::Leave => self.on_leave_timeout(),
-            Timer::Fence => self.check_fence(now),
+            Timer::Fence => self.check_fence(),
             Timer::Stale => self.look_for_staleness(now),
             Timer::Housekeeping => self.housekeep(now),
         }
@@ -246,7 +249,7 @@ impl Membership {
                 self.on_ack(now, from, seq, stamp);
                 self.note_version(now, from, version);
             }
-            Message::Seen { stamp } => self.fence_heard(now, &from, 0, stamp),
+            Message::Seen { stamp } => self.fence_heard(&from, 0, stamp),
             Message::Superseded { by } => self.on_superseded(from, by),
             Message::Yielded => self.on_yielded(now, from),
             Message::Hush { target, by, stamp } => self.on_hush(now, from, target, by, stamp),
@@ -277,7 +280,7 @@ impl Membership {
                 self.on_recheck(now, version);
             }
             Message::Tree { root, delta } => self.on_tree(now, from, root, &delta),
-            Message::Pull { have } => self.on_pull(now, from, have),
+            Message::Pull { have } => self.on_pull(from, have),
             Message::Hint { version } => self.on_hint(now, from, version),
             Message::Deltas(deltas) => self.on_deltas(now, from, &deltas),
             Message::Snapshot { view, fading } => self.on_view(now, from, view, fading),
@@ -370,7 +373,14 @@ impl Membership {
     /// apply. A shell whose process may have been frozen compares this with the clock before each
     /// turn.
     pub fn fence_deadline(&self) -> Option<Instant> {
-        self.fence_closes_at()
+        self.fence.closes_at(&self.facts, self.is_behind())
+    }
+
+    /// Which silos are Dead in the view in force and may still run turns, and until when by this
+    /// silo's clock. No silo may be granted one of their grains before. None where there is no
+    /// fence.
+    pub fn fading(&self) -> Vec<(SiloAddress, Instant)> {
+        self.fading.all()
     }
 
     /// The options in force.
@@ -390,7 +400,7 @@ impl Membership {
             self.on_join_deadline();
         }
         if self.out.timers().is_due(Timer::Fence, now.mono) {
-            self.check_fence(now);
+            self.check_fence();
         }
     }
 
@@ -470,5 +480,112 @@ impl Membership {
             // In a cluster that has become smaller rows are touched more often.
             self.out.timers().set_no_later(Timer::Touch, now.mono + self.facts.publish_period());
         }
+    }
+
+    // ---- between the parts
+    // -------------------------------------------------------------------------------------
+
+    /// Has the parts do what they asked of each other.
+    pub(crate) fn drain(&mut self) {
+        for act in self.out.take_pending().into_iter().flatten() {
+            match act {
+                Act::Effect(effect) => self.out.effect(effect),
+                Act::Inner(inner) => {
+                    self.act(inner);
+                    self.drain();
+                }
+            }
+        }
+    }
+
+    fn act(&mut self, inner: Inner) {
+        match inner {
+            Inner::Want(read) => self.table.want(read),
+            Inner::Wish(intent) => self.wish(self.facts.now(), intent),
+        }
+    }
+
+    /// This silo has evidence that `target` is dead: votes.
+    pub(crate) fn vote(&mut self, target: SiloAddress, evidence: Evidence) {
+        if self.probing.peer_mut(&target).is_some_and(Peer::suspect) {
+            self.out.count().votes_cast += 1;
+        }
+        let retracts = self.wishes.retracts(&Key::Vote(target, self.facts.me()));
+        self.votes.vote(&self.facts, &mut self.out, target, evidence, retracts);
+        self.drain();
+    }
+
+    /// The suspect lives: takes the own vote out of the table.
+    pub(crate) fn retract(&mut self, target: SiloAddress) {
+        if self.probing.peer(&target).is_none_or(Peer::is_stuck) {
+            return;
+        }
+        let is_wished = self.wishes.has(&Key::Vote(target, self.facts.me()));
+        self.votes.retract(&self.facts, &mut self.out, target, is_wished);
+        self.drain();
+    }
+
+    /// Returns true if this silo may confirm that `silo` is alive.
+    pub(crate) fn may_confirm(&self, silo: &SiloAddress) -> bool {
+        self.votes.may_confirm(&self.facts, silo, self.fence.may_speak(&self.facts))
+    }
+
+    /// Opens or closes the fence, as the time and the confirmations have it.
+    pub(crate) fn check_fence(&mut self) {
+        let is_behind = self.is_behind();
+        self.fence.check(&self.facts, &mut self.out, is_behind);
+        self.drain();
+    }
+
+    /// A probe, or the answer to one, gives back a stamp of ours.
+    pub(crate) fn fence_heard(&mut self, from: &SiloAddress, misses: u32, echo: u64) {
+        if !self.fence.heard_by(&self.facts, from, misses, echo) {
+            return;
+        }
+        let (now, config) = (self.facts.now(), self.facts.config());
+        let rests = intent_lifetime(config) + config.table_timeout;
+        let fresh_for = config.word_counts_for(self.facts.view().active_count());
+        let behind_for = self.behind_for(now);
+        let word = Word {
+            is_gone: &|monitor| {
+                let since = self.probing.peer(monitor).and_then(Peer::gone_since);
+                since.is_some_and(|since| now.mono.saturating_since(since) > rests)
+            },
+            is_row_fresh: self.table.is_row_fresh(now, fresh_for),
+            behind_for,
+            is_behind: self.is_behind(),
+        };
+        self.fence.confirm_by_monitors(&self.facts, &mut self.out, &word);
+        self.drain();
+    }
+
+    /// The table showed the view in force to be the latest when it was asked at `sent`.
+    pub(crate) fn confirm_by_table(&mut self, sent: Instant) {
+        if self.is_behind() {
+            // A read that lags: it hides what this silo already knows to exist.
+            return;
+        }
+        self.votes.settle_doubts(sent);
+        self.deny_claims(sent);
+        self.fence.confirm_by_table(&self.facts, &mut self.out, sent, self.table.touched());
+        self.drain();
+    }
+
+    /// Returns true if nothing but the table confirms this silo, or will soon.
+    pub(crate) fn rests_on_table(&self) -> bool {
+        self.fence.rests_on_table(&self.facts, self.is_behind())
+    }
+}
+
+/// What tests see of a machine beside its outputs.
+#[cfg(test)]
+impl Membership {
+    pub(crate) fn pass(&mut self, span: Duration) {
+        let Now { mono, wall } = self.facts.now();
+        self.facts.pass(Now { mono: mono + span, wall });
+    }
+
+    pub(crate) fn votes_required(&self, target: &SiloAddress) -> usize {
+        self.votes.quorum().votes_required(&self.facts, target, false)
     }
 }

@@ -10,7 +10,8 @@ use crate::dials::Purpose;
 use crate::membership::Membership;
 use crate::message::Message;
 use crate::peer::{Answer, Peer, RENEW_MISSES};
-use crate::rings::{is_monitored_by, monitors_of, monitors_to_be, ring_targets};
+use crate::rings::ring_targets;
+use crate::rules::misses_to_vote;
 
 /// How many peers are probed once in a `probe_period`; fewer are probed more often, up to twice.
 const PEERS_PER_PERIOD: u32 = 10;
@@ -71,38 +72,6 @@ impl Probing {
 }
 
 impl Membership {
-    /// The Active silos that probe `silo` in the view in force.
-    pub(crate) fn monitors_of(&self, silo: &SiloAddress) -> BTreeSet<SiloAddress> {
-        monitors_of(
-            &self.facts.view(),
-            silo,
-            self.facts.config().num_probe_rings,
-            self.facts.config().num_probed_silos,
-        )
-    }
-
-    /// The same with those that are Joining.
-    pub(crate) fn monitors_to_be_of(&self, silo: &SiloAddress) -> BTreeSet<SiloAddress> {
-        monitors_to_be(
-            &self.facts.view(),
-            silo,
-            self.facts.config().num_probe_rings,
-            self.facts.config().num_probed_silos,
-        )
-    }
-
-    /// Whether `silo` is one of the Active silos that probe `target` in the view in force; much
-    /// cheaper than all of them.
-    pub(crate) fn is_monitored_by(&self, target: &SiloAddress, silo: &SiloAddress) -> bool {
-        is_monitored_by(
-            &self.facts.view(),
-            target,
-            silo,
-            self.facts.config().num_probe_rings,
-            self.facts.config().num_probed_silos,
-        )
-    }
-
     /// Adjusts the probed set to the view in force. Peers that stay keep their counts.
     pub(crate) fn choose_peers(&mut self, now: Now) {
         let mut targets = BTreeSet::new();
@@ -120,7 +89,7 @@ impl Membership {
             let stale = self.facts.stale_members().filter(|silo| !silo.same_endpoint(&me));
             targets.extend(stale.take(STALE_PROBED_MAX));
         }
-        self.forget_doubts_about_the_dead();
+        self.votes.forget_doubts_about_the_dead(&self.facts);
         let gone: Vec<SiloAddress> =
             self.probing.peers.keys().filter(|p| !targets.contains(*p)).copied().collect();
         let mut changed = !gone.is_empty();
@@ -216,8 +185,9 @@ impl Membership {
         let version = self.facts.view().version();
         let seq = self.out.new_seq();
         let witnessed = self.has_witness(&silo);
-        self.press_doubt(now, &silo);
-        let confirms = self.may_confirm(now, &silo);
+        self.votes.press_doubt(&self.facts, &mut self.out, &silo);
+        self.drain();
+        let confirms = self.may_confirm(&silo);
         let Some(peer) = self.probing.peer_mut(&silo) else { return };
         peer.witness(witnessed);
         let timeout = peer.timeout(&self.facts.config(), stretch);
@@ -245,7 +215,7 @@ impl Membership {
             // If too few are left for a vote, the time since this read decides.
             self.read_for_staleness(now);
         }
-        if misses >= self.misses_to_vote(&silo) {
+        if misses >= misses_to_vote(&self.facts, &silo) {
             self.consider_vote(now, silo);
         }
         self.schedule_next_probe(now, silo);
@@ -274,14 +244,16 @@ impl Membership {
     ) {
         self.out.count().probes_received += 1;
         self.health.probed(now);
-        self.fence_heard(now, &from, misses, echo);
+        self.fence_heard(&from, misses, echo);
         self.acknowledge(now, from, seq);
     }
 
     /// A silo in no view asks whether this one lives.
     pub(crate) fn answer_stranger(&mut self, now: Now, from: SiloAddress, seq: u64) {
         self.out.count().probes_received += 1;
-        self.fence_probed(now);
+        let is_behind = self.is_behind();
+        self.fence.probed_by_stranger(&self.facts, &mut self.out, is_behind);
+        self.drain();
         self.acknowledge(now, from, seq);
     }
 
@@ -299,7 +271,7 @@ impl Membership {
         // Where the fence is short the stamp goes back at once, not with the next probe.
         let short = !self.facts.config().fence_timeout.is_zero()
             && self.facts.config().fence_timeout < self.facts.config().probe_period * 3;
-        let seen = short && self.may_confirm(now, &from);
+        let seen = short && self.may_confirm(&from);
         let Some(peer) = self.probing.peer_mut(&from) else { return };
         peer.stamp(stamp);
         let longest = peer.longest_sample(&self.facts.config());
@@ -324,7 +296,7 @@ impl Membership {
             self.out.count().probes_answered += 1;
             self.health.answered(now);
             self.withdraw(&from);
-            self.retract(now, from);
+            self.retract(from);
         }
     }
 }

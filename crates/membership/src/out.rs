@@ -9,17 +9,27 @@ use crate::api::{DialId, Effect, Event};
 use crate::counters::Counters;
 use crate::dials::{Dials, Purpose};
 use crate::dice::Dice;
+use crate::inner::Inner;
 use crate::message::Message;
 use crate::timers::Timers;
 
 /// Room for how many effects is kept when all have been handed out.
 const EFFECTS_KEPT: usize = 64;
 
+/// What a part does: for the shell, or for the other parts.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Act {
+    Effect(Effect),
+    Inner(Inner),
+}
+
 /// What comes out of the machine, and what only moves forward: timers, dials, numbers, chance.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Out {
     me: SiloAddress,
     effects: VecDeque<Effect>,
+    /// Events between parts, and the effects that come after the first of them.
+    pending: VecDeque<Act>,
     timers: Timers,
     counters: Counters,
     dice: Dice,
@@ -34,6 +44,7 @@ impl Out {
         Self {
             me,
             effects: VecDeque::new(),
+            pending: VecDeque::new(),
             timers: Timers::default(),
             counters: Counters::default(),
             dice,
@@ -44,7 +55,21 @@ impl Out {
 
     /// Has the shell do something.
     pub(crate) fn effect(&mut self, effect: Effect) {
-        self.effects.push_back(effect);
+        if self.pending.is_empty() {
+            self.effects.push_back(effect);
+        } else {
+            self.pending.push_back(Act::Effect(effect));
+        }
+    }
+
+    /// Has another part do something, before any effect that comes after this.
+    pub(crate) fn tell(&mut self, inner: Inner) {
+        self.pending.push_back(Act::Inner(inner));
+    }
+
+    /// Takes what the parts have asked of each other; none when that is nothing.
+    pub(crate) fn take_pending(&mut self) -> Option<VecDeque<Act>> {
+        (!self.pending.is_empty()).then(|| std::mem::take(&mut self.pending))
     }
 
     /// Tells logs and metrics of something.

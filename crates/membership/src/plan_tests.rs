@@ -92,7 +92,7 @@ fn find_open_fence(world: &World, config: &Config) -> Option<String> {
     world.silos.iter().filter(|process| process.up).find_map(|process| {
         let me = process.machine.me();
         let died = *world.died_at.get(&me)?;
-        let closes_at = process.machine.fence_closes_at()?;
+        let closes_at = process.machine.fence_deadline()?;
         // The fence of a silo that died young counts from its wish to be Active: silos that take
         // over wait for that time too.
         let young = process.machine.fence.wished().map(|wished| wished + config.fence_timeout);

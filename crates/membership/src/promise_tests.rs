@@ -1,7 +1,7 @@
 //! Promises of `docs/membership.md` that took an adversary to be found broken, each with the
 //! smallest world that shows it.
 
-use emmer_core::{Now, SiloAddress, SiloStatus};
+use emmer_core::{SiloAddress, SiloStatus};
 
 use crate::intent::{Intent, Key};
 use crate::world::{World, address, isolate, ms, secs};
@@ -215,7 +215,7 @@ fn those_left_of_a_cluster_run_turns_again_soon() {
                 world.kill(i);
             }
             let serves = |w: &World, i: usize| {
-                let closes_at = w.silos[i].machine.fence_closes_at();
+                let closes_at = w.silos[i].machine.fence_deadline();
                 w.silos[i].up && closes_at.is_none_or(|at| at > w.now)
             };
             let all = |w: &World| w.active() == left && (0..left).all(|i| serves(w, i));
@@ -273,7 +273,7 @@ fn a_silo_takes_over_from_two_that_confirm_each_other_when_both_run_no_turns() {
                 [one, other].map(|silo| view.status_of(&silo) == Some(SiloStatus::Dead) && !waits);
             has_taken_over |= may_have == [true; 2];
             for (process, may_have) in world.silos[1..].iter().zip(may_have) {
-                let closes_at = process.machine.fence_closes_at();
+                let closes_at = process.machine.fence_deadline();
                 let runs = process.up && closes_at.is_none_or(|at| at > world.now);
                 assert!(!(runs && may_have), "{serve_without_store} {touch:?} {:?}", world.now);
             }
@@ -403,7 +403,7 @@ fn a_silo_that_lives_on_the_tables_word_is_confirmed_while_commits_come_one_afte
             world.write_a_row_again();
         }
         // What a read shows was true when it was sent, and the table takes 5 ms.
-        let until = world.silos[0].machine.fence_closes_at().unwrap();
+        let until = world.silos[0].machine.fence_deadline().unwrap();
         assert!(
             until + ms(5) <= world.now + config.fence_table_timeout,
             "{until:?} at {:?}",
@@ -431,16 +431,16 @@ fn joiners_in_the_places_of_monitors_make_no_death_cheaper() {
         }
     }
     world.run(ms(1_500));
-    let third = &world.silos[2].machine;
+    let mut third = world.silos[2].machine.clone();
     assert_eq!((third.view().len(), third.view().active_count()), (6, 3), "{:?}", third.view());
-    let few = |target: &SiloAddress| third.monitors_of(target).len() < 2;
+    let few = |target: &SiloAddress| third.facts.monitors_of(target).len() < 2;
     assert!(
         active[..2].iter().any(few),
         "nobody has fewer Active monitors than a death takes votes"
     );
-    let later = Now { mono: third.facts.now().mono + secs(60), wall: third.facts.now().wall };
+    third.pass(secs(60));
     for target in &active[..2] {
-        assert_eq!(third.votes_required(later, target, false), 2);
+        assert_eq!(third.votes_required(target), 2);
     }
 }
 

@@ -32,7 +32,7 @@ fn cut(world: &mut World, other: SiloAddress) {
 }
 
 fn closes_at(world: &World) -> Instant {
-    world.silos[0].machine.fence_closes_at().unwrap()
+    world.silos[0].machine.fence_deadline().unwrap()
 }
 
 /// Silo 0 of thirty has lost the store, so the word of its monitors alone keeps its fence open.
@@ -211,7 +211,7 @@ fn a_writer_forgets_a_wish_that_its_owner_does_not_repeat() {
         let message = Message::Write { version: 0, intents: vec![wish()], hops: 1 };
         world.call(0, |machine, now| machine.handle_message(now, joiner, message));
     };
-    let lifetime = world.silos[0].machine.intent_lifetime();
+    let lifetime = crate::rules::intent_lifetime(world.silos[0].machine.config());
     tell(&mut world);
     for _ in 0..8 {
         world.run(lifetime * 3 / 4);

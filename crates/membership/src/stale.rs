@@ -2,9 +2,10 @@
 
 use emmer_core::{Now, SiloAddress};
 
+use crate::inner::Read;
 use crate::membership::Membership;
 use crate::peer::Peer;
-use crate::table::Read;
+use crate::rules::misses_to_vote;
 use crate::timers::Timer;
 
 impl Membership {
@@ -39,7 +40,7 @@ impl Membership {
             return;
         }
         let suspects = self.facts.stale_members().filter(|silo| {
-            let limit = self.misses_to_vote(silo);
+            let limit = misses_to_vote(&self.facts, silo);
             self.probing.peer(silo).is_some_and(|peer| peer.misses() >= limit)
         });
         let suspects: Vec<SiloAddress> = suspects.collect();

@@ -22,10 +22,10 @@ use std::time::Duration;
 
 use emmer_core::{Instant, Now, SiloAddress};
 
+use crate::inner::Read;
 use crate::intent::Intent;
 use crate::membership::Membership;
 use crate::message::Message;
-use crate::table::Read;
 use crate::timers::Timer;
 
 /// So long a version that only strangers speak of may take to arrive by itself. The table is asked
@@ -45,7 +45,7 @@ impl Membership {
         }
         match message {
             Message::Probe { seq, .. } => self.answer_stranger(now, from, seq),
-            Message::Pull { have } => self.on_pull(now, from, have),
+            Message::Pull { have } => self.on_pull(from, have),
             Message::Reach => self.on_reach(from),
             Message::Write { intents, hops, .. } => {
                 let own: Vec<_> =

@@ -132,7 +132,7 @@ impl Membership {
         });
         eviction.by = by;
         if eviction.version != version {
-            let monitors = self.monitors_of(&old);
+            let monitors = self.facts.monitors_of(&old);
             let words = std::mem::take(&mut eviction.monitors);
             eviction.monitors =
                 monitors.into_iter().map(|m| (m, words.get(&m).copied().flatten())).collect();
@@ -304,7 +304,7 @@ impl Membership {
     /// writes may know.
     pub(crate) fn on_superseded(&mut self, from: SiloAddress, by: SiloAddress) {
         if self.facts.me().is_succeeded_by(&by) {
-            self.close_fence();
+            self.fence.shut(&self.facts, &mut self.out);
             self.out.send(from, Message::Yielded);
             self.terminate(TerminateReason::Superseded(by));
         }
@@ -334,6 +334,6 @@ impl Membership {
     /// while this word was good.
     fn hold_word(&mut self, now: Now, target: SiloAddress) {
         let until = now.mono + WORD_LASTS + self.facts.config().table_timeout;
-        self.voting.doubt(target, until);
+        self.votes.doubt(target, until);
     }
 }

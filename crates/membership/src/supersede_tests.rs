@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use emmer_core::{Now, SiloAddress, SiloStatus, Timestamp};
+use emmer_core::{SiloAddress, SiloStatus};
 
 use crate::world::{World, address, ms};
 use crate::{Config, Message, TerminateReason};
@@ -70,15 +70,12 @@ fn without_a_word_from_anybody_the_successor_waits() {
 fn a_monitor_that_gave_its_word_confirms_again_only_after_a_read_of_the_table() {
     let mut world = World::cluster(&Config::default(), 3);
     let (target, by, writer) = (address(1_001, 1), address(1_001, 2), address(1_002, 1));
-    let now = |w: &World| Now { mono: w.now, wall: Timestamp::default() };
-    assert!(world.silos[0].machine.may_confirm(now(&world), &target));
+    assert!(world.confirms(0, &target));
     let hush = Message::Hush { target, by, stamp: 5 };
     world.call(0, |machine, now| machine.handle_message(now, writer, hush));
     let word_given = world.now;
-    assert!(!world.silos[0].machine.may_confirm(now(&world), &target));
-    let again = world.until(ms(30_000), |w| {
-        w.silos[0].machine.may_confirm(Now { mono: w.now, wall: Timestamp::default() }, &target)
-    });
+    assert!(!world.confirms(0, &target));
+    let again = world.until(ms(30_000), |w| w.confirms(0, &target));
     assert!(
         again > Config::default().table_timeout,
         "a commit may be on its way for that long: {again:?}"

@@ -10,8 +10,10 @@ use std::time::Duration;
 use emmer_core::{Instant, Now, TableVersion};
 
 use crate::api::{Effect, Event, OpId, TableOutcome, TableRequest, TerminateReason};
+use crate::inner::Read;
 use crate::membership::Membership;
 use crate::message::Message;
+use crate::rules::touch_lasts;
 use crate::snapshot::TableSnapshot;
 use crate::staleness::EVIDENCE_MAX;
 use crate::timers::Timer;
@@ -51,17 +53,6 @@ pub(crate) struct TableLane {
     /// when that read had been sent. A read of all rows does not count: it may come from a replica
     /// that lags.
     ahead: Option<(TableVersion, Instant)>,
-}
-
-/// What may be read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Read {
-    /// Every row.
-    All,
-    /// The version row.
-    Version,
-    /// The version row and some Active rows (joining).
-    Sample,
 }
 
 impl TableLane {
@@ -244,10 +235,10 @@ impl Membership {
                 self.table.losses = 0;
                 // It was the latest view that the commit was based on.
                 if draft.base_number() == self.facts.view().version() {
-                    self.confirm_by_table(now, sent);
+                    self.confirm_by_table(sent);
                 }
                 self.on_committed(now, *draft, version);
-                self.confirm_by_table(now, sent);
+                self.confirm_by_table(sent);
             }
             (Asked::Commit(draft), TableOutcome::Conflict) => {
                 self.on_conflict(now, draft.base_number());
@@ -281,7 +272,7 @@ impl Membership {
         if std::mem::take(&mut self.table.down) {
             self.facts.forgive_rows();
             // Otherwise the next touch may be seconds away.
-            if self.rests_on_touches() {
+            if self.fence.rests_on_touches(&self.facts) {
                 self.touch(now);
             }
             self.out.event(Event::StoreBack);
@@ -360,7 +351,7 @@ impl Membership {
             self.table.ahead.take_if(|(ahead, _)| ahead.number < version).map(|(_, sent)| sent);
         self.install_read(now, snapshot);
         if let Some(sent) = lived {
-            self.confirm_by_table(now, sent);
+            self.confirm_by_table(sent);
         }
         self.vote_against_stale(now);
         self.on_join_read(now);
@@ -382,14 +373,14 @@ impl Membership {
         } else if self.is_another_history(version) {
             self.terminate(TerminateReason::TableWentBack);
         } else {
-            self.confirm_by_table(now, sent);
+            self.confirm_by_table(sent);
         }
     }
 
     /// The view in force is the one that a read showed to be the latest: what it says of this silo
     /// was true when that read was sent. Where commits come fast, every read finds the silo a
     /// version behind, and nothing else would confirm it.
-    pub(crate) fn confirm_by_earlier_read(&mut self, now: Now) {
+    pub(crate) fn confirm_by_earlier_read(&mut self) {
         let number = self.facts.view().version();
         let Some((version, sent)) =
             self.table.ahead.take_if(|(version, _)| version.number <= number)
@@ -397,7 +388,7 @@ impl Membership {
             return;
         };
         if version.number == number && !self.is_another_history(&version) {
-            self.confirm_by_table(now, sent);
+            self.confirm_by_table(sent);
         }
     }
 
@@ -451,18 +442,17 @@ impl Membership {
     fn on_touched(&mut self, now: Now, outcome: &TableOutcome, sent: Instant) {
         match outcome {
             TableOutcome::Touched => {
-                if self
-                    .table
-                    .touched
-                    .is_none_or(|at| sent.saturating_since(at) >= self.touch_lasts())
-                {
+                if self.table.touched.is_none_or(|at| {
+                    sent.saturating_since(at)
+                        >= touch_lasts(self.facts.config(), self.facts.view().active_count())
+                }) {
                     // A commit that counts this row as stale may be on its way.
                     self.table.stale_until =
                         Some(now.mono + EVIDENCE_MAX + self.facts.config().table_timeout * 2);
                 }
                 self.table.touched = Some(sent);
                 // Whoever is alone rests on its touches, and a touch of a Dead row succeeds too.
-                self.table.want_version |= self.rests_on_touches();
+                self.table.want_version |= self.fence.rests_on_touches(&self.facts);
             }
             // The row is gone: the next full read says why, and ends this silo if it was cleaned
             // up.

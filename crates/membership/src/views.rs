@@ -9,10 +9,10 @@ use emmer_core::{Instant, Now, SiloAddress, SiloEntry, SiloStatus};
 
 use crate::api::{Effect, TerminateReason};
 use crate::delta::{Delta, Misfit};
+use crate::inner::Read;
 use crate::membership::Membership;
 use crate::message::Message;
 use crate::snapshot::TableSnapshot;
-use crate::table::Read;
 use crate::timers::Timer;
 use crate::view::{View, is_on_rings};
 
@@ -106,13 +106,12 @@ impl Membership {
             self.out.timers().clear(Timer::Pull);
         }
         let before = self.facts.install(view, delta);
-        self.fading_view_changed(now, &before, delta);
+        self.fading.view_changed(&self.facts, &before, delta);
         let probes =
             |row: &Arc<SiloEntry>| matches!(row.status, SiloStatus::Joining | SiloStatus::Active);
         let same_monitors = self.facts.view().has_rings_of(&before)
             && delta.is_some_and(|delta| delta.rows.iter().all(probes));
-        let next = before.version() + 1 == self.facts.view().version();
-        self.quorum_view_changed(now, &before, next, same_monitors);
+        self.votes.view_changed(&self.facts, &before, same_monitors);
         self.out.count().views_installed += 1;
         self.look_at_own_row(now);
         if self.is_done() {
@@ -121,8 +120,10 @@ impl Membership {
         self.reconcile_own();
         self.join_view_changed(now, delta);
         self.choose_peers(now);
-        self.fence_view_changed(now, same_monitors);
-        self.confirm_by_earlier_read(now);
+        let is_behind = self.is_behind();
+        self.fence.view_changed(&self.facts, &mut self.out, same_monitors, is_behind);
+        self.drain();
+        self.confirm_by_earlier_read();
         self.hand_on_joins();
         self.collect(now);
     }
@@ -316,7 +317,7 @@ impl Membership {
             self.out.count().snapshots_installed += 1;
             self.install(now, view, None);
             if let Some(fading) = fading {
-                self.fading_told(now, &fading);
+                self.fading.told(&self.facts, &fading);
             }
             self.apply_early(now, from);
         }
@@ -335,7 +336,7 @@ impl Membership {
             return;
         }
         self.gossip.wanted = self.gossip.wanted.max(version);
-        let within = if self.rests_on_table(now) { FENCED_PATIENCE } else { PULL_PATIENCE };
+        let within = if self.rests_on_table() { FENCED_PATIENCE } else { PULL_PATIENCE };
         if !self.out.timers().is_set(Timer::Pull) {
             self.out.timers().set(Timer::Pull, now.mono + within);
             self.out.send(from, Message::Pull { have: self.facts.view().version() });
@@ -367,7 +368,7 @@ impl Membership {
             return;
         }
         let wanted = self.gossip.wanted;
-        let in_haste = self.rests_on_table(now);
+        let in_haste = self.rests_on_table();
         if let Some(peer) = self.gossip.hinted_by.take().filter(|_| !in_haste) {
             self.pull(now, peer, wanted);
             return;
@@ -389,7 +390,7 @@ impl Membership {
         }
     }
 
-    pub(crate) fn on_pull(&mut self, now: Now, from: SiloAddress, have: u64) {
+    pub(crate) fn on_pull(&mut self, from: SiloAddress, have: u64) {
         let version = self.facts.view().version();
         if have >= version {
             return;
@@ -406,7 +407,7 @@ impl Membership {
             Some(steps) => Message::Deltas(steps.cloned().collect()),
             None => Message::Snapshot {
                 view: self.facts.view().clone(),
-                fading: self.fading_to_tell(now),
+                fading: self.fading.to_tell(&self.facts),
             },
         };
         self.out.send(from, message);

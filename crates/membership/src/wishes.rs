@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use emmer_core::{Instant, Now, SiloAddress, SiloStatus, Vote};
+use emmer_core::{Instant, Now, SiloAddress, SiloStatus};
 
 use crate::api::Event;
-use crate::intent::{Evidence, INTENTS_PER_MESSAGE_MAX, Intent, Key};
+use crate::intent::{INTENTS_PER_MESSAGE_MAX, Intent, Key};
 use crate::membership::Membership;
 use crate::message::Message;
+use crate::rules::is_shown;
 use crate::timers::Timer;
 
 /// An intent of this silo's own, until the view shows it.
@@ -277,7 +278,7 @@ impl Membership {
             .wishes
             .own
             .iter()
-            .filter(|(_, own)| self.is_shown(&own.intent))
+            .filter(|(_, own)| is_shown(self.facts.view(), &own.intent))
             .map(|(key, _)| *key)
             .collect();
         for key in done {
@@ -286,31 +287,6 @@ impl Membership {
             if let Some(Intent::Vote { target: peer, .. }) = own.map(|own| own.intent) {
                 self.out.event(Event::VoteCast { peer });
             }
-        }
-    }
-
-    /// Whether the view in force already shows what `intent` wishes for, or makes it pointless.
-    pub(crate) fn is_shown(&self, intent: &Intent) -> bool {
-        match intent {
-            Intent::Join(row) => self.facts.view().get(&row.address).is_some(),
-            Intent::Activate { silo, .. } => {
-                self.facts.view().get(silo).is_some_and(|row| row.status != SiloStatus::Joining)
-            }
-            Intent::Vote { target, voter, at, evidence } => match self.facts.view().get(target) {
-                Some(row) => {
-                    let told = |v: &Vote| v.gone || *evidence != Evidence::Gone;
-                    row.status == SiloStatus::Dead
-                        || row.votes.iter().any(|v| v.voter == *voter && v.at >= *at && told(v))
-                }
-                None => self.facts.view().version() > 0,
-            },
-            Intent::Status { silo, status } => {
-                self.facts.view().get(silo).is_some_and(|row| row.status >= *status)
-            }
-            Intent::Withdraw { .. } => true,
-            Intent::Retract { target, voter } => self.facts.view().get(target).is_none_or(|row| {
-                row.status == SiloStatus::Dead || row.votes.iter().all(|v| v.voter != *voter)
-            }),
         }
     }
 }

@@ -16,6 +16,7 @@ use crate::delta::Delta;
 use crate::intent::{INTENTS_MAX, INTENTS_PER_MESSAGE_MAX, Intent, Key};
 use crate::membership::Membership;
 use crate::message::Message;
+use crate::rules::intent_lifetime;
 use crate::timers::Timer;
 
 /// The intents a silo is to write, its own and others'.
@@ -265,7 +266,7 @@ impl Membership {
         let mut recheck = Vec::new();
         let keys: Vec<Key> = self.writer.queue.keys().copied().collect();
         self.write_suspicions(now, &keys, &mut draft, &mut dropped);
-        let lapses_at = self.voting.quorum_lapses_at();
+        let lapses_at = self.votes.quorum().lapses_at();
         if self.writer.has_votes() && now.mono < lapses_at {
             self.out.timers().set_no_later(Timer::Flush, lapses_at);
         }
@@ -329,16 +330,11 @@ impl Membership {
     /// What others sent counts only while they repeat it: a vote that waited out an outage of the
     /// store would be old evidence (invariant I5).
     fn forget_stale_intents(&mut self, now: Now) {
-        let keep = self.intent_lifetime();
+        let keep = intent_lifetime(self.facts.config());
         let wishes = &self.wishes;
         self.writer.queue.retain(|key, queued| {
             wishes.has(key) || now.mono.saturating_since(queued.renewed) < keep
         });
-    }
-
-    /// A little longer than it takes owners to repeat what was acknowledged.
-    pub(crate) fn intent_lifetime(&self) -> Duration {
-        self.facts.config().vote_hold + self.facts.config().writer_timeout * 6
     }
 
     fn write_join(&self, now: Now, row: &SiloEntry, draft: &mut Draft) -> Verdict {

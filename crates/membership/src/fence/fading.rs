@@ -25,13 +25,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use emmer_core::{Instant, Now, SiloAddress, SiloEntry, SiloStatus};
+use emmer_core::{Instant, SiloAddress, SiloEntry, SiloStatus};
 
+use super::risen::{Risen, Who};
 use crate::bits::Bits;
 use crate::delta::Delta;
+use crate::facts::Facts;
 use crate::lapse::lapse;
-use crate::membership::Membership;
-use crate::risen::{Risen, Who};
+use crate::rules::alone_span;
 use crate::view::View;
 
 /// The dead who may still run turns, and who became Active lately.
@@ -41,51 +42,50 @@ pub(crate) struct Fading {
     risen: Risen,
 }
 
-impl Membership {
-    /// Which silos are Dead in the view in force and may still run turns, and until when by this
-    /// silo's clock. Nobody may be granted one of their grains before. None where there is no
-    /// fence.
-    pub fn fading(&self) -> Vec<(SiloAddress, Instant)> {
-        self.fading.until.iter().map(|(silo, until)| (*silo, *until)).collect()
+impl Fading {
+    /// Which silos are Dead in the view in force and may still run turns, and until when.
+    pub(crate) fn all(&self) -> Vec<(SiloAddress, Instant)> {
+        self.until.iter().map(|(silo, until)| (*silo, *until)).collect()
     }
 
     /// The same for a silo that did not see them die, in milliseconds from now on. None where there
     /// is no fence.
-    pub(crate) fn fading_to_tell(&self, now: Now) -> Option<Vec<(SiloAddress, u64)>> {
+    pub(crate) fn to_tell(&self, facts: &Facts) -> Option<Vec<(SiloAddress, u64)>> {
+        let now = facts.now().mono;
         let left = |until: &Instant| {
-            u64::try_from(until.saturating_since(now.mono).as_nanos().div_ceil(1_000_000))
+            u64::try_from(until.saturating_since(now).as_nanos().div_ceil(1_000_000))
         };
-        let until = self.fading.until.iter().filter(|(_, until)| **until > now.mono);
+        let until = self.until.iter().filter(|(_, until)| **until > now);
         let told = until.map(|(silo, until)| (*silo, left(until).unwrap_or(u64::MAX)));
-        (!self.facts.config().fence_timeout.is_zero()).then(|| told.collect())
+        facts.has_fence().then(|| told.collect())
     }
 
     /// The view in force came whole, from a silo that says so much of those that are Dead in it. A
     /// silo that was not there when they died supposes the worst of each; the smaller of the two
     /// times is enough. The sender's clock may run faster.
-    pub(crate) fn fading_told(&mut self, now: Now, told: &[(SiloAddress, u64)]) {
+    pub(crate) fn told(&mut self, facts: &Facts, told: &[(SiloAddress, u64)]) {
+        let now = facts.now().mono;
         let told: BTreeMap<SiloAddress, u64> = told.iter().copied().collect();
-        self.fading.until.retain(|silo, until| {
+        self.until.retain(|silo, until| {
             let left = told.get(silo).map(|millis| lapse(Duration::from_millis(*millis)));
-            *until = left.map_or(now.mono, |left| (now.mono + left).min(*until));
-            *until > now.mono
+            *until = left.map_or(now, |left| (now + left).min(*until));
+            *until > now
         });
     }
 
     /// The view in force followed `before`, by `delta` if one step led there.
-    pub(crate) fn fading_view_changed(
+    pub(crate) fn view_changed(
         &mut self,
-        now: Now,
+        facts: &Facts,
         before: &Arc<View>,
         delta: Option<&Arc<Delta>>,
     ) {
-        if self.facts.config().fence_timeout.is_zero() {
+        if !facts.has_fence() {
             return;
         }
-        let view = self.facts.view().clone();
-        self.fading.until.retain(|_, until| *until > now.mono);
-        let recent = lapse(self.facts.config().fence_timeout);
-        self.fading.risen.forget(now.mono, recent);
+        let (now, view) = (facts.now().mono, facts.view());
+        self.until.retain(|_, until| *until > now);
+        self.risen.forget(now, lapse(facts.config().fence_timeout));
         let rows = delta.map_or_else(|| view.members(), |delta| &delta.rows);
         let mut risen = Bits::new(rows.len());
         for (at, row) in rows.iter().enumerate() {
@@ -99,40 +99,40 @@ impl Membership {
                 risen.insert(at);
                 continue;
             }
-            let until = self.fades_until(now, row, before, delta.is_some());
-            if until > now.mono {
-                self.fading.until.insert(row.address, until);
+            let until = self.fades_until(facts, row, before, delta.is_some());
+            if until > now {
+                self.until.insert(row.address, until);
             }
         }
         if !risen.is_empty() {
             let who = match delta {
                 Some(delta) => Who::Step(delta.clone(), risen),
-                None => Who::Jump(before.clone(), view),
+                None => Who::Jump(before.clone(), view.clone()),
             };
-            self.fading.risen.note(now.mono, who);
+            self.risen.note(now, who);
         }
     }
 
     /// Until when `row`, which the view in force shows Dead and `before` did not, may run turns.
     /// `next`: no view lies between the two.
-    fn fades_until(&self, now: Now, row: &SiloEntry, before: &View, next: bool) -> Instant {
-        let silo = row.address;
+    fn fades_until(&self, facts: &Facts, row: &SiloEntry, before: &View, next: bool) -> Instant {
+        let (now, silo) = (facts.now().mono, row.address);
         let known_over = row.votes.iter().any(|vote| vote.gone || vote.voter == silo);
         let old = before.status_of_row(&silo);
         if known_over || (next && matches!(old, None | Some(SiloStatus::Joining))) {
-            return now.mono;
+            return now;
         }
-        let (fence, table) =
-            (self.facts.config().fence_timeout, self.facts.config().fence_table_timeout);
+        let config = facts.config();
+        let (fence, table) = (config.fence_timeout, config.fence_table_timeout);
         let is_succeeded = row.votes.iter().any(|vote| silo.is_succeeded_by(&vote.voter));
         if is_succeeded || row.votes.is_empty() {
             // It may not know yet that it is alone no longer, or no silo has looked at all.
-            return now.mono + lapse(fence.max(self.alone_span()));
+            return now + lapse(fence.max(alone_span(config)));
         }
         let was_active = next && matches!(old, Some(status) if status >= SiloStatus::Active);
-        let since = self.fading.risen.since(&silo);
-        let confirmed = if was_active { since } else { Some(now.mono) };
-        let by_monitors = confirmed.map_or(now.mono, |at| at + lapse(fence));
-        by_monitors.max(now.mono + lapse(table))
+        let since = self.risen.since(&silo);
+        let confirmed = if was_active { since } else { Some(now) };
+        let by_monitors = confirmed.map_or(now, |at| at + lapse(fence));
+        by_monitors.max(now + lapse(table))
     }
 }
