@@ -24,6 +24,7 @@ pub(crate) struct Facts {
     steps: Steps,
     standing: Standing,
     rows: Staleness,
+    table_answered: Option<Instant>,
 }
 
 impl Facts {
@@ -37,6 +38,7 @@ impl Facts {
             steps: Steps::default(),
             standing: Standing::created(),
             rows: Staleness::default(),
+            table_answered: None,
         }
     }
 
@@ -96,6 +98,11 @@ impl Facts {
         &self.rows
     }
 
+    /// When the last request to the table that was answered had been sent.
+    pub(crate) const fn table_answered(&self) -> Option<Instant> {
+        self.table_answered
+    }
+
     /// Returns true if the row of `silo` is stale, as far as this silo has read the table.
     pub(crate) fn is_stale(&self, silo: &SiloAddress) -> bool {
         self.rows.is_stale(&self.view, silo)
@@ -152,6 +159,11 @@ impl Facts {
     /// The own life, to be changed.
     pub(crate) const fn standing_mut(&mut self) -> &mut Standing {
         &mut self.standing
+    }
+
+    /// The table has answered a request sent at `sent`.
+    pub(crate) const fn hear_table(&mut self, sent: Instant) {
+        self.table_answered = Some(sent);
     }
 
     /// The table was read by a request sent at `sent`.

@@ -9,7 +9,6 @@ use emmer_core::{Instant, Now, SiloAddress, SiloEntry, SiloStatus, Timestamp};
 
 use crate::api::TerminateReason;
 use crate::inner::Read;
-use crate::intent::Evidence;
 use crate::membership::Membership;
 use crate::message::Message;
 use crate::timers::Timer;
@@ -38,32 +37,11 @@ impl Membership {
 
     pub(crate) fn housekeep(&mut self, now: Now) {
         self.schedule_housekeeping(now);
-        self.choose_peers(now);
-        self.vote_against_stuck_joiners(now);
+        self.choose_peers();
+        self.detect.suspect_stuck_joiners(&self.facts, &mut self.out);
+        self.drain();
         self.clean_up(now);
         self.look_for_staleness(now);
-    }
-
-    /// EvictWhenMaxJoinAttemptTimeExceeded: who has been Joining for longer than a join may take
-    /// will not get any further. Judged by the own clock, by the silos that probe it.
-    fn vote_against_stuck_joiners(&mut self, now: Now) {
-        if !self.facts.config().evict_when_max_join_attempt_time_exceeded {
-            return;
-        }
-        let limit = self.facts.config().max_join_attempt_time;
-        let mut stuck = Vec::new();
-        for (silo, peer) in self.probing.iter_mut() {
-            if self.facts.view().get(silo).is_some_and(|row| row.status == SiloStatus::Joining) {
-                if peer.is_joining(now.mono, limit) {
-                    stuck.push(*silo);
-                }
-            } else {
-                peer.has_joined();
-            }
-        }
-        for silo in stuck {
-            self.vote(silo, Evidence::Silence);
-        }
     }
 
     /// Deletes Dead rows that nobody needs any more, through a versioned commit like every other

@@ -1,6 +1,8 @@
 //! What one part of the machine asks of the others, without knowing them.
 
-use crate::intent::Intent;
+use emmer_core::SiloAddress;
+
+use crate::intent::{Evidence, Intent, Key};
 
 /// What may be read of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -17,6 +19,26 @@ pub(crate) enum Read {
 /// first: what an event leads to comes before the next one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Inner {
+    /// A probe of this silo is due.
+    Probe(SiloAddress),
+    /// There is evidence that `target` is dead.
+    Suspect {
+        /// The suspect.
+        target: SiloAddress,
+        /// What the suspicion rests on.
+        evidence: Evidence,
+    },
+    /// A suspect lives.
+    Answered {
+        /// The suspect.
+        silo: SiloAddress,
+        /// Whether it answered this silo itself.
+        directly: bool,
+    },
+    /// The rows are wanted, unless they were read lately: some may be stale.
+    ReadRows,
+    /// This silo gives a wish up.
+    Unwish(Key),
     /// A read is wanted as soon as no other request is on its way.
     Want(Read),
     /// This silo wants something written.

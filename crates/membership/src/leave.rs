@@ -24,7 +24,7 @@ impl Membership {
         }
         self.facts.standing_mut().leave(status);
         self.abandon_join();
-        self.stop_probing();
+        self.detect.stop(&self.facts, &mut self.out);
         self.out.dials().forget_all(Purpose::Hint);
         self.wishes.keep_only_status();
         if self.facts.standing().is_in_table() {

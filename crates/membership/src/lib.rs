@@ -14,6 +14,7 @@ pub mod config;
 mod connect;
 pub mod counters;
 pub mod delta;
+mod detect;
 mod dials;
 mod dice;
 mod facts;
@@ -21,11 +22,9 @@ mod fence;
 #[cfg(test)]
 mod fence_tests;
 mod gather;
-mod health;
 mod housekeeping;
 pub mod humane;
 mod index;
-mod indirect;
 mod inner;
 pub mod intent;
 mod join;
@@ -37,9 +36,7 @@ mod lost_tests;
 mod membership;
 mod memo;
 pub mod message;
-mod monitor;
 mod out;
-mod peer;
 #[cfg(test)]
 mod plan_tests;
 #[cfg(test)]
@@ -64,7 +61,6 @@ mod strangers_tests;
 mod supersede;
 #[cfg(test)]
 mod supersede_tests;
-mod suspicion;
 mod table;
 mod timers;
 pub mod view;

@@ -11,22 +11,19 @@ use crate::api::{
 use crate::config::{Config, ConfigError};
 use crate::connect::Check;
 use crate::counters::Counters;
+use crate::detect::{self, Detect};
 use crate::dials::Purpose;
 use crate::dice::Dice;
 use crate::facts::Facts;
 use crate::fence::{Fading, Fence, Word};
-use crate::health::Health;
 use crate::housekeeping::Cleaning;
-use crate::indirect::Indirect;
 use crate::inner::Inner;
 use crate::intent::{Evidence, Key};
 use crate::join::Join;
 use crate::lost::Loss;
 use crate::memo::{Memo, Shared};
 use crate::message::Message;
-use crate::monitor::Probing;
 use crate::out::{Act, Out};
-use crate::peer::Peer;
 use crate::rules::intent_lifetime;
 use crate::supersede::Evictions;
 use crate::table::TableLane;
@@ -63,8 +60,7 @@ pub struct Membership {
     pub(crate) out: Out,
     pub(crate) join: Join,
     pub(crate) check: Check,
-    pub(crate) probing: Probing,
-    pub(crate) indirect: Indirect,
+    pub(crate) detect: Detect,
     pub(crate) votes: Votes,
     pub(crate) wishes: Wishes,
     pub(crate) writer: Writer,
@@ -72,7 +68,6 @@ pub struct Membership {
     pub(crate) table: TableLane,
     pub(crate) loss: Loss,
     pub(crate) gossip: Dissemination,
-    pub(crate) health: Health,
     pub(crate) fence: Fence,
     pub(crate) fading: Fading,
     pub(crate) cleaning: Cleaning,
@@ -103,8 +98,7 @@ impl Membership {
             facts: Facts::new(config, me, now),
             join: Join::default(),
             check: Check::default(),
-            probing: Probing::default(),
-            indirect: Indirect::default(),
+            detect: Detect::default(),
             votes: Votes::default(),
             wishes: Wishes::default(),
             writer: Writer::default(),
@@ -112,7 +106,6 @@ impl Membership {
             table: TableLane::default(),
             loss: Loss::default(),
             gossip: Dissemination::default(),
-            health: Health::default(),
             fence: Fence::default(),
             fading: Fading::default(),
             cleaning: Cleaning::default(),
@@ -167,7 +160,7 @@ impl Membership {
         self.begin(now);
         let late = self.poll_timeout().map_or(Duration::ZERO, |at| now.mono.saturating_since(at));
         if late > PAUSE {
-            self.grace_probes(now);
+            self.detect.grace(&self.facts);
         }
         // Each timer at most once: one that is set again for this very moment waits for the next
         // call.
@@ -179,8 +172,7 @@ impl Membership {
             self.on_timer(now, timer);
         }
         if !self.facts.standing().is_over() {
-            self.run_probes(now);
-            self.run_help(now);
+            self.run_probes();
         }
         self.finish(now);
     }
@@ -189,7 +181,10 @@ impl Membership {
     fn on_dial(&mut self, now: Now, dial: DialId, outcome: DialOutcome) {
         let Some((purpose, silo)) = self.out.dials().end(dial) else { return };
         match purpose {
-            Purpose::Hint => self.hint_dialled(now, silo, outcome),
+            Purpose::Hint => {
+                self.detect.on_dialled(&self.facts, &mut self.out, silo, outcome);
+                self.drain();
+            }
             Purpose::Join => self.join_dialled(now, silo, outcome),
             Purpose::Eviction => self.eviction_dialled(now, silo, outcome),
             Purpose::Reach => self.reach_dialled(silo, outcome),
@@ -237,7 +232,7 @@ impl Membership {
         }
         match message {
             Message::Probe { seq, version, misses, echo } => {
-                self.on_probe(now, from, seq, misses, echo);
+                self.on_probe(from, seq, misses, echo);
                 self.note_version(now, from, version);
                 // The most frequent message: it changes nothing about what this silo probes itself.
                 if !self.facts.standing().is_over() {
@@ -255,10 +250,13 @@ impl Membership {
             Message::Hush { target, by, stamp } => self.on_hush(now, from, target, by, stamp),
             Message::Hushed { target, stamp } => self.on_hushed(now, from, target, stamp),
             Message::ProbeFor { seq, target, wait_ms } => {
-                self.on_probe_for(now, from, seq, target, Duration::from_millis(wait_ms));
+                let wait = Duration::from_millis(wait_ms);
+                self.detect.on_probe_for(&self.facts, &mut self.out, from, seq, target, wait);
             }
             Message::ProbedFor { seq, answered, score, .. } => {
-                self.on_probed_for(now, from, seq, answered, score);
+                let (facts, out) = (&self.facts, &mut self.out);
+                self.detect.on_probed_for(facts, out, from, seq, answered, score);
+                self.drain();
             }
             Message::Write { version, intents, hops } => {
                 self.note_version(now, from, version);
@@ -311,7 +309,8 @@ impl Membership {
     pub fn handle_connection(&mut self, now: Now, peer: SiloAddress, event: ConnectionEvent) {
         self.begin(now);
         if !self.facts.standing().is_over() {
-            self.on_connection(now, peer, event);
+            self.detect.on_connection(&self.facts, &mut self.out, peer, event);
+            self.drain();
         }
         self.finish(now);
     }
@@ -319,7 +318,7 @@ impl Membership {
     /// The shell measured how well this process runs.
     pub fn handle_health(&mut self, now: Now, sample: HealthSample) {
         self.begin(now);
-        self.on_health(now, sample);
+        self.detect.on_health(&self.facts, sample);
         self.finish(now);
     }
 
@@ -333,7 +332,7 @@ impl Membership {
 
     /// When to call [`handle_timeout`](Self::handle_timeout); none when nothing is waited for.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        [self.out.next_timer(), self.probing.due_at()].into_iter().flatten().min()
+        [self.out.next_timer(), self.detect.due_at()].into_iter().flatten().min()
     }
 
     // ---- getters
@@ -356,7 +355,7 @@ impl Membership {
 
     /// The self-health score, 0 (well) to 8.
     pub fn health_score(&self) -> u32 {
-        self.score()
+        self.detect.score(&self.facts)
     }
 
     /// What was counted.
@@ -410,7 +409,7 @@ impl Membership {
         }
         self.pump_table(now);
         self.assert_whole();
-        self.probing.due_next(self.next_probe().into_iter().chain(self.next_help()).min());
+        self.detect.schedule();
     }
 
     /// What holds between the parts after every input, in builds with debug assertions (tests, the
@@ -425,7 +424,7 @@ impl Membership {
             "a silo whose row is gone has ended"
         );
         debug_assert!(
-            self.probing.len() == 0 || self.facts.standing().status() == SiloStatus::Active,
+            self.detect.is_idle() || self.facts.standing().status() == SiloStatus::Active,
             "only Active silos probe"
         );
         debug_assert!(
@@ -453,8 +452,7 @@ impl Membership {
         }
         self.facts.standing_mut().end(reason != TerminateReason::JoinTimedOut);
         self.out.timers().clear_all();
-        self.probing.stop();
-        self.indirect = Indirect::default();
+        self.detect.end();
         self.wishes = Wishes::default();
         self.writer = Writer::default();
         self.evictions = Evictions::default();
@@ -466,7 +464,7 @@ impl Membership {
         let before = self.facts.standing().status();
         self.facts.standing_mut().rise_to(status);
         if before < SiloStatus::Active && self.facts.standing().status() == SiloStatus::Active {
-            self.health.became_active(now);
+            self.detect.became_active(&self.facts);
             self.table.start_touching(self.fence.wished().unwrap_or(now.mono));
             let touch = self.out.dice().duration_below(self.facts.publish_period());
             self.out.timers().set(Timer::Touch, now.mono + touch);
@@ -500,29 +498,86 @@ impl Membership {
 
     fn act(&mut self, inner: Inner) {
         match inner {
+            Inner::Probe(silo) => self.probe(silo),
+            Inner::Suspect { target, evidence } => self.suspect(target, evidence),
+            Inner::Answered { silo, directly } => self.answered(silo, directly),
             Inner::Want(read) => self.table.want(read),
+            Inner::ReadRows => self.read_for_staleness(self.facts.now()),
+            Inner::Unwish(key) => self.unwish(&key),
             Inner::Wish(intent) => self.wish(self.facts.now(), intent),
         }
     }
 
-    /// This silo has evidence that `target` is dead: votes.
-    pub(crate) fn vote(&mut self, target: SiloAddress, evidence: Evidence) {
-        if self.probing.peer_mut(&target).is_some_and(Peer::suspect) {
-            self.out.count().votes_cast += 1;
-        }
-        let retracts = self.wishes.retracts(&Key::Vote(target, self.facts.me()));
-        self.votes.vote(&self.facts, &mut self.out, target, evidence, retracts);
+    /// Adjusts the probed set to the view in force.
+    pub(crate) fn choose_peers(&mut self) {
+        self.votes.forget_doubts_about_the_dead(&self.facts);
+        self.detect.choose(&self.facts, &mut self.out);
         self.drain();
     }
 
-    /// The suspect lives: takes the own vote out of the table.
-    pub(crate) fn retract(&mut self, target: SiloAddress) {
-        if self.probing.peer(&target).is_none_or(Peer::is_stuck) {
+    /// Sends the probes that are due, and counts those that were missed.
+    fn run_probes(&mut self) {
+        for silo in self.detect.due(&self.facts) {
+            self.detect.run(&self.facts, &mut self.out, silo);
+            self.drain();
+        }
+        self.detect.run_help(&self.facts, &mut self.out);
+    }
+
+    /// Probes `silo`, and confirms to it that it was heard if this silo may.
+    fn probe(&mut self, silo: SiloAddress) {
+        self.votes.press_doubt(&self.facts, &mut self.out, &silo);
+        self.drain();
+        let confirms = self.may_confirm(&silo);
+        self.detect.probe(&self.facts, &mut self.out, silo, confirms);
+    }
+
+    fn on_probe(&mut self, from: SiloAddress, seq: u64, misses: u32, echo: u64) {
+        self.detect.on_probed(&self.facts, &mut self.out);
+        self.fence_heard(&from, misses, echo);
+        detect::acknowledge(&self.facts, &mut self.out, from, seq);
+    }
+
+    /// A silo in no view asks whether this one lives.
+    pub(crate) fn answer_stranger(&mut self, from: SiloAddress, seq: u64) {
+        self.out.count().probes_received += 1;
+        let is_behind = self.is_behind();
+        self.fence.probed_by_stranger(&self.facts, &mut self.out, is_behind);
+        self.drain();
+        detect::acknowledge(&self.facts, &mut self.out, from, seq);
+    }
+
+    fn on_ack(&mut self, now: Now, from: SiloAddress, seq: u64, stamp: u64) {
+        self.join_answered(now, &from);
+        if self.detect.help_answered(&self.facts, &mut self.out, &from, seq) {
             return;
         }
-        let is_wished = self.wishes.has(&Key::Vote(target, self.facts.me()));
-        self.votes.retract(&self.facts, &mut self.out, target, is_wished);
+        let is_seen = detect::is_fence_short(&self.facts) && self.may_confirm(&from);
+        self.detect.on_ack(&self.facts, &mut self.out, from, seq, stamp, is_seen);
         self.drain();
+    }
+
+    /// This silo has evidence that `target` is dead: votes.
+    fn suspect(&mut self, target: SiloAddress, evidence: Evidence) {
+        let retracts = self.wishes.retracts(&Key::Vote(target, self.facts.me()));
+        self.votes.vote(&self.facts, &mut self.out, target, evidence, retracts);
+    }
+
+    /// The suspect lives: takes the own vote back, and `directly`: out of the table too.
+    fn answered(&mut self, silo: SiloAddress, directly: bool) {
+        let key = Key::Vote(silo, self.facts.me());
+        if !self.wishes.retracts(&key) {
+            self.unwish(&key);
+        }
+        if directly {
+            let is_wished = self.wishes.has(&key);
+            self.votes.retract(&self.facts, &mut self.out, silo, is_wished);
+        }
+    }
+
+    /// Returns true if this silo has reason to think that `silo` will not answer.
+    pub(crate) fn is_doubted(&self, silo: &SiloAddress) -> bool {
+        self.detect.is_doubted(silo) || self.join_doubts(silo)
     }
 
     /// Returns true if this silo may confirm that `silo` is alive.
@@ -548,7 +603,7 @@ impl Membership {
         let behind_for = self.behind_for(now);
         let word = Word {
             is_gone: &|monitor| {
-                let since = self.probing.peer(monitor).and_then(Peer::gone_since);
+                let since = self.detect.gone_since(monitor);
                 since.is_some_and(|since| now.mono.saturating_since(since) > rests)
             },
             is_row_fresh: self.table.is_row_fresh(now, fresh_for),
@@ -583,6 +638,14 @@ impl Membership {
     pub(crate) fn pass(&mut self, span: Duration) {
         let Now { mono, wall } = self.facts.now();
         self.facts.pass(Now { mono: mono + span, wall });
+    }
+
+    pub(crate) fn probes(&self, silo: &SiloAddress) -> bool {
+        self.detect.silos().any(|probed| probed == silo)
+    }
+
+    pub(crate) const fn heard_table_at(&self) -> Option<Instant> {
+        self.facts.table_answered()
     }
 
     pub(crate) fn votes_required(&self, target: &SiloAddress) -> usize {

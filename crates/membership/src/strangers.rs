@@ -44,7 +44,7 @@ impl Membership {
             self.note_claim(now, version);
         }
         match message {
-            Message::Probe { seq, .. } => self.answer_stranger(now, from, seq),
+            Message::Probe { seq, .. } => self.answer_stranger(from, seq),
             Message::Pull { have } => self.on_pull(from, have),
             Message::Reach => self.on_reach(from),
             Message::Write { intents, hops, .. } => {

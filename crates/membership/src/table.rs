@@ -47,8 +47,6 @@ pub(crate) struct TableLane {
     down: bool,
     failures: u32,
     losses: u32,
-    /// When the last request that was answered had been sent.
-    answered: Option<Instant>,
     /// The version that the last read of the version row showed, newer than the view in force, and
     /// when that read had been sent. A read of all rows does not count: it may come from a replica
     /// that lags.
@@ -74,11 +72,6 @@ impl TableLane {
     /// Whether the table left the last request unanswered.
     pub(crate) const fn is_down(&self) -> bool {
         self.down
-    }
-
-    /// Whether a request sent at `since` or later was answered.
-    pub(crate) fn has_answered_since(&self, since: Instant) -> bool {
-        self.answered.is_some_and(|sent| sent >= since)
     }
 
     /// When the last touch that succeeded had been sent.
@@ -268,7 +261,7 @@ impl Membership {
     fn table_answered(&mut self, now: Now, sent: Instant) {
         self.loss.saw_table();
         self.table.failures = 0;
-        self.table.answered = Some(sent);
+        self.facts.hear_table(sent);
         if std::mem::take(&mut self.table.down) {
             self.facts.forgive_rows();
             // Otherwise the next touch may be seconds away.
@@ -353,7 +346,8 @@ impl Membership {
         if let Some(sent) = lived {
             self.confirm_by_table(sent);
         }
-        self.vote_against_stale(now);
+        self.detect.consider_stale(&self.facts, &mut self.out);
+        self.drain();
         self.on_join_read(now);
     }
 

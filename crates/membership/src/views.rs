@@ -119,7 +119,7 @@ impl Membership {
         }
         self.reconcile_own();
         self.join_view_changed(now, delta);
-        self.choose_peers(now);
+        self.choose_peers();
         let is_behind = self.is_behind();
         self.fence.view_changed(&self.facts, &mut self.out, same_monitors, is_behind);
         self.drain();
@@ -207,7 +207,7 @@ impl Membership {
     /// to them is broken.
     fn hint(&mut self) {
         let version = self.facts.view().version();
-        let to: Vec<SiloAddress> = self.probing.silos().take(HINTED).copied().collect();
+        let to: Vec<SiloAddress> = self.detect.silos().take(HINTED).copied().collect();
         for silo in to {
             self.out.send(silo, Message::Hint { version });
         }

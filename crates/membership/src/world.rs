@@ -281,9 +281,7 @@ impl World {
         }
         let me = self.silos[i].machine.me();
         let monitors: Vec<usize> = (0..self.silos.len())
-            .filter(|other| {
-                self.silos.len() < 200 || self.silos[*other].machine.probing.peer(&me).is_some()
-            })
+            .filter(|other| self.silos.len() < 200 || self.silos[*other].machine.probes(&me))
             .collect();
         for other in monitors {
             if self.silos[other].up && !self.silos[other].silent && !self.silos[i].silent {

@@ -11,11 +11,11 @@ const UNANSWERED_MAX: usize = 12;
 
 /// After so many misses in a row a silo that answers dials gets a new connection: a firewall may
 /// have forgotten the old one. A slow silo answers one of so many.
-pub(crate) const RENEW_MISSES: u32 = 3;
+pub(super) const RENEW_MISSES: u32 = 3;
 
 /// One probed silo.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Peer {
+pub(super) struct Peer {
     /// Unanswered probes: number and when they were sent, oldest first.
     unanswered: Vec<(u64, Instant)>,
     /// When the probe in flight counts as missed.
@@ -68,7 +68,7 @@ pub(crate) struct Peer {
 
 /// What an answer means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Answer {
+pub(super) enum Answer {
     /// It answers nothing that was asked.
     Unknown,
     /// One of several that are needed: too many probes were missed.
@@ -105,7 +105,7 @@ const REPEATS_MAX: u32 = 3;
 const SAMPLES_MIN: u32 = 4;
 
 impl Peer {
-    pub(crate) fn new(first_probe: Instant) -> Self {
+    pub(super) fn new(first_probe: Instant) -> Self {
         Self {
             unanswered: Vec::new(),
             deadline: None,
@@ -134,37 +134,37 @@ impl Peer {
     }
 
     /// How many probes were missed since enough were answered.
-    pub(crate) const fn misses(&self) -> u32 {
+    pub(super) const fn misses(&self) -> u32 {
         self.misses
     }
 
     /// When the first probe missed in a row was sent.
-    pub(crate) const fn missed_since(&self) -> Option<Instant> {
+    pub(super) const fn missed_since(&self) -> Option<Instant> {
         self.missed_since
     }
 
     /// Whether a probe sent at `since` or later was answered.
-    pub(crate) fn has_answered_since(&self, since: Instant) -> bool {
+    pub(super) fn has_answered_since(&self, since: Instant) -> bool {
         self.answered.is_some_and(|sent| sent >= since)
     }
 
     /// Whether a probe is on its way.
-    pub(crate) const fn is_in_flight(&self) -> bool {
+    pub(super) const fn is_in_flight(&self) -> bool {
         self.deadline.is_some()
     }
 
     /// The next probe is due at this time.
-    pub(crate) const fn probe_at(&mut self, at: Instant) {
+    pub(super) const fn probe_at(&mut self, at: Instant) {
         self.next_at = at;
     }
 
     /// The time of the next probe where each follows the last one after `period`.
-    pub(crate) fn regular(&self, now: Instant, period: Duration) -> Instant {
+    pub(super) fn regular(&self, now: Instant, period: Duration) -> Instant {
         (self.last_sent + period).max(now)
     }
 
     /// Puts the deadline of a probe off to `until`, once, if it is over now.
-    pub(crate) fn grace(&mut self, now: Instant, until: Instant) {
+    pub(super) fn grace(&mut self, now: Instant, until: Instant) {
         if !self.graced && self.deadline.is_some_and(|deadline| deadline <= now) {
             self.deadline = Some(until);
             self.graced = true;
@@ -172,13 +172,13 @@ impl Peer {
     }
 
     /// Application bytes of it arrived.
-    pub(crate) const fn hear(&mut self, now: Instant) {
+    pub(super) const fn hear(&mut self, now: Instant) {
         self.heard = Some(now);
     }
 
     /// Whether such bytes came within `window`; with a window of zero: after the last probe was
     /// sent.
-    pub(crate) fn is_heard(&self, now: Instant, window: Duration) -> bool {
+    pub(super) fn is_heard(&self, now: Instant, window: Duration) -> bool {
         let Some(heard) = self.heard else { return false };
         if window > Duration::ZERO {
             return now.saturating_since(heard) < window;
@@ -188,7 +188,7 @@ impl Peer {
     }
 
     /// A connection to it has ended: `in_order` by its kernel, without a goodbye of the process.
-    pub(crate) fn lose_connection(&mut self, now: Instant, in_order: bool) {
+    pub(super) fn lose_connection(&mut self, now: Instant, in_order: bool) {
         self.heard = None;
         self.broken |= !in_order;
         self.closed |= in_order;
@@ -199,7 +199,7 @@ impl Peer {
     /// It answers a dial. Whether the probe in flight is to be sent again: it was lost with its
     /// connection, and says nothing of the peer. That happens [`REPEATS_MAX`] times in a row at
     /// most, so that a peer that nothing reaches is missed at last.
-    pub(crate) fn repeats_probe(&mut self) -> bool {
+    pub(super) fn repeats_probe(&mut self) -> bool {
         let with_it =
             self.deadline.is_some() && self.lost.is_some_and(|lost| lost >= self.last_sent);
         let repeats = with_it && self.repeats < REPEATS_MAX;
@@ -209,82 +209,82 @@ impl Peer {
 
     /// It answers a dial. Returns true if its connection is to be renewed: it has answered no probe
     /// for so long that the old connection seems to lose what is sent. Once for each silence.
-    pub(crate) const fn renews(&mut self) -> bool {
+    pub(super) const fn renews(&mut self) -> bool {
         self.misses >= RENEW_MISSES && !std::mem::replace(&mut self.renewed, true)
     }
 
     /// Its host says that no such process listens there.
-    pub(crate) fn refuse(&mut self, now: Instant) {
+    pub(super) fn refuse(&mut self, now: Instant) {
         self.refused = true;
         self.note_gone(now);
     }
 
     /// Whether its host has said so since the last answer.
-    pub(crate) const fn is_refused(&self) -> bool {
+    pub(super) const fn is_refused(&self) -> bool {
         self.refused
     }
 
     /// Whether the host refuses after a connection has ended.
-    pub(crate) const fn is_refused_after_loss(&self) -> bool {
+    pub(super) const fn is_refused_after_loss(&self) -> bool {
         self.refused && (self.broken || self.closed)
     }
 
     /// Whether this silo had a witness when the last probe was sent (improvement 4).
-    pub(crate) const fn is_witnessed(&self) -> bool {
+    pub(super) const fn is_witnessed(&self) -> bool {
         self.witnessed
     }
 
-    pub(crate) const fn witness(&mut self, witnessed: bool) {
+    pub(super) const fn witness(&mut self, witnessed: bool) {
         self.witnessed = witnessed;
     }
 
     /// A vote against it is wished for; whether this is the first since the last answer.
-    pub(crate) const fn suspect(&mut self) -> bool {
+    pub(super) const fn suspect(&mut self) -> bool {
         !std::mem::replace(&mut self.suspected, true)
     }
 
     /// It is suspected no more; whether it was.
-    pub(crate) const fn clear(&mut self) -> bool {
+    pub(super) const fn clear(&mut self) -> bool {
         std::mem::replace(&mut self.suspected, false)
     }
 
-    pub(crate) const fn is_suspected(&self) -> bool {
+    pub(super) const fn is_suspected(&self) -> bool {
         self.suspected
     }
 
     /// It is Joining at this time; whether it has been for longer than `limit`, so that answering
     /// does not help it.
-    pub(crate) fn is_joining(&mut self, now: Instant, limit: Duration) -> bool {
+    pub(super) fn is_joining(&mut self, now: Instant, limit: Duration) -> bool {
         let since = *self.joining_since.get_or_insert(now);
         self.stuck = now.saturating_since(since) > limit;
         self.stuck
     }
 
     /// It is not Joining any more.
-    pub(crate) const fn has_joined(&mut self) {
+    pub(super) const fn has_joined(&mut self) {
         (self.joining_since, self.stuck) = (None, false);
     }
 
-    pub(crate) const fn is_stuck(&self) -> bool {
+    pub(super) const fn is_stuck(&self) -> bool {
         self.stuck
     }
 
     /// The stamp of its last answer, to be given back.
-    pub(crate) const fn echo(&self) -> u64 {
+    pub(super) const fn echo(&self) -> u64 {
         self.echo
     }
 
-    pub(crate) const fn stamp(&mut self, stamp: u64) {
+    pub(super) const fn stamp(&mut self, stamp: u64) {
         self.echo = stamp;
     }
 
     /// Since when its process is known to be gone.
-    pub(crate) const fn gone_since(&self) -> Option<Instant> {
+    pub(super) const fn gone_since(&self) -> Option<Instant> {
         self.gone_since
     }
 
     /// When something has to be done about this peer.
-    pub(crate) fn due(&self) -> Instant {
+    pub(super) fn due(&self) -> Instant {
         self.deadline.unwrap_or(self.next_at)
     }
 
@@ -300,13 +300,13 @@ impl Peer {
     /// The longest round trip that one answer can stand for. What was held up by a cut and came out
     /// of it seconds later says little about the round trips after it; a link that has become slow
     /// shows it with every answer, and each may double the timeout.
-    pub(crate) fn longest_sample(&self, config: &Config) -> Duration {
+    pub(super) fn longest_sample(&self, config: &Config) -> Duration {
         self.base_timeout(config).saturating_mul(2)
     }
 
     /// How long the next probe may take: measured, grown with each miss, stretched by the own
     /// health score.
-    pub(crate) fn timeout(&self, config: &Config, stretch: u32) -> Duration {
+    pub(super) fn timeout(&self, config: &Config, stretch: u32) -> Duration {
         let mut timeout = self.base_timeout(config);
         // Beyond the limit the timeouts stop growing: from then on probes only renew the evidence.
         for _ in 0..self.misses.min(config.num_missed_probes_limit.saturating_sub(1)) {
@@ -315,7 +315,7 @@ impl Peer {
         timeout.saturating_mul(stretch.max(1))
     }
 
-    pub(crate) fn on_sent(&mut self, now: Instant, seq: u64, timeout: Duration) {
+    pub(super) fn on_sent(&mut self, now: Instant, seq: u64, timeout: Duration) {
         if self.unanswered.len() >= UNANSWERED_MAX {
             self.unanswered.remove(1);
         }
@@ -328,7 +328,7 @@ impl Peer {
     /// An answer to probe `seq` came. It counts when it is one of the unanswered ones, also a late
     /// one; after misses it takes `enough` of them to forget those. It stands for a round trip of
     /// `longest` at most.
-    pub(crate) fn on_answer(
+    pub(super) fn on_answer(
         &mut self,
         now: Instant,
         seq: u64,
@@ -360,7 +360,7 @@ impl Peer {
     }
 
     /// Whether the process is known to be gone.
-    pub(crate) const fn is_gone(&self) -> bool {
+    pub(super) const fn is_gone(&self) -> bool {
         self.gone_since.is_some()
     }
 
@@ -383,7 +383,7 @@ impl Peer {
     }
 
     /// It lives: forgets every miss.
-    pub(crate) fn calm(&mut self, now: Instant, period: Duration) {
+    pub(super) fn calm(&mut self, now: Instant, period: Duration) {
         self.unanswered.clear();
         self.deadline = None;
         self.next_at = (self.last_sent + period).max(now);
@@ -395,7 +395,7 @@ impl Peer {
     }
 
     /// The probe in flight was missed.
-    pub(crate) fn on_miss(&mut self) {
+    pub(super) fn on_miss(&mut self) {
         self.deadline = None;
         self.misses = self.misses.saturating_add(1);
         let first = self.unanswered.first().map_or(self.last_sent, |(_, at)| *at);
