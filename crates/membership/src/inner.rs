@@ -2,6 +2,7 @@
 
 use emmer_core::SiloAddress;
 
+use crate::api::TerminateReason;
 use crate::intent::{Evidence, Intent, Key};
 
 /// What may be read of the table.
@@ -41,6 +42,16 @@ pub(crate) enum Inner {
     Unwish(Key),
     /// A read is wanted as soon as no other request is on its way.
     Want(Read),
+    /// A sample is enough; nothing needs every row.
+    WantOnlyASample,
     /// This silo wants something written.
     Wish(Intent),
+    /// The writer of a wish is to be chosen again.
+    Reroute(Key),
+    /// This silo gives a wish up, and tells no other.
+    Forget(Key),
+    /// This silo does not write a wish itself.
+    Unwrite(Key),
+    /// This silo ends.
+    End(TerminateReason),
 }

@@ -23,7 +23,7 @@ impl Membership {
             self.fence.shut(&self.facts, &mut self.out);
         }
         self.facts.standing_mut().leave(status);
-        self.abandon_join();
+        self.join.abandon(&mut self.out);
         self.detect.stop(&self.facts, &mut self.out);
         self.out.dials().forget_all(Purpose::Hint);
         self.wishes.keep_only_status();

@@ -11,7 +11,8 @@ pub mod changes;
 mod chaos_tests;
 mod compact;
 pub mod config;
-mod connect;
+#[cfg(test)]
+mod connect_tests;
 pub mod counters;
 pub mod delta;
 mod detect;
@@ -43,7 +44,6 @@ mod plan_tests;
 mod promise_tests;
 #[cfg(test)]
 mod quorum_tests;
-mod reach;
 #[cfg(test)]
 mod restart_tests;
 mod rings;

@@ -9,7 +9,6 @@ use crate::api::{
     ConnectionEvent, DialId, DialOutcome, Effect, HealthSample, OpId, TableOutcome, TerminateReason,
 };
 use crate::config::{Config, ConfigError};
-use crate::connect::Check;
 use crate::counters::Counters;
 use crate::detect::{self, Detect};
 use crate::dials::Purpose;
@@ -18,8 +17,8 @@ use crate::facts::Facts;
 use crate::fence::{Fading, Fence, Word};
 use crate::housekeeping::Cleaning;
 use crate::inner::Inner;
-use crate::intent::{Evidence, Key};
-use crate::join::Join;
+use crate::intent::{Evidence, Intent, Key};
+use crate::join::{self, Join};
 use crate::lost::Loss;
 use crate::memo::{Memo, Shared};
 use crate::message::Message;
@@ -59,7 +58,6 @@ pub struct Membership {
     pub(crate) facts: Facts,
     pub(crate) out: Out,
     pub(crate) join: Join,
-    pub(crate) check: Check,
     pub(crate) detect: Detect,
     pub(crate) votes: Votes,
     pub(crate) wishes: Wishes,
@@ -97,7 +95,6 @@ impl Membership {
             out: Out::new(me.address, dice),
             facts: Facts::new(config, me, now),
             join: Join::default(),
-            check: Check::default(),
             detect: Detect::default(),
             votes: Votes::default(),
             wishes: Wishes::default(),
@@ -125,7 +122,8 @@ impl Membership {
     /// Starts joining. Until then nothing is sent and nothing is read.
     pub fn join(&mut self, now: Now) {
         self.begin(now);
-        self.start_join(now);
+        self.join.start(&self.facts, &mut self.out);
+        self.drain();
         self.finish(now);
     }
 
@@ -185,9 +183,12 @@ impl Membership {
                 self.detect.on_dialled(&self.facts, &mut self.out, silo, outcome);
                 self.drain();
             }
-            Purpose::Join => self.join_dialled(now, silo, outcome),
+            Purpose::Join => {
+                self.join.on_dialled(&self.facts, &mut self.out, silo, outcome);
+                self.drain();
+            }
             Purpose::Eviction => self.eviction_dialled(now, silo, outcome),
-            Purpose::Reach => self.reach_dialled(silo, outcome),
+            Purpose::Reach => join::reach_dialled(&mut self.out, silo, outcome),
         }
     }
 
@@ -203,7 +204,10 @@ impl Membership {
             Timer::Refresh => self.refresh(now),
             Timer::Touch => self.touch(now),
             Timer::JoinDeadline => self.on_join_deadline(),
-            Timer::JoinStep => self.on_join_step(now),
+            Timer::JoinStep => {
+                self.join.on_step(&self.facts, &mut self.out);
+                self.drain();
+            }
             Timer::Route => self.route_own(now),
             Timer::Pull => self.on_pull_timeout(now),
             Timer::Claim => self.check_claim(),
@@ -241,7 +245,7 @@ impl Membership {
                 return;
             }
             Message::Ack { seq, version, stamp } => {
-                self.on_ack(now, from, seq, stamp);
+                self.on_ack(from, seq, stamp);
                 self.note_version(now, from, version);
             }
             Message::Seen { stamp } => self.fence_heard(&from, 0, stamp),
@@ -271,11 +275,14 @@ impl Membership {
                 }
                 self.on_noted(now, from);
             }
-            Message::Reach => self.on_reach(from),
-            Message::Reached { through } => self.on_reached(now, from, through),
+            Message::Reach => join::on_reach(&self.facts, &mut self.out, from),
+            Message::Reached { through } => {
+                self.join.on_reached(&self.facts, &mut self.out, from, through);
+                self.drain();
+            }
             Message::Recheck { version } => {
                 self.note_version(now, from, version);
-                self.on_recheck(now, version);
+                self.on_recheck(version);
             }
             Message::Tree { root, delta } => self.on_tree(now, from, root, &delta),
             Message::Pull { have } => self.on_pull(from, have),
@@ -504,7 +511,17 @@ impl Membership {
             Inner::Want(read) => self.table.want(read),
             Inner::ReadRows => self.read_for_staleness(self.facts.now()),
             Inner::Unwish(key) => self.unwish(&key),
-            Inner::Wish(intent) => self.wish(self.facts.now(), intent),
+            Inner::WantOnlyASample => self.table.want_only_a_sample(),
+            Inner::Wish(intent) => {
+                if matches!(intent, Intent::Activate { .. }) {
+                    self.fence.note_wish(&self.facts);
+                }
+                self.wish(self.facts.now(), intent);
+            }
+            Inner::Reroute(key) => self.reroute(self.facts.now(), key),
+            Inner::Forget(key) => self.wishes.forget(&key),
+            Inner::Unwrite(key) => self.writer.forget(&key),
+            Inner::End(reason) => self.terminate(reason),
         }
     }
 
@@ -547,13 +564,25 @@ impl Membership {
         detect::acknowledge(&self.facts, &mut self.out, from, seq);
     }
 
-    fn on_ack(&mut self, now: Now, from: SiloAddress, seq: u64, stamp: u64) {
-        self.join_answered(now, &from);
+    fn on_ack(&mut self, from: SiloAddress, seq: u64, stamp: u64) {
+        self.join.answered(&self.facts, &mut self.out, &from);
+        self.drain();
         if self.detect.help_answered(&self.facts, &mut self.out, &from, seq) {
             return;
         }
         let is_seen = detect::is_fence_short(&self.facts) && self.may_confirm(&from);
         self.detect.on_ack(&self.facts, &mut self.out, from, seq, stamp, is_seen);
+        self.drain();
+    }
+
+    fn on_join_deadline(&mut self) {
+        self.join.on_deadline(&mut self.out);
+        self.drain();
+    }
+
+    /// A writer could not tell whether this silo has checked enough.
+    pub(crate) fn on_recheck(&mut self, version: u64) {
+        self.join.on_recheck(&self.facts, &mut self.out, version);
         self.drain();
     }
 
@@ -577,7 +606,7 @@ impl Membership {
 
     /// Returns true if this silo has reason to think that `silo` will not answer.
     pub(crate) fn is_doubted(&self, silo: &SiloAddress) -> bool {
-        self.detect.is_doubted(silo) || self.join_doubts(silo)
+        self.detect.is_doubted(silo) || self.join.doubts(silo)
     }
 
     /// Returns true if this silo may confirm that `silo` is alive.
@@ -638,6 +667,24 @@ impl Membership {
     pub(crate) fn pass(&mut self, span: Duration) {
         let Now { mono, wall } = self.facts.now();
         self.facts.pass(Now { mono: mono + span, wall });
+    }
+
+    pub(crate) fn wishes_to_be_active(&self) -> bool {
+        self.wishes.has(&Key::Activate(self.me()))
+    }
+
+    pub(crate) fn waits_with_a_later_view(&self) -> bool {
+        self.join.is_checking() && self.wishes_to_be_active() && self.join.lags(&self.facts)
+    }
+
+    pub(crate) const fn claimed(&self) -> u64 {
+        self.join.claimed()
+    }
+
+    pub(crate) fn forget_steps(&mut self) {
+        let view = self.view().clone();
+        self.facts.install(view, None);
+        self.join.forget_later_views();
     }
 
     pub(crate) fn probes(&self, silo: &SiloAddress) -> bool {

@@ -24,6 +24,7 @@ use emmer_core::{Instant, Now, SiloAddress};
 
 use crate::inner::Read;
 use crate::intent::Intent;
+use crate::join;
 use crate::membership::Membership;
 use crate::message::Message;
 use crate::timers::Timer;
@@ -46,7 +47,7 @@ impl Membership {
         match message {
             Message::Probe { seq, .. } => self.answer_stranger(from, seq),
             Message::Pull { have } => self.on_pull(from, have),
-            Message::Reach => self.on_reach(from),
+            Message::Reach => join::on_reach(&self.facts, &mut self.out, from),
             Message::Write { intents, hops, .. } => {
                 let own: Vec<_> =
                     intents.into_iter().filter(|intent| is_own(intent, &from)).collect();

@@ -222,7 +222,8 @@ impl Membership {
             }
             (Asked::Sample, TableOutcome::Sample(rows)) => {
                 self.out.count().rows_read += rows.len() as u64;
-                self.on_join_sample(now, &rows);
+                self.join.on_sample(&self.facts, &mut self.out, &rows);
+                self.drain();
             }
             (Asked::Commit(draft), TableOutcome::Committed(version)) => {
                 self.table.losses = 0;
@@ -348,7 +349,8 @@ impl Membership {
         }
         self.detect.consider_stale(&self.facts, &mut self.out);
         self.drain();
-        self.on_join_read(now);
+        self.join.on_read(&self.facts, &mut self.out);
+        self.drain();
     }
 
     fn on_version(&mut self, now: Now, version: &TableVersion, sent: Instant) {
@@ -406,7 +408,8 @@ impl Membership {
         }
         // Somebody may have handed it over meanwhile: of a later one nothing is known.
         self.catch_up(now, base + 1);
-        self.on_join_conflict(now);
+        self.join.on_conflict(&self.facts, &mut self.out);
+        self.drain();
     }
 
     /// Touches the own row (membership description, step 14).

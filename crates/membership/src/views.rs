@@ -118,7 +118,13 @@ impl Membership {
             return;
         }
         self.reconcile_own();
-        self.join_view_changed(now, delta);
+        if self.join.is_first_view(&self.facts) {
+            // A silo that is alone reckons with joiners that watch its row from their own insertion
+            // on.
+            self.facts.forgive_rows();
+        }
+        self.join.view_changed(&self.facts, &mut self.out, delta);
+        self.drain();
         self.choose_peers();
         let is_behind = self.is_behind();
         self.fence.view_changed(&self.facts, &mut self.out, same_monitors, is_behind);
@@ -164,12 +170,6 @@ impl Membership {
             Some((status, ..)) => self.own_status_is(now, status),
             None => {}
         }
-    }
-
-    /// Whether a silo that is Active now became so after `version` without a round trip with
-    /// `silo`; none when the log does not reach back that far.
-    pub(crate) fn skipped_since(&self, version: u64, silo: &SiloAddress) -> Option<bool> {
-        self.facts.steps().skipped(self.facts.view().version(), version, silo)
     }
 
     /// Tells the others about a commit of this silo's own, which led to `view`.

@@ -177,7 +177,7 @@ impl Membership {
         if !self.facts.config().batch_writes {
             return Vec::new();
         }
-        if let Some(winner) = self.join_winner() {
+        if let Some(winner) = self.join.winner(&self.facts) {
             return vec![winner];
         }
         let me = self.facts.me();
@@ -223,7 +223,7 @@ impl Membership {
             own.attempt = 0;
             own.next_at = now.mono + patience;
         }
-        self.join_noted(now);
+        self.join.on_noted(&self.facts, &mut self.out);
         self.route_own(now);
     }
 

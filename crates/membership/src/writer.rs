@@ -303,7 +303,7 @@ impl Membership {
             self.writer.queue.remove(&key);
         }
         for owner in recheck {
-            self.ask_to_recheck(now, owner);
+            self.ask_to_recheck(owner);
         }
         self.add_deletes(&mut draft);
         (!draft.rows.is_empty() || !draft.deletes.is_empty()).then_some(draft)
@@ -335,6 +335,56 @@ impl Membership {
         self.writer.queue.retain(|key, queued| {
             wishes.has(key) || now.mono.saturating_since(queued.renewed) < keep
         });
+    }
+
+    /// Tells the owner of an activation that cannot be judged.
+    fn ask_to_recheck(&mut self, owner: SiloAddress) {
+        let version = self.facts.view().version();
+        if owner == self.facts.me() {
+            self.join.on_recheck(&self.facts, &mut self.out, version);
+            self.drain();
+        } else {
+            self.out.send(owner, Message::Recheck { version });
+        }
+    }
+
+    /// Evaluates an activation against the base of a commit (invariant I7: every pair of Active
+    /// silos has made a round trip).
+    ///
+    /// Of two silos the one inserted later makes it. The joiner has made one with every member of
+    /// the view `checked` but `missing` (Joining then). A silo that is Active now and was not a
+    /// member then was inserted later, and has made one with the joiner, unless the commit that
+    /// made it Active says that it skipped it.
+    pub(crate) fn write_activate(
+        &self,
+        silo: &SiloAddress,
+        checked: u64,
+        missing: &[SiloAddress],
+        draft: &mut Draft,
+    ) -> Verdict {
+        let Some(row) = self.facts.view().get(silo) else { return Verdict::Wait };
+        if row.status != SiloStatus::Joining
+            || self.drafted(draft, silo).is_none_or(|now| now != &**row)
+        {
+            return Verdict::Drop;
+        }
+        if checked > self.facts.view().version()
+            || (*silo == self.facts.me() && self.join.is_blocked(&self.facts))
+        {
+            return Verdict::Wait;
+        }
+        let is_active = |other: &SiloAddress| {
+            self.facts.view().status_of_row(other) == Some(SiloStatus::Active)
+        };
+        match self.facts.steps().skipped(self.facts.view().version(), checked, silo) {
+            Some(false) if !missing.iter().any(is_active) => {}
+            _ => return Verdict::Recheck,
+        }
+        if draft.skips(silo) || missing.iter().any(|other| draft.activates(other)) {
+            return Verdict::Wait;
+        }
+        draft.activate((**row).clone(), missing);
+        Verdict::Written
     }
 
     fn write_join(&self, now: Now, row: &SiloEntry, draft: &mut Draft) -> Verdict {
