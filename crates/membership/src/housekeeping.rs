@@ -133,7 +133,7 @@ impl Membership {
             // It may have been inserted and declared dead before it saw its row: the table says so.
             self.table.want(Read::All);
         } else {
-            let reason = if self.is_finishing() {
+            let reason = if self.facts.standing().is_finishing() {
                 TerminateReason::Left
             } else {
                 TerminateReason::DeclaredDead

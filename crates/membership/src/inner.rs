@@ -46,6 +46,10 @@ pub(crate) enum Inner {
     WantOnlyASample,
     /// This silo wants something written.
     Wish(Intent),
+    /// This silo writes these itself.
+    Write(Vec<Intent>),
+    /// This silo writes a wish in these words, if it writes it itself.
+    Rewrite(Intent),
     /// The writer of a wish is to be chosen again.
     Reroute(Key),
     /// This silo gives a wish up, and tells no other.

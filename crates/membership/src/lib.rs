@@ -30,7 +30,6 @@ mod inner;
 pub mod intent;
 mod join;
 mod lapse;
-mod leave;
 mod lost;
 #[cfg(test)]
 mod lost_tests;

@@ -30,7 +30,7 @@ use crate::timers::Timer;
 use crate::view::View;
 use crate::views::Dissemination;
 use crate::votes::Votes;
-use crate::wishes::Wishes;
+use crate::wishes::{Others, Wishes, leave};
 use crate::writer::Writer;
 
 /// The membership protocol of one silo, as a state machine without IO.
@@ -131,14 +131,14 @@ impl Membership {
     /// application drains; then call [`finish_leave`](Self::finish_leave).
     pub fn leave(&mut self, now: Now) {
         self.begin(now);
-        self.start_leaving(now, SiloStatus::ShuttingDown);
+        self.start_leaving(SiloStatus::ShuttingDown);
         self.finish(now);
     }
 
     /// Starts leaving in haste: writes Stopping, also when a graceful leave takes too long.
     pub fn stop(&mut self, now: Now) {
         self.begin(now);
-        self.start_leaving(now, SiloStatus::Stopping);
+        self.start_leaving(SiloStatus::Stopping);
         self.finish(now);
     }
 
@@ -146,7 +146,7 @@ impl Membership {
     /// `shutdown_grace_period`.
     pub fn finish_leave(&mut self, now: Now) {
         self.begin(now);
-        self.start_finishing(now);
+        self.start_finishing();
         self.finish(now);
     }
 
@@ -208,10 +208,10 @@ impl Membership {
                 self.join.on_step(&self.facts, &mut self.out);
                 self.drain();
             }
-            Timer::Route => self.route_own(now),
+            Timer::Route => self.route(),
             Timer::Pull => self.on_pull_timeout(now),
             Timer::Claim => self.check_claim(),
-            Timer::Leave => self.on_leave_timeout(),
+            Timer::Leave => self.terminate(TerminateReason::Left),
             Timer::Fence => self.check_fence(),
             Timer::Stale => self.look_for_staleness(now),
             Timer::Housekeeping => self.housekeep(now),
@@ -264,7 +264,7 @@ impl Membership {
             }
             Message::Write { version, intents, hops } => {
                 self.note_version(now, from, version);
-                self.on_write(now, intents, hops);
+                self.on_write(intents, hops);
             }
             Message::Noted { version } => {
                 if self.facts.standing().is_in_table() {
@@ -273,7 +273,7 @@ impl Membership {
                     // The view with its row may have been lost on the way.
                     self.on_hint(now, from, version);
                 }
-                self.on_noted(now, from);
+                self.on_noted(from);
             }
             Message::Reach => join::on_reach(&self.facts, &mut self.out, from),
             Message::Reached { through } => {
@@ -510,15 +510,23 @@ impl Membership {
             Inner::Answered { silo, directly } => self.answered(silo, directly),
             Inner::Want(read) => self.table.want(read),
             Inner::ReadRows => self.read_for_staleness(self.facts.now()),
-            Inner::Unwish(key) => self.unwish(&key),
+            Inner::Unwish(key) => self.wishes.unwish(&self.facts, &mut self.out, key),
             Inner::WantOnlyASample => self.table.want_only_a_sample(),
             Inner::Wish(intent) => {
                 if matches!(intent, Intent::Activate { .. }) {
                     self.fence.note_wish(&self.facts);
                 }
-                self.wish(self.facts.now(), intent);
+                self.with_others(|wishes, facts, out, others| {
+                    wishes.wish(facts, out, intent, others);
+                });
             }
-            Inner::Reroute(key) => self.reroute(self.facts.now(), key),
+            Inner::Reroute(key) => self.wishes.reroute(&self.facts, &mut self.out, &key),
+            Inner::Rewrite(intent) => self.writer.replace(&intent.key(), &intent),
+            Inner::Write(intents) => {
+                for intent in intents {
+                    self.enqueue(self.facts.now(), intent);
+                }
+            }
             Inner::Forget(key) => self.wishes.forget(&key),
             Inner::Unwrite(key) => self.writer.forget(&key),
             Inner::End(reason) => self.terminate(reason),
@@ -575,6 +583,93 @@ impl Membership {
         self.drain();
     }
 
+    /// Has the wishes do something that depends on which silos could write.
+    fn with_others<R>(
+        &mut self,
+        act: impl FnOnce(&mut Wishes, &Facts, &mut Out, &Others<'_>) -> R,
+    ) -> R {
+        let (detect, join, evictions) = (&self.detect, &self.join, &self.evictions);
+        let others = Others {
+            winner: join.winner(&self.facts),
+            is_usable: &|silo| {
+                !detect.is_doubted(silo) && !join.doubts(silo) && !evictions.knows_gone(silo)
+            },
+        };
+        act(&mut self.wishes, &self.facts, &mut self.out, &others)
+    }
+
+    /// Sends the own wishes that are due to their writers.
+    fn route(&mut self) {
+        self.with_others(Wishes::route);
+        self.drain();
+    }
+
+    /// The silo that is to write in the view in force; none when it is this one.
+    pub(crate) fn writer_to_ask(&mut self) -> Option<SiloAddress> {
+        self.with_others(|wishes, facts, _, others| wishes.writers(facts, others)).first().copied()
+    }
+
+    /// A writer has taken this silo's wishes.
+    fn on_noted(&mut self, from: SiloAddress) {
+        self.join.on_noted(&self.facts, &mut self.out);
+        self.with_others(|wishes, facts, out, others| wishes.on_noted(facts, out, from, others));
+        self.drain();
+    }
+
+    /// Another silo wants something written.
+    pub(crate) fn on_write(&mut self, intents: Vec<Intent>, hops: u8) {
+        // Without the table this silo is no use as a writer; silence lets its clients ask another
+        // one.
+        let standing = self.facts.standing();
+        if standing.is_over()
+            || !standing.knows_table()
+            || self.table.is_down()
+            || standing.is_leaving()
+        {
+            return;
+        }
+        self.with_others(|wishes, facts, out, others| {
+            wishes.on_write(facts, out, intents, hops, others);
+        });
+        self.drain();
+    }
+
+    /// `leave` and `stop`.
+    fn start_leaving(&mut self, status: SiloStatus) {
+        let standing = self.facts.standing();
+        if standing.is_over() || standing.is_finishing() || standing.status() >= status {
+            return;
+        }
+        if standing.status() < SiloStatus::Active {
+            // It never was a full member, and will host nothing.
+            self.fence.shut(&self.facts, &mut self.out);
+        }
+        self.facts.standing_mut().leave(status);
+        self.join.abandon(&mut self.out);
+        self.detect.stop(&self.facts, &mut self.out);
+        self.out.dials().forget_all(Purpose::Hint);
+        leave::leave(&mut self.wishes, &self.facts, &mut self.out, status);
+        self.drain();
+    }
+
+    fn start_finishing(&mut self) {
+        if self.facts.is_over() || self.facts.standing().is_finishing() {
+            return;
+        }
+        self.start_leaving(SiloStatus::Stopping);
+        if !self.facts.standing().is_in_table() && !self.is_asking() {
+            self.terminate(TerminateReason::Left);
+            return;
+        }
+        self.facts.standing_mut().finish_leave();
+        // A silo that sees it Dead by its own word takes its grains over at once (I8).
+        self.fence.shut(&self.facts, &mut self.out);
+        let until = self.facts.now().mono + self.facts.config().shutdown_grace_period;
+        self.out.timers().set(Timer::Leave, until);
+        leave::finish(&mut self.wishes, &self.facts, &mut self.out);
+        self.drain();
+    }
+
     fn on_join_deadline(&mut self) {
         self.join.on_deadline(&mut self.out);
         self.drain();
@@ -596,7 +691,8 @@ impl Membership {
     fn answered(&mut self, silo: SiloAddress, directly: bool) {
         let key = Key::Vote(silo, self.facts.me());
         if !self.wishes.retracts(&key) {
-            self.unwish(&key);
+            self.wishes.unwish(&self.facts, &mut self.out, key);
+            self.drain();
         }
         if directly {
             let is_wished = self.wishes.has(&key);

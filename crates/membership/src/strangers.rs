@@ -52,7 +52,7 @@ impl Membership {
                 let own: Vec<_> =
                     intents.into_iter().filter(|intent| is_own(intent, &from)).collect();
                 if !own.is_empty() {
-                    self.on_write(now, own, hops);
+                    self.on_write(own, hops);
                 }
             }
             _ => self.out.count().refused += 1,

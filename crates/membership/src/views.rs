@@ -117,7 +117,8 @@ impl Membership {
         if self.is_done() {
             return;
         }
-        self.reconcile_own();
+        self.wishes.reconcile(&self.facts, &mut self.out);
+        self.drain();
         if self.join.is_first_view(&self.facts) {
             // A silo that is alone reckons with joiners that watch its row from their own insertion
             // on.
@@ -159,7 +160,7 @@ impl Membership {
             self.out.effect(Effect::Install(self.facts.view().clone()));
         }
         match own {
-            Some((SiloStatus::Dead, ..)) if self.is_finishing() => {
+            Some((SiloStatus::Dead, ..)) if self.facts.standing().is_finishing() => {
                 self.terminate(TerminateReason::Left);
             }
             _ if let Some(by) = successor => self.terminate(TerminateReason::Superseded(by)),

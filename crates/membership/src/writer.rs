@@ -218,7 +218,7 @@ impl Membership {
         if beyond.is_empty() || self.is_done() {
             return;
         }
-        let Some(to) = self.writers_to_ask().first().copied() else { return };
+        let Some(to) = self.writer_to_ask() else { return };
         let version = self.facts.view().version();
         for keys in beyond.chunks(INTENTS_PER_MESSAGE_MAX) {
             let intents = keys
@@ -551,7 +551,7 @@ mod tests {
                     handed.push((to, intents.len()));
                 }
             }
-            let writer = machine.writers_to_ask().first().copied();
+            let writer = machine.writer_to_ask();
             let beyond = writer.map_or(0, |_| JOINS - MEMBERSHIP_ROWS_PER_COMMIT_MAX);
             assert_eq!(
                 handed.iter().map(|(_, joins)| joins).sum::<usize>(),
