@@ -1,6 +1,6 @@
 //! What one part of the machine asks of the others, without knowing them.
 
-use emmer_core::SiloAddress;
+use emmer_core::{Instant, SiloAddress};
 
 use crate::api::TerminateReason;
 use crate::intent::{Evidence, Intent, Key};
@@ -56,6 +56,15 @@ pub(crate) enum Inner {
     Forget(Key),
     /// This silo does not write a wish itself.
     Unwrite(Key),
+    /// An activation of this silo cannot be judged.
+    Recheck(SiloAddress),
+    /// A commit that is over at `until` may declare `silo` dead with the word of this one.
+    Doubt {
+        /// The silo that may die.
+        silo: SiloAddress,
+        /// When the commit is over at the latest.
+        until: Instant,
+    },
     /// This silo ends.
     End(TerminateReason),
 }

@@ -22,7 +22,8 @@ mod facts;
 mod fence;
 #[cfg(test)]
 mod fence_tests;
-mod gather;
+#[cfg(test)]
+mod handing_on_tests;
 mod housekeeping;
 pub mod humane;
 mod index;
@@ -57,7 +58,6 @@ mod steps;
 mod strangers;
 #[cfg(test)]
 mod strangers_tests;
-mod supersede;
 #[cfg(test)]
 mod supersede_tests;
 mod table;
@@ -73,7 +73,7 @@ mod wishes;
 mod world;
 #[cfg(test)]
 mod world_tests;
-mod writer;
+mod write;
 
 pub use api::{
     ConnectionEvent, DialId, DialOutcome, Effect, Event, HealthSample, OpId, TableOutcome,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use emmer_core::{Instant, Now, SiloAddress, SiloEntry, SiloStatus};
+use emmer_core::{Instant, Now, SiloAddress, SiloEntry, SiloStatus, TableVersion};
 
 use crate::api::{
     ConnectionEvent, DialId, DialOutcome, Effect, HealthSample, OpId, TableOutcome, TerminateReason,
@@ -15,7 +15,6 @@ use crate::dials::Purpose;
 use crate::dice::Dice;
 use crate::facts::Facts;
 use crate::fence::{Fading, Fence, Word};
-use crate::housekeeping::Cleaning;
 use crate::inner::Inner;
 use crate::intent::{Evidence, Intent, Key};
 use crate::join::{self, Join};
@@ -24,14 +23,13 @@ use crate::memo::{Memo, Shared};
 use crate::message::Message;
 use crate::out::{Act, Out};
 use crate::rules::intent_lifetime;
-use crate::supersede::Evictions;
 use crate::table::TableLane;
 use crate::timers::Timer;
 use crate::view::View;
 use crate::views::Dissemination;
 use crate::votes::Votes;
 use crate::wishes::{Others, Wishes, leave};
-use crate::writer::Writer;
+use crate::write::{self, Committed, Draft, Said, Write};
 
 /// The membership protocol of one silo, as a state machine without IO.
 ///
@@ -61,19 +59,20 @@ pub struct Membership {
     pub(crate) detect: Detect,
     pub(crate) votes: Votes,
     pub(crate) wishes: Wishes,
-    pub(crate) writer: Writer,
-    pub(crate) evictions: Evictions,
+    pub(crate) write: Write,
     pub(crate) table: TableLane,
     pub(crate) loss: Loss,
     pub(crate) gossip: Dissemination,
     pub(crate) fence: Fence,
     pub(crate) fading: Fading,
-    pub(crate) cleaning: Cleaning,
     pub(crate) shared: Shared,
 }
 
 /// How far before the start time the initial IAmAliveTime lies at most.
 const TWIN_MARK_MS: u64 = 1_000;
+
+/// How often, at least, there is something to look after.
+const HOUSEKEEPING_MAX: Duration = Duration::from_secs(10);
 
 /// How late a timer may fire before the machine concludes that its process had been paused.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -98,14 +97,12 @@ impl Membership {
             detect: Detect::default(),
             votes: Votes::default(),
             wishes: Wishes::default(),
-            writer: Writer::default(),
-            evictions: Evictions::default(),
+            write: Write::default(),
             table: TableLane::default(),
             loss: Loss::default(),
             gossip: Dissemination::default(),
             fence: Fence::default(),
             fading: Fading::default(),
-            cleaning: Cleaning::default(),
             shared: Shared::default(),
         })
     }
@@ -176,7 +173,7 @@ impl Membership {
     }
 
     /// A dial ended. One that was forgotten says nothing.
-    fn on_dial(&mut self, now: Now, dial: DialId, outcome: DialOutcome) {
+    fn on_dial(&mut self, dial: DialId, outcome: DialOutcome) {
         let Some((purpose, silo)) = self.out.dials().end(dial) else { return };
         match purpose {
             Purpose::Hint => {
@@ -187,7 +184,7 @@ impl Membership {
                 self.join.on_dialled(&self.facts, &mut self.out, silo, outcome);
                 self.drain();
             }
-            Purpose::Eviction => self.eviction_dialled(now, silo, outcome),
+            Purpose::Eviction => self.write.on_dialled(&self.facts, &mut self.out, silo, outcome),
             Purpose::Reach => join::reach_dialled(&mut self.out, silo, outcome),
         }
     }
@@ -214,7 +211,7 @@ impl Membership {
             Timer::Leave => self.terminate(TerminateReason::Left),
             Timer::Fence => self.check_fence(),
             Timer::Stale => self.look_for_staleness(now),
-            Timer::Housekeeping => self.housekeep(now),
+            Timer::Housekeeping => self.housekeep(),
         }
     }
 
@@ -250,9 +247,17 @@ impl Membership {
             }
             Message::Seen { stamp } => self.fence_heard(&from, 0, stamp),
             Message::Superseded { by } => self.on_superseded(from, by),
-            Message::Yielded => self.on_yielded(now, from),
-            Message::Hush { target, by, stamp } => self.on_hush(now, from, target, by, stamp),
-            Message::Hushed { target, stamp } => self.on_hushed(now, from, target, stamp),
+            Message::Yielded => self.write.on_yielded(&self.facts, &mut self.out, from),
+            Message::Hush { target, by, .. } if target == self.facts.me() => {
+                self.on_superseded(from, by);
+            }
+            Message::Hush { target, by, stamp } => {
+                write::on_hush(&self.facts, &mut self.out, from, target, by, stamp);
+                self.drain();
+            }
+            Message::Hushed { target, stamp } => {
+                self.write.on_hushed(&self.facts, &mut self.out, from, target, stamp);
+            }
             Message::ProbeFor { seq, target, wait_ms } => {
                 let wait = Duration::from_millis(wait_ms);
                 self.detect.on_probe_for(&self.facts, &mut self.out, from, seq, target, wait);
@@ -307,7 +312,7 @@ impl Membership {
     pub fn handle_dial(&mut self, now: Now, dial: DialId, outcome: DialOutcome) {
         self.begin(now);
         if !self.facts.standing().is_over() {
-            self.on_dial(now, dial, outcome);
+            self.on_dial(dial, outcome);
         }
         self.finish(now);
     }
@@ -445,7 +450,7 @@ impl Membership {
                 && self.gossip.fits(self.facts.view().version()),
             "the steps end with the view in force"
         );
-        debug_assert!(self.writer.is_bounded(), "the writer's queue has a bound");
+        debug_assert!(self.write.is_bounded(), "the writer's queue has a bound");
     }
 
     pub(crate) const fn is_done(&self) -> bool {
@@ -461,8 +466,7 @@ impl Membership {
         self.out.timers().clear_all();
         self.detect.end();
         self.wishes = Wishes::default();
-        self.writer = Writer::default();
-        self.evictions = Evictions::default();
+        self.write = Write::default();
         self.out.effect(Effect::Terminate(reason));
     }
 
@@ -477,7 +481,7 @@ impl Membership {
             self.out.timers().set(Timer::Touch, now.mono + touch);
             let refresh = self.out.dice().duration_below(self.facts.config().table_refresh_timeout);
             self.out.timers().set(Timer::Refresh, now.mono + refresh);
-            self.schedule_housekeeping(now);
+            self.schedule_housekeeping();
         }
         if self.facts.standing().status() >= SiloStatus::Active
             && self.out.timers().is_set(Timer::Touch)
@@ -521,14 +525,16 @@ impl Membership {
                 });
             }
             Inner::Reroute(key) => self.wishes.reroute(&self.facts, &mut self.out, &key),
-            Inner::Rewrite(intent) => self.writer.replace(&intent.key(), &intent),
+            Inner::Rewrite(intent) => self.write.replace(intent),
             Inner::Write(intents) => {
                 for intent in intents {
-                    self.enqueue(self.facts.now(), intent);
+                    self.write.add(&self.facts, &mut self.out, intent);
                 }
             }
             Inner::Forget(key) => self.wishes.forget(&key),
-            Inner::Unwrite(key) => self.writer.forget(&key),
+            Inner::Unwrite(key) => self.write.forget(&key),
+            Inner::Recheck(owner) => self.ask_to_recheck(owner),
+            Inner::Doubt { silo, until } => self.votes.doubt(silo, until),
             Inner::End(reason) => self.terminate(reason),
         }
     }
@@ -588,11 +594,11 @@ impl Membership {
         &mut self,
         act: impl FnOnce(&mut Wishes, &Facts, &mut Out, &Others<'_>) -> R,
     ) -> R {
-        let (detect, join, evictions) = (&self.detect, &self.join, &self.evictions);
+        let (detect, join, write) = (&self.detect, &self.join, &self.write);
         let others = Others {
             winner: join.winner(&self.facts),
             is_usable: &|silo| {
-                !detect.is_doubted(silo) && !join.doubts(silo) && !evictions.knows_gone(silo)
+                !detect.is_doubted(silo) && !join.doubts(silo) && !write.knows_gone(silo)
             },
         };
         act(&mut self.wishes, &self.facts, &mut self.out, &others)
@@ -668,6 +674,87 @@ impl Membership {
         self.out.timers().set(Timer::Leave, until);
         leave::finish(&mut self.wishes, &self.facts, &mut self.out);
         self.drain();
+    }
+
+    /// Tells the owner of an activation that cannot be judged.
+    fn ask_to_recheck(&mut self, owner: SiloAddress) {
+        let version = self.facts.view().version();
+        if owner == self.facts.me() {
+            self.on_recheck(version);
+        } else {
+            self.out.send(owner, Message::Recheck { version });
+        }
+    }
+
+    /// Drafts the next commit; none when nothing is to be written.
+    pub(crate) fn draft(&mut self) -> Option<Draft> {
+        let (wishes, join, facts) = (&self.wishes, &self.join, &self.facts);
+        let said = Said {
+            quorum: self.votes.quorum(),
+            is_own: &|key| wishes.has(key),
+            is_blocked: &|| join.is_blocked(facts),
+        };
+        let draft = self.write.draft(facts, &mut self.out, &said);
+        self.drain();
+        draft
+    }
+
+    /// The commit happened: the draft is the next view.
+    pub(crate) fn on_committed(&mut self, now: Now, draft: Draft, version: TableVersion) {
+        let base = self.facts.view().version();
+        if base != draft.base_number() || version.number != draft.base_number() + 1 {
+            // Another silo handed us an even newer view meanwhile (it contains this commit).
+            self.catch_up(now, version.number);
+            return;
+        }
+        let committed = write::committed(&self.facts, &mut self.out, draft, version);
+        let Committed { delta, view, inserted } = committed;
+        self.shared.note(self.facts.view(), &view);
+        // First the others: nothing comes out of this silo after a view that shows it Dead by its
+        // own wish.
+        self.broadcast(&delta, &view);
+        if self.facts.config().use_liveness_gossip && self.facts.config().delta_views {
+            // A silo just inserted may hang below one in the tree that died with its whole cluster.
+            for silo in inserted {
+                self.out.send(silo, Message::Hint { version: delta.version() });
+            }
+        }
+        self.install(now, view, Some(&delta));
+    }
+
+    /// The view in force is new: hands on what another silo is to write in it.
+    pub(crate) fn hand_on_joins(&mut self) {
+        if !self.write.has_joins_beyond(&self.facts) || self.facts.is_over() {
+            return;
+        }
+        if let Some(to) = self.writer_to_ask() {
+            self.write.hand_on_joins(&self.facts, &mut self.out, to);
+        }
+    }
+
+    /// A successor of this silo is about to be written: nothing is served any more, and the silo
+    /// that writes may know.
+    fn on_superseded(&mut self, from: SiloAddress, by: SiloAddress) {
+        if self.facts.me().is_succeeded_by(&by) {
+            self.fence.shut(&self.facts, &mut self.out);
+            self.out.send(from, Message::Yielded);
+            self.terminate(TerminateReason::Superseded(by));
+        }
+    }
+
+    fn schedule_housekeeping(&mut self) {
+        let pause = HOUSEKEEPING_MAX / 2 + self.out.dice().duration_below(HOUSEKEEPING_MAX / 2);
+        self.out.timers().set(Timer::Housekeeping, self.facts.now().mono + pause);
+    }
+
+    /// Looks after what comes up now and then.
+    fn housekeep(&mut self) {
+        self.schedule_housekeeping();
+        self.choose_peers();
+        self.detect.suspect_stuck_joiners(&self.facts, &mut self.out);
+        self.drain();
+        self.write.clean_up(&self.facts);
+        self.look_for_staleness(self.facts.now());
     }
 
     fn on_join_deadline(&mut self) {
@@ -763,6 +850,19 @@ impl Membership {
     pub(crate) fn pass(&mut self, span: Duration) {
         let Now { mono, wall } = self.facts.now();
         self.facts.pass(Now { mono: mono + span, wall });
+    }
+
+    pub(crate) fn would_write(&self, key: &Key) -> bool {
+        self.write.would_write(key)
+    }
+
+    /// Takes `intents` to be written, and hands on what another silo is to write. Returns how many
+    /// are left.
+    pub(crate) fn enqueue_and_hand_on(&mut self, intents: Vec<Intent>) -> [usize; 2] {
+        self.act(Inner::Write(intents));
+        let before = self.write.len();
+        self.hand_on_joins();
+        [before, self.write.len()]
     }
 
     pub(crate) fn wishes_to_be_active(&self) -> bool {

@@ -206,7 +206,7 @@ fn a_writer_forgets_a_wish_that_its_owner_does_not_repeat() {
     let mut world = World::cluster(&config, 3);
     let joiner = address(2_000, 2);
     let wish = || Intent::Activate { silo: joiner, checked: u64::MAX, missing: Vec::new() };
-    let waits = |w: &World| w.silos[0].machine.writer.keys().any(|k| *k == Key::Activate(joiner));
+    let waits = |w: &World| w.silos[0].machine.would_write(&Key::Activate(joiner));
     let tell = |world: &mut World| {
         let message = Message::Write { version: 0, intents: vec![wish()], hops: 1 };
         world.call(0, |machine, now| machine.handle_message(now, joiner, message));

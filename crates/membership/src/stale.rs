@@ -10,7 +10,7 @@ impl Membership {
     /// Reads the table now and then while votes do not suffice: perhaps those who could vote are
     /// stale.
     pub(crate) fn look_for_staleness(&mut self, now: Now) {
-        if self.detect.suspects_any(&self.facts) || self.writer.has_votes() {
+        if self.detect.suspects_any(&self.facts) || self.write.has_votes() {
             self.read_for_staleness(now);
         }
     }

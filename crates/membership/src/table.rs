@@ -17,7 +17,7 @@ use crate::rules::touch_lasts;
 use crate::snapshot::TableSnapshot;
 use crate::staleness::EVIDENCE_MAX;
 use crate::timers::Timer;
-use crate::writer::Draft;
+use crate::write::{self, Draft};
 
 /// What is in flight, what is wanted, and how the table has behaved.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -147,14 +147,14 @@ impl Membership {
     }
 
     fn pump_commit(&mut self, now: Now) {
-        if self.writer.is_idle() && !self.table.unsettled {
+        if self.write.is_idle() && !self.table.unsettled {
             return;
         }
         // Membership description, step 8: "S first reads the latest table state". With ordered
         // views the view in force is as good as a read: if it is not the latest, the conditional
         // commit fails.
         if !self.facts.config().batch_writes && !self.table.fresh {
-            if self.has_something_to_write(now) {
+            if self.draft().is_some() {
                 self.table.want(Read::All);
                 self.table.fresh = true;
                 self.pump_table(now);
@@ -163,15 +163,16 @@ impl Membership {
         }
         // Votes are counted with staleness as it is now, not as it was when the rows were last read
         // (I6).
-        if self.writer.has_votes() && self.facts.rows().is_dated(now) {
+        if self.write.has_votes() && self.facts.rows().is_dated(now) {
             self.table.want(Read::All);
             self.pump_table(now);
             return;
         }
-        let drafted = self.draft_commit(now);
+        let drafted = self.draft();
         let settling =
             std::mem::take(&mut self.table.unsettled) && self.facts.standing().is_in_table();
-        let Some(draft) = drafted.or_else(|| settling.then(|| self.draft_nothing()).flatten())
+        let Some(draft) =
+            drafted.or_else(|| settling.then(|| write::draft_nothing(&self.facts)).flatten())
         else {
             return;
         };

@@ -132,7 +132,7 @@ impl Membership {
         self.drain();
         self.confirm_by_earlier_read();
         self.hand_on_joins();
-        self.collect(now);
+        self.write.collect(&self.facts, &mut self.out);
     }
 
     /// What the new view says about this silo. A silo that is declared dead ends itself ("Enforcing
