@@ -44,6 +44,12 @@ pub(crate) enum Inner {
     Want(Read),
     /// A sample is enough; nothing needs every row.
     WantOnlyASample,
+    /// The silos whose rows stand still may live: this one could not touch its row either.
+    ForgiveRows,
+    /// The table showed the view in force to be the latest when it was asked at this moment.
+    Confirmed(Instant),
+    /// A view of this version exists.
+    CatchUp(u64),
     /// This silo wants something written.
     Wish(Intent),
     /// This silo writes these itself.

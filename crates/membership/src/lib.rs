@@ -31,7 +31,6 @@ mod inner;
 pub mod intent;
 mod join;
 mod lapse;
-mod lost;
 #[cfg(test)]
 mod lost_tests;
 mod membership;
@@ -51,7 +50,6 @@ mod rules;
 #[cfg(test)]
 mod scale_tests;
 pub mod snapshot;
-mod stale;
 mod staleness;
 mod standing;
 mod steps;

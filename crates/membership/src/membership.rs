@@ -6,7 +6,8 @@ use std::time::Duration;
 use emmer_core::{Instant, Now, SiloAddress, SiloEntry, SiloStatus, TableVersion};
 
 use crate::api::{
-    ConnectionEvent, DialId, DialOutcome, Effect, HealthSample, OpId, TableOutcome, TerminateReason,
+    ConnectionEvent, DialId, DialOutcome, Effect, Event, HealthSample, OpId, TableOutcome,
+    TerminateReason,
 };
 use crate::config::{Config, ConfigError};
 use crate::counters::Counters;
@@ -15,15 +16,15 @@ use crate::dials::Purpose;
 use crate::dice::Dice;
 use crate::facts::Facts;
 use crate::fence::{Fading, Fence, Word};
-use crate::inner::Inner;
+use crate::inner::{Inner, Read};
 use crate::intent::{Evidence, Intent, Key};
 use crate::join::{self, Join};
-use crate::lost::Loss;
 use crate::memo::{Memo, Shared};
 use crate::message::Message;
 use crate::out::{Act, Out};
 use crate::rules::intent_lifetime;
-use crate::table::TableLane;
+use crate::snapshot::TableSnapshot;
+use crate::table::{Table, Told};
 use crate::timers::Timer;
 use crate::view::View;
 use crate::views::Dissemination;
@@ -60,8 +61,7 @@ pub struct Membership {
     pub(crate) votes: Votes,
     pub(crate) wishes: Wishes,
     pub(crate) write: Write,
-    pub(crate) table: TableLane,
-    pub(crate) loss: Loss,
+    pub(crate) table: Table,
     pub(crate) gossip: Dissemination,
     pub(crate) fence: Fence,
     pub(crate) fading: Fading,
@@ -98,8 +98,7 @@ impl Membership {
             votes: Votes::default(),
             wishes: Wishes::default(),
             write: Write::default(),
-            table: TableLane::default(),
-            loss: Loss::default(),
+            table: Table::default(),
             gossip: Dissemination::default(),
             fence: Fence::default(),
             fading: Fading::default(),
@@ -196,10 +195,10 @@ impl Membership {
         match timer {
             // The pump that follows every input does the work.
             Timer::Flush | Timer::TableRetry => {}
-            Timer::TableTimeout => self.on_table_timeout(now),
-            Timer::TouchTimeout => self.on_touch_timeout(now),
-            Timer::Refresh => self.refresh(now),
-            Timer::Touch => self.touch(now),
+            Timer::TableTimeout => self.on_table_timeout(self.table.op()),
+            Timer::TouchTimeout => self.on_table_timeout(self.table.touch_op()),
+            Timer::Refresh => self.table.refresh(&self.facts, &mut self.out),
+            Timer::Touch => self.table.touch(&self.facts, &mut self.out),
             Timer::JoinDeadline => self.on_join_deadline(),
             Timer::JoinStep => {
                 self.join.on_step(&self.facts, &mut self.out);
@@ -210,7 +209,7 @@ impl Membership {
             Timer::Claim => self.check_claim(),
             Timer::Leave => self.terminate(TerminateReason::Left),
             Timer::Fence => self.check_fence(),
-            Timer::Stale => self.look_for_staleness(now),
+            Timer::Stale => self.look_for_staleness(),
             Timer::Housekeeping => self.housekeep(),
         }
     }
@@ -237,7 +236,7 @@ impl Membership {
                 self.note_version(now, from, version);
                 // The most frequent message: it changes nothing about what this silo probes itself.
                 if !self.facts.standing().is_over() {
-                    self.pump_table(now);
+                    self.pump();
                 }
                 return;
             }
@@ -303,7 +302,7 @@ impl Membership {
     pub fn handle_table(&mut self, now: Now, op: OpId, outcome: TableOutcome) {
         self.begin(now);
         if !self.facts.standing().is_over() {
-            self.on_table(now, op, outcome);
+            self.on_table(op, outcome);
         }
         self.finish(now);
     }
@@ -419,7 +418,7 @@ impl Membership {
         if self.facts.standing().is_over() {
             return;
         }
-        self.pump_table(now);
+        self.pump();
         self.assert_whole();
         self.detect.schedule();
     }
@@ -513,7 +512,10 @@ impl Membership {
             Inner::Suspect { target, evidence } => self.suspect(target, evidence),
             Inner::Answered { silo, directly } => self.answered(silo, directly),
             Inner::Want(read) => self.table.want(read),
-            Inner::ReadRows => self.read_for_staleness(self.facts.now()),
+            Inner::ReadRows => self.table.want_rows(&self.facts, &mut self.out),
+            Inner::ForgiveRows => self.facts.forgive_rows(),
+            Inner::Confirmed(sent) => self.confirm_by_table(sent),
+            Inner::CatchUp(version) => self.catch_up(self.facts.now(), version),
             Inner::Unwish(key) => self.wishes.unwish(&self.facts, &mut self.out, key),
             Inner::WantOnlyASample => self.table.want_only_a_sample(),
             Inner::Wish(intent) => {
@@ -663,7 +665,7 @@ impl Membership {
             return;
         }
         self.start_leaving(SiloStatus::Stopping);
-        if !self.facts.standing().is_in_table() && !self.is_asking() {
+        if !self.facts.standing().is_in_table() && !self.table.is_asking() {
             self.terminate(TerminateReason::Left);
             return;
         }
@@ -687,7 +689,7 @@ impl Membership {
     }
 
     /// Drafts the next commit; none when nothing is to be written.
-    pub(crate) fn draft(&mut self) -> Option<Draft> {
+    fn draft(&mut self) -> Option<Draft> {
         let (wishes, join, facts) = (&self.wishes, &self.join, &self.facts);
         let said = Said {
             quorum: self.votes.quorum(),
@@ -700,7 +702,7 @@ impl Membership {
     }
 
     /// The commit happened: the draft is the next view.
-    pub(crate) fn on_committed(&mut self, now: Now, draft: Draft, version: TableVersion) {
+    fn on_committed(&mut self, now: Now, draft: Draft, version: TableVersion) {
         let base = self.facts.view().version();
         if base != draft.base_number() || version.number != draft.base_number() + 1 {
             // Another silo handed us an even newer view meanwhile (it contains this commit).
@@ -742,6 +744,140 @@ impl Membership {
         }
     }
 
+    // ---- the table
+    // ----------------------------------------------------------------------------------------------
+
+    /// Starts the next request, if one is due and none is in flight.
+    fn pump(&mut self) {
+        if !self.table.pump(&self.facts, &mut self.out) {
+            return;
+        }
+        // A commit says as much about this silo as a read of the version, and must not wait for
+        // those that the fence wants one after the other.
+        if self.facts.standing().knows_table() && !self.out.timers().is_set(Timer::Flush) {
+            self.commit();
+        }
+        self.table.pump_version(&self.facts, &mut self.out);
+    }
+
+    fn commit(&mut self) {
+        if self.write.is_idle() && !self.table.is_unsettled() {
+            return;
+        }
+        // Membership description, step 8: "S first reads the latest table state". With ordered
+        // views the view in force is as good as a read: if it is not the latest, the conditional
+        // commit fails.
+        if !self.facts.config().batch_writes && !self.table.is_fresh() {
+            if self.draft().is_some() {
+                self.table.want_before_commit();
+                self.pump();
+            }
+            return;
+        }
+        // Votes are counted with staleness as it is now, not as it was when the rows were last read
+        // (I6).
+        if self.write.has_votes() && self.facts.rows().is_dated(self.facts.now()) {
+            self.table.want(Read::All);
+            self.pump();
+            return;
+        }
+        let drafted = self.draft();
+        let settling = self.table.settle() && self.facts.standing().is_in_table();
+        let nothing = || settling.then(|| write::draft_nothing(&self.facts)).flatten();
+        let Some(draft) = drafted.or_else(nothing) else { return };
+        self.table.use_up();
+        let superseded = draft.superseded();
+        if let Some((_, by)) = superseded.iter().find(|(old, _)| *old == self.facts.me()) {
+            // The successor's wish is proof enough; it will find another writer, or write itself.
+            self.terminate(TerminateReason::Superseded(*by));
+            return;
+        }
+        self.out.count().commits += 1;
+        // A silo that is about to be declared dead by its successor's arrival is told first: it may
+        // be alive and serving.
+        for (old, by) in superseded {
+            self.out.send(old, Message::Superseded { by });
+        }
+        self.table.commit(&self.facts, &mut self.out, |base| draft.request(base));
+        self.write.sent(draft);
+    }
+
+    /// The request has no outcome: forgets it, as unknown.
+    fn on_table_timeout(&mut self, op: Option<OpId>) {
+        if let Some(op) = op {
+            self.on_table(op, TableOutcome::Unknown);
+        }
+    }
+
+    /// Reports what became of a request to the table.
+    fn on_table(&mut self, op: OpId, outcome: TableOutcome) {
+        let rests = self.fence.rests_on_touches(&self.facts);
+        if self.table.touch_ended(&self.facts, &mut self.out, op, &outcome, rests) {
+            self.drain();
+            return;
+        }
+        let Some(sent) = self.table.sent(op) else { return };
+        if outcome.is_answer() {
+            self.facts.hear_table(sent);
+            if self.table.answered() {
+                self.facts.forgive_rows();
+                // Otherwise the next touch may be seconds away.
+                if rests {
+                    self.table.touch(&self.facts, &mut self.out);
+                }
+                self.out.event(Event::StoreBack);
+            }
+        }
+        let draft = self.write.take_sent();
+        let told = self.table.ended(&self.facts, &mut self.out, outcome);
+        self.drain();
+        match (told, draft) {
+            (Some(Told::Rows(snapshot)), _) => self.on_rows(&snapshot, sent),
+            (Some(Told::Sample(rows)), _) => {
+                self.join.on_sample(&self.facts, &mut self.out, &rows);
+                self.drain();
+            }
+            (Some(Told::Committed { base, version }), Some(draft)) => {
+                // It was the latest view that the commit was based on.
+                if base == self.facts.view().version() {
+                    self.confirm_by_table(sent);
+                }
+                self.on_committed(self.facts.now(), draft, version);
+                self.confirm_by_table(sent);
+            }
+            (Some(Told::Conflict(base)), _) => {
+                // Another silo may have handed it over meanwhile: of a later one nothing is known.
+                self.catch_up(self.facts.now(), base + 1);
+                self.join.on_conflict(&self.facts, &mut self.out);
+                self.drain();
+            }
+            (Some(Told::Committed { .. }) | None, _) => {}
+        }
+    }
+
+    /// Every row was read, by a request sent at `sent`.
+    fn on_rows(&mut self, snapshot: &TableSnapshot, sent: Instant) {
+        self.facts.standing_mut().saw_table();
+        self.facts.observe_rows(sent, &snapshot.rows);
+        let lived = self.table.take_earlier_read(snapshot.version.number);
+        self.install_read(self.facts.now(), snapshot);
+        if let Some(sent) = lived {
+            self.confirm_by_table(sent);
+        }
+        self.detect.consider_stale(&self.facts, &mut self.out);
+        self.drain();
+        self.join.on_read(&self.facts, &mut self.out);
+        self.drain();
+    }
+
+    /// Reads the table now and then while votes do not suffice: perhaps those who could vote are
+    /// stale.
+    fn look_for_staleness(&mut self) {
+        if self.detect.suspects_any(&self.facts) || self.write.has_votes() {
+            self.table.want_rows(&self.facts, &mut self.out);
+        }
+    }
+
     fn schedule_housekeeping(&mut self) {
         let pause = HOUSEKEEPING_MAX / 2 + self.out.dice().duration_below(HOUSEKEEPING_MAX / 2);
         self.out.timers().set(Timer::Housekeeping, self.facts.now().mono + pause);
@@ -754,7 +890,7 @@ impl Membership {
         self.detect.suspect_stuck_joiners(&self.facts, &mut self.out);
         self.drain();
         self.write.clean_up(&self.facts);
-        self.look_for_staleness(self.facts.now());
+        self.look_for_staleness();
     }
 
     fn on_join_deadline(&mut self) {
@@ -818,7 +954,7 @@ impl Membership {
                 let since = self.detect.gone_since(monitor);
                 since.is_some_and(|since| now.mono.saturating_since(since) > rests)
             },
-            is_row_fresh: self.table.is_row_fresh(now, fresh_for),
+            is_row_fresh: self.table.is_row_fresh(&self.facts, fresh_for),
             behind_for,
             is_behind: self.is_behind(),
         };

@@ -88,7 +88,7 @@ impl Membership {
         if view.version() <= self.facts.view().version() || self.is_done() {
             return;
         }
-        if !self.knows_table_of(view.table_version()) {
+        if !self.table.knows_table_of(view.table_version()) {
             // One of the two silos is in the wrong. The table knows which.
             self.table.want(Read::Version);
             return;
@@ -97,7 +97,7 @@ impl Membership {
         if delta.is_some() {
             // A commit followed the view in force, so the table still had it then: older reads came
             // from a replica that lags.
-            self.loss.saw_table_move_on();
+            self.table.saw_step();
         }
         self.gossip.early.retain(|version, _| *version > view.version());
         if self.gossip.wanted <= view.version() {
@@ -130,7 +130,9 @@ impl Membership {
         let is_behind = self.is_behind();
         self.fence.view_changed(&self.facts, &mut self.out, same_monitors, is_behind);
         self.drain();
-        self.confirm_by_earlier_read();
+        if let Some(sent) = self.table.take_read_of_this(&self.facts) {
+            self.confirm_by_table(sent);
+        }
         self.hand_on_joins();
         self.write.collect(&self.facts, &mut self.out);
     }

@@ -30,6 +30,7 @@ impl Draft {
         self.base
     }
 
+    /// The request to commit it in the place of `base`.
     pub(crate) fn request(&self, base: TableVersion) -> TableRequest {
         TableRequest::Commit {
             base,

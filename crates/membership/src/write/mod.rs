@@ -42,6 +42,8 @@ pub(crate) struct Write {
     cleaning: Cleaning,
     /// Rows to delete with the next commit.
     deletes: Vec<SiloAddress>,
+    /// The commit that is on its way to the table.
+    under_way: Option<Box<Draft>>,
 }
 
 /// What the other parts say when a commit is drafted.
@@ -207,6 +209,17 @@ impl Write {
         }
         self.add_deletes(facts, &mut draft);
         (!draft.is_empty()).then_some(draft)
+    }
+
+    /// The commit `draft` is on its way to the table.
+    pub(crate) fn sent(&mut self, draft: Draft) {
+        self.under_way = Some(Box::new(draft));
+    }
+
+    /// The request to the table that is under way has ended: takes the commit that it was, if it was
+    /// one.
+    pub(crate) fn take_sent(&mut self) -> Option<Draft> {
+        self.under_way.take().map(|draft| *draft)
     }
 
     fn add_deletes(&mut self, facts: &Facts, draft: &mut Draft) {

@@ -2,7 +2,7 @@
 //! place, or it is gone.
 //!
 //! The etags keep such a silo from writing. But others may join the new table and take over its
-//! grains, and nobody there knows of it, so it has to end.
+//! grains, and no silo there knows of it, so it has to end.
 //!
 //! * Another identity in the version row is proof, and so is another etag under the number of the
 //!   view in force.
@@ -11,10 +11,12 @@
 
 use std::time::Duration;
 
-use emmer_core::{Instant, Now, TableId, TableVersion};
+use emmer_core::{Instant, TableId, TableVersion};
 
 use crate::api::{Event, TerminateReason};
-use crate::membership::Membership;
+use crate::facts::Facts;
+use crate::inner::Inner;
+use crate::out::Out;
 use crate::snapshot::TableSnapshot;
 use crate::timers::Timer;
 
@@ -33,7 +35,7 @@ const MISSING_ANSWERS: u32 = 4;
 
 /// The evidence that the table is lost.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Loss {
+pub(super) struct Loss {
     /// The table that this silo joined. Once known it stays.
     table: TableId,
     /// The number of reads in a row that showed an older version than the view in force.
@@ -44,96 +46,94 @@ pub(crate) struct Loss {
 
 impl Loss {
     /// The table shows the view in force, or a later one.
-    pub(crate) const fn saw_table_move_on(&mut self) {
+    pub(super) const fn saw_table_move_on(&mut self) {
         self.older_reads = 0;
     }
 
     /// The table is there.
-    pub(crate) const fn saw_table(&mut self) {
+    pub(super) const fn saw_table(&mut self) {
         self.missing = None;
     }
 
     /// Returns true if the table was missing when it was last asked.
-    pub(crate) const fn is_missing(&self) -> bool {
+    pub(super) const fn is_missing(&self) -> bool {
         self.missing.is_some()
     }
-}
 
-impl Membership {
     /// The version that a commit is based on, with the identity to be written. A silo that makes
     /// the version row draws one.
-    pub(crate) fn commit_base(&mut self) -> TableVersion {
-        let mut base = self.facts.view().table_version().clone();
+    pub(super) fn commit_base(&self, facts: &Facts, out: &mut Out) -> TableVersion {
+        let mut base = facts.view().table_version().clone();
         base.table = if base.etag.is_empty() {
-            TableId::new(self.out.dice().below(u64::MAX).saturating_add(1))
+            TableId::new(out.dice().below(u64::MAX).saturating_add(1))
         } else {
-            self.loss.table
+            self.table
         };
         base
     }
 
     /// Learns the identity of its table from `version`, if it does not know it yet. Returns false,
     /// and changes nothing, if `version` is certainly of another table.
-    pub(crate) fn knows_table_of(&mut self, version: &TableVersion) -> bool {
-        if self.loss.table.is_unknown() {
-            self.loss.table = version.table;
+    pub(super) fn knows_table_of(&mut self, version: &TableVersion) -> bool {
+        if self.table.is_unknown() {
+            self.table = version.table;
         }
-        !self.loss.table.is_another(version.table)
+        !self.table.is_another(version.table)
     }
 
     /// The table was read. Returns false if it is certainly another one than this silo joined; the
-    /// silo has ended then.
-    pub(crate) fn read_my_table(&mut self, version: &TableVersion) -> bool {
+    /// silo ends then.
+    pub(super) fn read_my_table(&mut self, out: &mut Out, version: &TableVersion) -> bool {
         let mine = self.knows_table_of(version);
         if !mine {
-            self.terminate(TerminateReason::TableReplaced);
+            out.tell(Inner::End(TerminateReason::TableReplaced));
         }
         mine
-    }
-
-    /// Returns true if the table has another commit under the number of the view in force: it has
-    /// lost the one that this silo saw, and others have taken its number.
-    pub(crate) fn is_another_history(&self, version: &TableVersion) -> bool {
-        let mine = self.facts.view().table_version();
-        version.number == mine.number && version.etag != mine.etag
     }
 
     /// The table showed an older version than the view in force. A replica may lag for a moment; a
     /// table that shows nothing else for ten seconds has lost what this silo saw committed. Others
     /// may act on what is lost, so this silo has to end.
-    pub(crate) fn saw_older_table(&mut self, now: Now, version: &TableVersion) {
-        self.loss.older_reads += 1;
-        if self.loss.older_reads >= OLDER_READS_MAX && self.facts.standing().is_in_table() {
+    pub(super) fn saw_older_table(&mut self, facts: &Facts, out: &mut Out, version: &TableVersion) {
+        self.older_reads += 1;
+        if self.older_reads >= OLDER_READS_MAX && facts.standing().is_in_table() {
             // Without its version row it is a new table, in which nothing was written yet.
             let gone = version.etag.is_empty();
             let reason =
                 if gone { TerminateReason::TableGone } else { TerminateReason::TableWentBack };
-            self.terminate(reason);
+            out.tell(Inner::End(reason));
             return;
         }
-        self.out.timers().set_no_later(Timer::Refresh, now.mono + OLDER_READ_PAUSE);
-    }
-
-    /// Returns true if `snapshot`, at the version of the view in force, has no row of this silo
-    /// although the view has one. Every writer moves the version on, so the row was deleted by
-    /// hand.
-    pub(crate) fn lacks_own_row(&self, snapshot: &TableSnapshot) -> bool {
-        let me = self.facts.me();
-        self.facts.view().get(&me).is_some() && snapshot.rows.iter().all(|row| row.address != me)
+        out.timers().set_no_later(Timer::Refresh, facts.now().mono + OLDER_READ_PAUSE);
     }
 
     /// The store answers, and has no table. Returns true if this silo goes on.
-    pub(crate) fn bears_missing_table(&mut self, now: Now) -> bool {
-        if self.loss.missing.is_none() {
-            self.out.event(Event::TableMissing);
+    pub(super) fn bears_missing_table(&mut self, facts: &Facts, out: &mut Out) -> bool {
+        let now = facts.now().mono;
+        if self.missing.is_none() {
+            out.event(Event::TableMissing);
         }
-        let (since, answers) = self.loss.missing.get_or_insert((now.mono, 0));
+        let (since, answers) = self.missing.get_or_insert((now, 0));
         *answers = answers.saturating_add(1);
-        let lasts = now.mono.saturating_since(*since);
+        let lasts = now.saturating_since(*since);
         if lasts >= MISSING_FOR && *answers >= MISSING_ANSWERS {
-            self.terminate(TerminateReason::TableGone);
+            out.tell(Inner::End(TerminateReason::TableGone));
             return false;
         }
         true
     }
+}
+
+/// Returns true if the table has another commit under the number of the view in force: it has lost
+/// the one that this silo saw, and others have taken its number.
+pub(super) fn is_another_history(facts: &Facts, version: &TableVersion) -> bool {
+    let mine = facts.view().table_version();
+    version.number == mine.number && version.etag != mine.etag
+}
+
+/// Returns true if `snapshot`, at the version of the view in force, has no row of this silo
+/// although the view has one. Every writer moves the version on, so the row was deleted by hand.
+pub(super) fn lacks_own_row(facts: &Facts, snapshot: &TableSnapshot) -> bool {
+    let me = facts.me();
+    facts.view().get(&me).is_some() && snapshot.rows.iter().all(|row| row.address != me)
 }
