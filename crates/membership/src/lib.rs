@@ -23,8 +23,9 @@ mod fence;
 #[cfg(test)]
 mod fence_tests;
 #[cfg(test)]
+mod handing_down_tests;
+#[cfg(test)]
 mod handing_on_tests;
-mod housekeeping;
 pub mod humane;
 mod index;
 mod inner;
@@ -34,7 +35,6 @@ mod lapse;
 #[cfg(test)]
 mod lost_tests;
 mod membership;
-mod memo;
 pub mod message;
 mod out;
 #[cfg(test)]
@@ -53,7 +53,6 @@ pub mod snapshot;
 mod staleness;
 mod standing;
 mod steps;
-mod strangers;
 #[cfg(test)]
 mod strangers_tests;
 #[cfg(test)]
@@ -81,8 +80,8 @@ pub use config::{Config, ConfigError};
 pub use counters::Counters;
 pub use lapse::{CLOCK_RATE_PERCENT, POLL_GRACE};
 pub use membership::Membership;
-pub use memo::Memo;
 pub use message::Message;
 pub use rings::ring_targets;
 pub use snapshot::TableSnapshot;
 pub use view::View;
+pub use views::Memo;

@@ -95,7 +95,7 @@ fn find_open_fence(world: &World, config: &Config) -> Option<String> {
         let closes_at = process.machine.fence_deadline()?;
         // The fence of a silo that died young counts from its wish to be Active: silos that take
         // over wait for that time too.
-        let young = process.machine.fence.wished().map(|wished| wished + config.fence_timeout);
+        let young = process.machine.wished_at().map(|wished| wished + config.fence_timeout);
         let waits_until = (died + config.fence_table_timeout).max(young.unwrap_or_default());
         let open = closes_at > world.now && world.now > waits_until;
         open.then(|| format!("{me} may run turns until {closes_at:?}; it is Dead since {died:?}"))

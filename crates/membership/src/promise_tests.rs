@@ -339,7 +339,7 @@ fn a_joiner_whose_only_member_wakes_up_takes_its_wish_to_be_active_back() {
     world.silos[0].silent = true;
     world.offline = [old].into();
     world.start(&config, joiner, 9);
-    let wishes = |w: &World| w.silos[1].machine.wishes.has(&Key::Activate(joiner));
+    let wishes = |w: &World| w.silos[1].machine.wishes_for(&Key::Activate(joiner));
     world.until(secs(60), wishes);
     // Before it is written the old silo is well again, and does not reach the joiner.
     world.offline = [joiner].into();
@@ -433,7 +433,7 @@ fn joiners_in_the_places_of_monitors_make_no_death_cheaper() {
     world.run(ms(1_500));
     let mut third = world.silos[2].machine.clone();
     assert_eq!((third.view().len(), third.view().active_count()), (6, 3), "{:?}", third.view());
-    let few = |target: &SiloAddress| third.facts.monitors_of(target).len() < 2;
+    let few = |target: &SiloAddress| third.monitors_of(target).len() < 2;
     assert!(
         active[..2].iter().any(few),
         "nobody has fewer Active monitors than a death takes votes"
@@ -502,7 +502,7 @@ fn a_joiner_that_nobody_reaches_hears_of_its_death_from_the_table() {
     }
     world.rows.get_mut(&joiner).unwrap().status = SiloStatus::Dead;
     world.write_a_row_again();
-    world.until(secs(6), |w| w.silos[at].machine.is_done());
+    world.until(secs(6), |w| w.silos[at].machine.is_over());
 }
 
 /// A silo is voted dead without proof; another one starts in its place at once. It has not seen

@@ -115,9 +115,8 @@ pub(crate) fn address(port: u16, epoch: u64) -> SiloAddress {
 impl World {
     /// Returns true if silo number `i` would confirm `silo` at this moment.
     pub(crate) fn confirms(&self, i: usize, silo: &SiloAddress) -> bool {
-        let mut machine = self.silos[i].machine.clone();
-        machine.facts.pass(Now { mono: self.now, wall: Timestamp::default() });
-        machine.may_confirm(silo)
+        let now = Now { mono: self.now, wall: Timestamp::default() };
+        self.silos[i].machine.would_confirm(now, silo)
     }
 
     pub(crate) fn new() -> Self {

@@ -87,9 +87,11 @@ impl Write {
         self.evictions.knows_gone(silo)
     }
 
-    /// Takes an intent to be written by this silo.
-    pub(crate) fn add(&mut self, facts: &Facts, out: &mut Out, intent: Intent) {
-        self.queue.add(facts, out, intent);
+    /// Takes intents to be written by this silo.
+    pub(crate) fn add(&mut self, facts: &Facts, out: &mut Out, intents: Vec<Intent>) {
+        for intent in intents {
+            self.queue.add(facts, out, intent);
+        }
     }
 
     /// Writes this intent no longer.
