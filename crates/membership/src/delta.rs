@@ -19,20 +19,20 @@ use crate::view::{View, is_on_rings};
 pub struct Delta {
     /// The new version row.
     #[serde(rename = "t")]
-    pub(crate) table: TableVersion,
+    table: TableVersion,
     /// Rows inserted or replaced.
     #[serde(rename = "r", with = "compact::rows")]
-    pub(crate) rows: Vec<Arc<SiloEntry>>,
+    rows: Vec<Arc<SiloEntry>>,
     /// Rows deleted.
     #[serde(rename = "x", default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) deletes: Vec<SiloAddress>,
+    deletes: Vec<SiloAddress>,
     /// Pairs without a round trip: the first became Active although the second, Joining, did not
     /// answer it.
     #[serde(rename = "k", default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) skipped: Vec<(SiloAddress, SiloAddress)>,
+    skipped: Vec<(SiloAddress, SiloAddress)>,
     /// The digest of the view that results.
     #[serde(rename = "g")]
-    pub(crate) digest: u64,
+    digest: u64,
 }
 
 /// The delta does not lead anywhere from the view it was applied to.
@@ -63,6 +63,27 @@ impl Delta {
     /// The version that results.
     pub const fn version(&self) -> u64 {
         self.table.number
+    }
+
+    /// The version row that results.
+    pub(crate) const fn table(&self) -> &TableVersion {
+        &self.table
+    }
+
+    /// The rows that it inserts or replaces.
+    pub(crate) fn rows(&self) -> &[Arc<SiloEntry>] {
+        &self.rows
+    }
+
+    /// Pairs without a round trip: the first becomes Active although the second, Joining, did not
+    /// answer it.
+    pub(crate) fn skipped(&self) -> &[(SiloAddress, SiloAddress)] {
+        &self.skipped
+    }
+
+    /// The digest of the view that results.
+    pub(crate) const fn digest(&self) -> u64 {
+        self.digest
     }
 
     /// How many rows it changes.

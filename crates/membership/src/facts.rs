@@ -150,7 +150,8 @@ impl Facts {
         self.config = share(self.config.clone());
     }
 
-    /// Puts `view` in force, and returns the one before. `delta` is the step, if one step led there.
+    /// Puts `view` in force, and returns the one before. `delta` is the step, if one step led
+    /// there.
     pub(crate) fn install(&mut self, view: Arc<View>, delta: Option<&Arc<Delta>>) -> Arc<View> {
         self.steps.follow(delta, self.config.delta_log_max as usize);
         std::mem::replace(&mut self.view, view)

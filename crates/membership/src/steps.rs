@@ -39,7 +39,7 @@ impl Steps {
     /// without a round trip with `silo`; none when the steps do not reach back that far.
     pub(crate) fn skipped(&self, now: u64, before: u64, silo: &SiloAddress) -> Option<bool> {
         let missing = usize::try_from(now.checked_sub(before)?).ok()?;
-        let mut skipped = self.last(missing)?.flat_map(|delta| &delta.skipped);
+        let mut skipped = self.last(missing)?.flat_map(|delta| delta.skipped());
         Some(skipped.any(|(_, other)| other == silo))
     }
 

@@ -3,10 +3,12 @@
 //! Each rule is a module of its own: a function from the [`Tree`] to its [`Finding`]s, with its
 //! tables beside it.
 
+mod circles;
 mod crates;
 mod docs;
 mod layers;
 pub(crate) mod packages;
+mod parts;
 mod rooms;
 mod scan;
 mod size;
@@ -110,6 +112,12 @@ const RULES: &[Rule] = &[
         about: "the rooms of the runtime know whom they may",
         check: rooms::check,
     },
+    Rule {
+        name: "parts",
+        about: "the parts of a machine do not know each other",
+        check: parts::check,
+    },
+    Rule { name: "circles", about: "few files name each other in a circle", check: circles::check },
     Rule { name: "size", about: "Rust files stay readable", check: size::check },
     Rule { name: "width", about: "comments and pages fit 100 columns", check: width::check },
     Rule {

@@ -80,7 +80,7 @@ fn named_from_root(code: &str, depth: usize) -> Vec<(usize, String)> {
 }
 
 /// The path that `code` begins with, or those of the group in braces that it begins with.
-fn paths(code: &str) -> Vec<String> {
+pub(super) fn paths(code: &str) -> Vec<String> {
     let Some(group) = code.strip_prefix('{') else {
         let end = code
             .find(|c: char| !(c.is_alphanumeric() || c == '_' || c == ':'))

@@ -29,7 +29,7 @@ impl Health {
     }
 
     pub(super) fn became_active(&mut self, facts: &Facts) {
-        self.active_since.get_or_insert(facts.now().mono);
+        self.active_since.get_or_insert_with(|| facts.now().mono);
     }
 
     pub(super) fn sample(&mut self, facts: &Facts, sample: HealthSample) {

@@ -18,8 +18,8 @@
 //! what the dead one held. It takes the longest time, unless the view came from a silo that tells
 //! it how much is left.
 //!
-//! Each of them is lengthened by [`CLOCK_RATE_PERCENT`](crate::CLOCK_RATE_PERCENT), for clocks that run at different rates,
-//! and by [`POLL_GRACE`](crate::POLL_GRACE), for a turn that is between its look at the fence and its next wait.
+//! Each of them is lengthened ([`lapse`]): for clocks that run at different rates, and for a turn
+//! that is between its look at the fence and its next wait.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -86,7 +86,7 @@ impl Fading {
         let (now, view) = (facts.now().mono, facts.view());
         self.until.retain(|_, until| *until > now);
         self.risen.forget(now, lapse(facts.config().fence_timeout));
-        let rows = delta.map_or_else(|| view.members(), |delta| &delta.rows);
+        let rows = delta.map_or_else(|| view.members(), |delta| delta.rows());
         let mut risen = Bits::new(rows.len());
         for (at, row) in rows.iter().enumerate() {
             let status = row.status;

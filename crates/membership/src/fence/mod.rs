@@ -37,14 +37,24 @@ use crate::timers::Timer;
 
 /// What the other parts say when this silo judges by the word of its monitors.
 pub(crate) struct Word<'a> {
-    /// Returns true for a monitor whose process is gone, and whose votes are over.
-    pub(crate) is_gone: &'a dyn Fn(&SiloAddress) -> bool,
-    /// Whether no silo can have found the own row stale.
-    pub(crate) is_row_fresh: bool,
-    /// For how long a later view is known that this silo lacks.
-    pub(crate) behind_for: Duration,
-    /// Whether one certainly exists.
-    pub(crate) is_behind: bool,
+    is_gone: &'a dyn Fn(&SiloAddress) -> bool,
+    is_row_fresh: bool,
+    behind_for: Duration,
+    is_behind: bool,
+}
+
+impl<'a> Word<'a> {
+    /// `is_gone` is true for a monitor whose process is gone, and whose votes are over;
+    /// `is_row_fresh` if no silo can have found the own row stale; `is_behind` if this silo
+    /// certainly lacks a later view, and `behind_for` is for how long it may have.
+    pub(crate) const fn new(
+        is_gone: &'a dyn Fn(&SiloAddress) -> bool,
+        is_row_fresh: bool,
+        behind_for: Duration,
+        is_behind: bool,
+    ) -> Self {
+        Self { is_gone, is_row_fresh, behind_for, is_behind }
+    }
 }
 
 /// The state of the fence.
@@ -74,7 +84,7 @@ pub(crate) struct Fence {
 impl Fence {
     /// This silo wishes to be Active.
     pub(crate) fn note_wish(&mut self, facts: &Facts) {
-        self.wished.get_or_insert(facts.now().mono);
+        self.wished.get_or_insert_with(|| facts.now().mono);
     }
 
     /// When it first did.

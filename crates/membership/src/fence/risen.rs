@@ -29,7 +29,7 @@ pub(crate) enum Who {
 impl Who {
     fn has(&self, silo: &SiloAddress) -> bool {
         match self {
-            Self::Step(delta, which) => which.iter().any(|at| delta.rows[at].address == *silo),
+            Self::Step(delta, which) => which.iter().any(|at| delta.rows()[at].address == *silo),
             Self::Jump(before, after) => {
                 let is_active = |view: &View| view.status_of(silo) == Some(SiloStatus::Active);
                 is_active(after) && !is_active(before)

@@ -97,7 +97,7 @@ impl Check {
     ) {
         match delta {
             Some(delta) => {
-                for row in &delta.rows {
+                for row in delta.rows() {
                     self.row_changed(row.address, Some(row.status));
                 }
             }

@@ -82,12 +82,10 @@ impl Membership {
         act: impl FnOnce(&mut Wishes, &Facts, &mut Out, &Others<'_>) -> R,
     ) -> R {
         let (detect, join, write) = (&self.detect, &self.join, &self.write);
-        let others = Others {
-            winner: join.winner(&self.facts),
-            is_usable: &|silo| {
-                !detect.is_doubted(silo) && !join.doubts(silo) && !write.knows_gone(silo)
-            },
+        let is_usable = |silo: &SiloAddress| {
+            !detect.is_doubted(silo) && !join.doubts(silo) && !write.knows_gone(silo)
         };
+        let others = Others::new(join.winner(&self.facts), &is_usable);
         act(&mut self.wishes, &self.facts, &mut self.out, &others)
     }
 

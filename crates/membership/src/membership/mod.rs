@@ -1,9 +1,10 @@
 //! The machine itself: its parts, its inputs, its outputs, and what runs between the parts.
 //!
-//! No part knows another. What one asks of the others it leaves in [`Out`] as an [`Inner`] event;
+//! No part knows another. What one asks of the others it leaves in [`Out`], as an event;
 //! the machine hands it on before it does anything else (`acts.rs`). What takes several parts in a
-//! certain order stands in the files beside it: messages in `hear.rs`, probes and confirmations in
-//! `probes.rs`, requests to the table in `table.rs`, views in `views.rs`, the own life in `life.rs`.
+//! certain order stands in the other files of this folder: messages in `hear.rs`, probes and
+//! confirmations in `probes.rs`, requests to the table in `table.rs`, views in `views.rs`, the own
+//! life in `life.rs`.
 
 mod acts;
 mod hear;

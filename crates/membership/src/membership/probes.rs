@@ -96,15 +96,12 @@ impl Membership {
         let (now, config) = (self.facts.now().mono, self.facts.config());
         let rests = intent_lifetime(config) + config.table_timeout;
         let fresh_for = config.word_counts_for(self.facts.view().active_count());
-        let word = Word {
-            is_gone: &|monitor| {
-                let since = self.detect.gone_since(monitor);
-                since.is_some_and(|since| now.saturating_since(since) > rests)
-            },
-            is_row_fresh: self.table.is_row_fresh(&self.facts, fresh_for),
-            behind_for,
-            is_behind: self.is_behind(),
+        let is_gone = |monitor: &SiloAddress| {
+            let since = self.detect.gone_since(monitor);
+            since.is_some_and(|since| now.saturating_since(since) > rests)
         };
+        let is_row_fresh = self.table.is_row_fresh(&self.facts, fresh_for);
+        let word = Word::new(&is_gone, is_row_fresh, behind_for, self.is_behind());
         self.fence.confirm_by_monitors(&self.facts, &mut self.out, &word);
         self.drain();
     }

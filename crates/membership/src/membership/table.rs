@@ -5,11 +5,12 @@ use emmer_core::{Instant, TableVersion};
 use super::Membership;
 use crate::api::{Event, OpId, TableOutcome, TerminateReason};
 use crate::inner::Read;
+use crate::intent::Key;
 use crate::message::Message;
 use crate::snapshot::TableSnapshot;
 use crate::table::Told;
 use crate::timers::Timer;
-use crate::write::{self, Committed, Draft, Said};
+use crate::write::{self, Draft, Said};
 
 impl Membership {
     /// Starts the next request, if one is due and none is in flight.
@@ -146,11 +147,8 @@ impl Membership {
     /// Drafts the next commit; none when nothing is to be written.
     fn draft(&mut self) -> Option<Draft> {
         let (wishes, join, facts) = (&self.wishes, &self.join, &self.facts);
-        let said = Said {
-            quorum: self.votes.quorum(),
-            is_own: &|key| wishes.has(key),
-            is_blocked: &|| join.is_blocked(facts),
-        };
+        let (is_own, is_blocked) = (|key: &Key| wishes.has(key), || join.is_blocked(facts));
+        let said = Said::new(self.votes.quorum(), &is_own, &is_blocked);
         let draft = self.write.draft(facts, &mut self.out, &said);
         self.drain();
         draft
@@ -164,8 +162,7 @@ impl Membership {
             self.catch_up(version.number);
             return;
         }
-        let committed = write::committed(&self.facts, &mut self.out, draft, version);
-        let Committed { delta, view, inserted } = committed;
+        let (delta, view, inserted) = write::committed(&self.facts, &mut self.out, draft, version);
         // First the others: nothing comes out of this silo after a view that shows it Dead by its
         // own wish.
         self.views.broadcast(&self.facts, &mut self.out, &delta, &view);

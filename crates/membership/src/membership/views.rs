@@ -42,7 +42,7 @@ impl Membership {
         let probes =
             |row: &Arc<SiloEntry>| matches!(row.status, SiloStatus::Joining | SiloStatus::Active);
         let same_monitors = self.facts.view().has_rings_of(&before)
-            && delta.is_some_and(|delta| delta.rows.iter().all(probes));
+            && delta.is_some_and(|delta| delta.rows().iter().all(probes));
         self.votes.view_changed(&self.facts, &before, same_monitors);
         self.out.count().views_installed += 1;
         self.look_at_own_row();

@@ -37,7 +37,7 @@ pub(crate) struct Table {
     /// A commit's outcome is unknown since a base of this version: nothing but a read may follow.
     unknown_since: Option<u64>,
     /// A commit with an unknown outcome may still arrive. If nothing is left to write, its base has
-    /// to be taken from it: a death must not appear in the table when no silo waits for it any more.
+    /// to be taken from it: a death must not appear in the table when no silo waits for it.
     unsettled: bool,
     /// The view is fresh from the table, read for the commit that follows (classic only).
     fresh: bool,
@@ -443,8 +443,8 @@ impl Table {
     }
 
     /// Rows of this version were read. Returns when the read had been sent that showed an earlier
-    /// one to exist, which this silo lacks. No silo that is dead comes back: one that lives in newer
-    /// rows was not dead then. These rows themselves may come from a replica that lags.
+    /// one to exist, which this silo lacks. No silo that is dead comes back: one that lives in
+    /// newer rows was not dead then. These rows themselves may come from a replica that lags.
     pub(crate) fn take_earlier_read(&mut self, version: u64) -> Option<Instant> {
         self.ahead.take_if(|(ahead, _)| ahead.number < version).map(|(_, sent)| sent)
     }

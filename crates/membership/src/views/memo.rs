@@ -49,10 +49,10 @@ impl Shared {
     /// The view that follows `base` by `delta`.
     pub(crate) fn apply(&self, delta: &Delta, base: &View) -> Result<Arc<View>, Misfit> {
         let Some(memo) = &self.0 else { return delta.apply(base).map(Arc::new) };
-        let key = (base.digest(), delta.digest, delta.version());
+        let key = (base.digest(), delta.digest(), delta.version());
         let mut known = memo.known.lock().unwrap_or_else(PoisonError::into_inner);
         let follows = |view: &Arc<View>| {
-            delta.version() == base.version() + 1 && *view.table_version() == delta.table
+            delta.version() == base.version() + 1 && view.table_version() == delta.table()
         };
         if let Some(view) = known.views.get(&key).and_then(Weak::upgrade).filter(follows) {
             return Ok(view);
@@ -73,7 +73,7 @@ impl Shared {
     /// The tree that starts at `root` over `view`, the view that `delta` led to.
     pub(crate) fn tree(&self, delta: &Delta, view: &View, root: &SiloAddress) -> Arc<Tree> {
         let Some(memo) = &self.0 else { return Arc::new(Tree::new(delta, view, root)) };
-        let (version, digest) = (delta.version(), delta.digest);
+        let (version, digest) = (delta.version(), delta.digest());
         let mut known = memo.known.lock().unwrap_or_else(PoisonError::into_inner);
         let same = known.trees.iter().find(|(v, d, r, _)| (*v, *d, r) == (version, digest, root));
         if let Some((.., tree)) = same {

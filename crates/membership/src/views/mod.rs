@@ -181,7 +181,7 @@ impl Views {
             self.pass_on(facts, out, me, delta, view);
             return;
         }
-        let dead_now = |silo: &SiloAddress| delta.rows.iter().any(|row| row.address == *silo);
+        let dead_now = |silo: &SiloAddress| delta.rows().iter().any(|row| row.address == *silo);
         for row in view.members() {
             let tell = is_on_rings(row.status) || dead_now(&row.address);
             if tell && row.address != me && !facts.is_stale(&row.address) {

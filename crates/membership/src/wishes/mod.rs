@@ -38,10 +38,19 @@ pub(crate) struct Wishes {
 
 /// What the other parts say about those that could write.
 pub(crate) struct Others<'a> {
-    /// The silo that this one has lost a race to on its way into the table.
-    pub(crate) winner: Option<SiloAddress>,
-    /// Returns true for a silo that will probably answer.
-    pub(crate) is_usable: &'a dyn Fn(&SiloAddress) -> bool,
+    winner: Option<SiloAddress>,
+    is_usable: &'a dyn Fn(&SiloAddress) -> bool,
+}
+
+impl<'a> Others<'a> {
+    /// `winner` is the silo that this one has lost a race to on its way into the table; `is_usable`
+    /// is true for a silo that will probably answer.
+    pub(crate) const fn new(
+        winner: Option<SiloAddress>,
+        is_usable: &'a dyn Fn(&SiloAddress) -> bool,
+    ) -> Self {
+        Self { winner, is_usable }
+    }
 }
 
 /// How long a wish that a writer has acknowledged rests, at most, before it is repeated (and

@@ -48,22 +48,21 @@ pub(crate) struct Write {
 
 /// What the other parts say when a commit is drafted.
 pub(crate) struct Said<'a> {
-    /// How many votes a death takes.
-    pub(crate) quorum: Quorum,
-    /// Returns true for what this silo itself wishes.
-    pub(crate) is_own: &'a dyn Fn(&Key) -> bool,
-    /// Returns true if the join of this silo itself lacks round trips.
-    pub(crate) is_blocked: &'a dyn Fn() -> bool,
+    quorum: Quorum,
+    is_own: &'a dyn Fn(&Key) -> bool,
+    is_blocked: &'a dyn Fn() -> bool,
 }
 
-/// A commit that has happened.
-pub(crate) struct Committed {
-    /// The step that it was.
-    pub(crate) delta: Arc<Delta>,
-    /// The view that it led to.
-    pub(crate) view: Arc<View>,
-    /// The silos whose rows are new.
-    pub(crate) inserted: Vec<SiloAddress>,
+impl<'a> Said<'a> {
+    /// `quorum` says how many votes a death takes; `is_own` is true for what this silo itself
+    /// wishes, and `is_blocked` if its own join lacks round trips.
+    pub(crate) const fn new(
+        quorum: Quorum,
+        is_own: &'a dyn Fn(&Key) -> bool,
+        is_blocked: &'a dyn Fn() -> bool,
+    ) -> Self {
+        Self { quorum, is_own, is_blocked }
+    }
 }
 
 impl Write {
@@ -218,8 +217,8 @@ impl Write {
         self.under_way = Some(Box::new(draft));
     }
 
-    /// The request to the table that is under way has ended: takes the commit that it was, if it was
-    /// one.
+    /// The request to the table that is under way has ended: takes the commit that it was, if it
+    /// was one.
     pub(crate) fn take_sent(&mut self) -> Option<Draft> {
         self.under_way.take().map(|draft| *draft)
     }
@@ -242,13 +241,14 @@ pub(crate) fn draft_nothing(facts: &Facts) -> Option<Draft> {
     Some(draft)
 }
 
-/// The commit happened: the draft is the next view, of this `version`.
+/// The commit happened, and led to `version`: the step that it was, the view that it led to, and
+/// the silos whose rows are new.
 pub(crate) fn committed(
     facts: &Facts,
     out: &mut Out,
     draft: Draft,
     version: TableVersion,
-) -> Committed {
+) -> (Arc<Delta>, Arc<View>, Vec<SiloAddress>) {
     let (me, before) = (facts.me(), facts.view());
     let dead = draft.rows().filter(|row| row.status == SiloStatus::Dead && row.address != me);
     for row in dead {
@@ -259,7 +259,7 @@ pub(crate) fn committed(
     let inserted = inserted.collect();
     let (delta, view) = draft.into_delta(before, version);
     out.count().rows_written += delta.len() as u64;
-    Committed { delta: Arc::new(delta), view, inserted }
+    (Arc::new(delta), view, inserted)
 }
 
 /// What tests see of a writer.
