@@ -8,22 +8,24 @@
 //! out the [`Effect`]s. The rules, the invariants and what is promised while views change are on
 //! the book's page "The grain directory" (`docs/directory.md` in the repository).
 
-mod answering;
 mod api;
-mod collecting;
 mod directory;
-mod entries;
-mod fading;
+mod facts;
 mod handover;
+mod inner;
+mod list;
+mod lists;
 mod message;
-mod pending;
+mod out;
+mod owner;
 mod ranges;
 mod recovery;
+mod registration;
+mod requester;
 mod silos;
-mod streams;
-mod views;
 
-pub use api::{Config, Effect, FailReason, Outcome, Registration, ReportId, Token};
+pub use api::{Config, Effect, FailReason, Outcome, ReportId, Token};
 pub use directory::Directory;
 pub use message::{Answer, Message, Operation};
 pub use ranges::RangeSet;
+pub use registration::Registration;

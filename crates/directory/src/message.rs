@@ -4,7 +4,7 @@ use emmer_core::ring::RingRange;
 use emmer_core::{GrainId, SiloAddress};
 use serde::{Deserialize, Serialize};
 
-use crate::api::Registration;
+use crate::registration::Registration;
 
 /// A message from one silo's directory to another's.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -10,9 +10,9 @@ pub(crate) struct Silos(Vec<(SiloAddress, SiloStatus)>);
 /// What became of one silo.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Change {
-    pub(crate) silo: SiloAddress,
-    pub(crate) before: Option<SiloStatus>,
-    pub(crate) after: Option<SiloStatus>,
+    silo: SiloAddress,
+    before: Option<SiloStatus>,
+    after: Option<SiloStatus>,
 }
 
 impl Silos {
@@ -63,6 +63,10 @@ impl Silos {
 }
 
 impl Change {
+    pub(crate) const fn silo(&self) -> SiloAddress {
+        self.silo
+    }
+
     pub(crate) fn left_the_ring(&self) -> bool {
         self.before == Some(SiloStatus::Active) && self.after != self.before
     }

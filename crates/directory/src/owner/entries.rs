@@ -7,12 +7,12 @@ use std::hash::{BuildHasherDefault, Hasher};
 use emmer_core::{GrainId, SiloAddress};
 use indexmap::IndexMap;
 
-use crate::api::Registration;
+use crate::registration::Registration;
 
 /// Spreads the grain's stable hash, which is already uniform, over the table: owned hashes share
 /// their high bits, and the table looks at the high bits first.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct StableHasher(u64);
+pub(super) struct StableHasher(u64);
 
 impl Hasher for StableHasher {
     fn finish(&self) -> u64 {
@@ -40,18 +40,18 @@ struct Slot {
 
 /// Grain to registration, for the ranges this silo owns.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Entries {
+pub(super) struct Entries {
     map: IndexMap<GrainId, Slot, BuildHasherDefault<StableHasher>>,
     silos: Vec<Option<SiloAddress>>,
     numbers: BTreeMap<SiloAddress, u32>,
 }
 
 impl Entries {
-    pub(crate) fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.map.len()
     }
 
-    pub(crate) fn get(&self, grain: &GrainId) -> Option<Registration> {
+    pub(super) fn get(&self, grain: &GrainId) -> Option<Registration> {
         self.map.get(grain).and_then(|slot| self.expand(*slot))
     }
 
@@ -61,12 +61,12 @@ impl Entries {
     }
 
     /// Puts the registration there, whatever was there before.
-    pub(crate) fn insert(&mut self, grain: &GrainId, registration: Registration) {
+    pub(super) fn insert(&mut self, grain: &GrainId, registration: Registration) {
         let silo = self.number(registration.silo);
         self.map.insert(grain.clone(), Slot { silo, activation: registration.activation });
     }
 
-    pub(crate) fn remove(&mut self, grain: &GrainId) {
+    pub(super) fn remove(&mut self, grain: &GrainId) {
         self.map.swap_remove(grain);
     }
 
@@ -86,7 +86,7 @@ impl Entries {
 
     /// Keeps what lies where `keep_hash` says and belongs to a silo that `keep_silo` says; forgets
     /// other silos.
-    pub(crate) fn retain(
+    pub(super) fn retain(
         &mut self,
         keep_hash: impl Fn(u64) -> bool,
         keep_silo: impl Fn(&SiloAddress) -> bool,
@@ -109,7 +109,7 @@ impl Entries {
     }
 
     /// Takes out what lies where `lost` says.
-    pub(crate) fn take(&mut self, lost: impl Fn(u64) -> bool) -> Vec<(GrainId, Registration)> {
+    pub(super) fn take(&mut self, lost: impl Fn(u64) -> bool) -> Vec<(GrainId, Registration)> {
         let mut taken = Vec::new();
         let silos = &self.silos;
         self.map.retain(|grain, slot| {
@@ -123,16 +123,16 @@ impl Entries {
     }
 
     /// Whether any entry may belong to a silo that `keep_silo` refuses.
-    pub(crate) fn names_silo_not(&self, keep_silo: impl Fn(&SiloAddress) -> bool) -> bool {
+    pub(super) fn names_silo_not(&self, keep_silo: impl Fn(&SiloAddress) -> bool) -> bool {
         self.silos.iter().flatten().any(|silo| !keep_silo(silo))
     }
 
     /// Every entry, in no particular but a repeatable order.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&GrainId, Registration)> + '_ {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&GrainId, Registration)> + '_ {
         self.map.iter().filter_map(|(grain, slot)| Some((grain, self.expand(*slot)?)))
     }
 
-    pub(crate) fn clear(&mut self) {
+    pub(super) fn clear(&mut self) {
         *self = Self::default();
     }
 }

@@ -1,0 +1,365 @@
+//! The requester's side: commands that wait, their attempts, retries and deadlines.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use emmer_core::{GrainId, Instant, SiloAddress};
+
+use crate::api::{Config, FailReason, Outcome, Token};
+use crate::facts::Facts;
+use crate::message::{Answer, Message, Operation};
+use crate::out::{Out, Timer};
+use crate::ranges::RangeSet;
+
+/// The commands of this silo.
+#[derive(Debug, Default)]
+pub(crate) struct Requester {
+    /// Those that wait for an answer, by the number of their current attempt.
+    ops: BTreeMap<u64, Op>,
+    tokens: BTreeMap<Token, u64>,
+}
+
+/// A command that waits for an answer.
+#[derive(Clone, Debug)]
+struct Op {
+    token: Option<Token>,
+    grain: GrainId,
+    operation: Operation,
+    /// The owner it waits for; this silo itself while the range is locked.
+    target: SiloAddress,
+    /// Whether any attempt ever left this silo: then a registration may exist and has to be
+    /// withdrawn.
+    sent: bool,
+    /// How many attempts nobody has answered: each may still arrive somewhere.
+    unanswered: u32,
+    /// How often in a row the owner said "not now".
+    refusals: u32,
+    /// The owner has a newer view: worth another attempt as soon as a view arrives.
+    wrong_view: bool,
+    /// The latest attempt was made because the way to the owner had broken.
+    hurried: bool,
+    deadline: Instant,
+    due: Instant,
+}
+
+impl Op {
+    /// Notes an attempt, which is due again at `resend`. Returns the request that it sends; none
+    /// if the command waits for `me`.
+    fn attempted(&mut self, me: SiloAddress, resend: Instant) -> Option<(Operation, GrainId)> {
+        if self.target == me {
+            self.due = self.deadline;
+            return None;
+        }
+        self.sent = true;
+        self.unanswered = self.unanswered.saturating_add(1);
+        self.wrong_view = false;
+        self.hurried = false;
+        self.due = resend.min(self.deadline);
+        Some((self.operation, self.grain.clone()))
+    }
+}
+
+impl Requester {
+    /// Number of commands that wait for an answer.
+    pub(crate) fn len(&self) -> usize {
+        self.ops.len()
+    }
+
+    /// Takes a command that cannot be answered at once. The ring is not empty.
+    pub(crate) fn begin(
+        &mut self,
+        facts: &Facts,
+        out: &mut Out,
+        token: Option<Token>,
+        grain: &GrainId,
+        operation: Operation,
+    ) {
+        let target = facts.owner_of(grain).unwrap_or_else(|| facts.me());
+        let deadline = facts.now() + patience(facts.config(), operation);
+        let id = out.next_number();
+        let op = Op {
+            token,
+            grain: grain.clone(),
+            operation,
+            target,
+            sent: false,
+            unanswered: 0,
+            refusals: 0,
+            wrong_view: false,
+            hurried: false,
+            deadline,
+            due: deadline,
+        };
+        self.set_off(facts, out, id, op);
+    }
+
+    /// The caller of `token` gave up. Returns false if the command is done.
+    pub(crate) fn forget(&mut self, facts: &Facts, out: &mut Out, token: Token) -> bool {
+        let Some(id) = self.tokens.remove(&token) else { return false };
+        let Some(op) = self.ops.get_mut(&id) else { return false };
+        op.token = None;
+        match op.operation {
+            Operation::Unregister(_) => {}
+            Operation::Lookup | Operation::Register(_) => self.give_up(facts, out, id),
+        }
+        true
+    }
+
+    /// Enters a command, and makes its first attempt. Its timer is set once.
+    fn set_off(&mut self, facts: &Facts, out: &mut Out, id: u64, mut op: Op) {
+        let request = op.attempted(facts.me(), facts.now() + facts.config().resend_interval);
+        let target = op.target;
+        if let Some(token) = op.token {
+            self.tokens.insert(token, id);
+        }
+        out.set(op.due, Timer::Op(id));
+        self.ops.insert(id, op);
+        send_request(facts, out, target, id, request);
+    }
+
+    fn take(&mut self, out: &mut Out, id: u64) -> Option<Op> {
+        let op = self.ops.remove(&id)?;
+        out.clear(op.due, Timer::Op(id));
+        if let Some(token) = op.token {
+            self.tokens.remove(&token);
+        }
+        Some(op)
+    }
+
+    fn set_due(&mut self, out: &mut Out, id: u64, due: Instant) {
+        let Some(op) = self.ops.get_mut(&id) else { return };
+        out.clear(op.due, Timer::Op(id));
+        op.due = due.min(op.deadline);
+        out.set(op.due, Timer::Op(id));
+    }
+
+    /// Sends the attempt to its target; one that waits for this silo itself waits for the
+    /// unlocking.
+    fn attempt(&mut self, facts: &Facts, out: &mut Out, id: u64) {
+        let Some(op) = self.ops.get_mut(&id) else { return };
+        out.clear(op.due, Timer::Op(id));
+        let request = op.attempted(facts.me(), facts.now() + facts.config().resend_interval);
+        let target = op.target;
+        out.set(op.due, Timer::Op(id));
+        send_request(facts, out, target, id, request);
+    }
+
+    /// Gives the command a new number and sends it to the owner of now: answers to older attempts
+    /// do not count.
+    fn reissue(&mut self, facts: &Facts, out: &mut Out, id: u64) {
+        let Some(mut op) = self.take(out, id) else { return };
+        let Some(target) = facts.owner_of(&op.grain) else {
+            out.complete(op.token, Outcome::Failed(FailReason::NoActiveSilo));
+            return;
+        };
+        op.target = target;
+        op.refusals = 0;
+        let id = out.next_number();
+        self.set_off(facts, out, id, op);
+    }
+
+    /// The way to `silo` has broken, or another one has taken its place: what was sent to it may be
+    /// lost, and its answers too. Each command that waits for it is sent again now, but not twice
+    /// in a row: then its time has to come.
+    pub(crate) fn on_broken_way(&mut self, facts: &Facts, out: &mut Out, silo: SiloAddress) {
+        let waits = |op: &Op| op.target == silo && op.unanswered > 0 && !op.hurried;
+        let ids: Vec<u64> =
+            self.ops.iter().filter(|(_, op)| waits(op)).map(|(id, _)| *id).collect();
+        for id in ids {
+            self.attempt(facts, out, id);
+            if let Some(op) = self.ops.get_mut(&id) {
+                op.hurried = true;
+            }
+        }
+    }
+
+    /// A view was installed: commands follow their grains to the new owners, in the order they were
+    /// given.
+    pub(crate) fn follow_view(&mut self, facts: &Facts, out: &mut Out) {
+        let ids: Vec<u64> = self.ops.keys().copied().collect();
+        for id in ids {
+            let Some(op) = self.ops.get(&id) else { continue };
+            if facts.owner_of(&op.grain) != Some(op.target) {
+                self.reissue(facts, out, id);
+            } else if op.wrong_view {
+                self.attempt(facts, out, id);
+            }
+        }
+    }
+
+    /// This silo is about to report what it has in `ranges`: grants on their way there must not
+    /// count.
+    pub(crate) fn disown_grants(&mut self, facts: &Facts, out: &mut Out, ranges: &RangeSet) {
+        let ids: Vec<u64> =
+            self.ops.iter().filter(|(_, op)| ranges.covers(&op.grain)).map(|(id, _)| *id).collect();
+        for id in ids {
+            self.reissue(facts, out, id);
+        }
+    }
+
+    /// This silo's own commands that wait for an unlocking and can be served by now, in the order
+    /// they were given.
+    pub(crate) fn served_here(
+        &self,
+        facts: &Facts,
+        may_serve: impl Fn(&GrainId, Operation) -> bool,
+    ) -> Vec<u64> {
+        let own = self.ops.iter().filter(|(_, op)| op.target == facts.me());
+        own.filter(|(_, op)| may_serve(&op.grain, op.operation)).map(|(id, _)| *id).collect()
+    }
+
+    /// Ends the command `id`, which waited for this silo, with what `serve` answers.
+    pub(crate) fn settle(
+        &mut self,
+        out: &mut Out,
+        id: u64,
+        serve: impl FnOnce(&GrainId, Operation) -> Answer,
+    ) {
+        let Some(op) = self.take(out, id) else { return };
+        if let Some(outcome) = outcome_of(serve(&op.grain, op.operation)) {
+            out.complete(op.token, outcome);
+        }
+    }
+
+    /// The owner's answer.
+    pub(crate) fn on_response(
+        &mut self,
+        facts: &Facts,
+        out: &mut Out,
+        from: SiloAddress,
+        id: u64,
+        answer: Answer,
+    ) {
+        let Some(op) = self.ops.get_mut(&id).filter(|op| op.target == from) else { return };
+        op.unanswered = op.unanswered.saturating_sub(1);
+        if let Answer::Taken(held) = answer
+            && held.silo == facts.me()
+        {
+            // Our own earlier activation, whose removal was refused for the moment and will be sent
+            // again.
+            let (grain, held) = (op.grain.clone(), held.activation);
+            if self.is_being_removed(&grain, held) {
+                self.refused(facts, out, id, false);
+                return;
+            }
+        }
+        match outcome_of(answer) {
+            Some(outcome) => self.conclude(facts, out, id, outcome),
+            None => self.refused(facts, out, id, answer == Answer::WrongView),
+        }
+    }
+
+    /// The command's outcome is there. A registration that was refused is withdrawn all the same
+    /// when another attempt of it is still on its way: by the time that one arrives the grain may
+    /// be free.
+    fn conclude(&mut self, facts: &Facts, out: &mut Out, id: u64, outcome: Outcome) {
+        let Some(op) = self.ops.get_mut(&id) else { return };
+        let token = op.token.take();
+        if let Some(token) = token {
+            self.tokens.remove(&token);
+        }
+        let withdraws = outcome != Outcome::Registered && op.unanswered > 0;
+        out.complete(token, outcome);
+        if withdraws {
+            self.give_up(facts, out, id);
+        } else {
+            self.take(out, id);
+        }
+    }
+
+    fn is_being_removed(&self, grain: &GrainId, activation: u64) -> bool {
+        self.ops
+            .values()
+            .any(|op| op.operation == Operation::Unregister(activation) && op.grain == *grain)
+    }
+
+    /// Every (grain, activation) that this silo is removing.
+    pub(crate) fn being_removed(&self) -> BTreeSet<(&GrainId, u64)> {
+        self.ops
+            .values()
+            .filter_map(|op| match op.operation {
+                Operation::Unregister(activation) => Some((&op.grain, activation)),
+                Operation::Lookup | Operation::Register(_) => None,
+            })
+            .collect()
+    }
+
+    fn refused(&mut self, facts: &Facts, out: &mut Out, id: u64, wrong_view: bool) {
+        let Some(op) = self.ops.get_mut(&id) else { return };
+        op.wrong_view = wrong_view;
+        let config = facts.config();
+        let delay = config.retry_min.saturating_mul(2u32.saturating_pow(op.refusals));
+        op.refusals = op.refusals.saturating_add(1);
+        self.set_due(out, id, facts.now() + delay.min(config.retry_max));
+    }
+
+    /// The attempt's time has come: another one, or the end.
+    pub(crate) fn on_due(&mut self, facts: &Facts, out: &mut Out, id: u64) {
+        let Some(op) = self.ops.get_mut(&id) else { return };
+        if facts.now() < op.deadline {
+            self.attempt(facts, out, id);
+            return;
+        }
+        let token = op.token.take();
+        if let Some(token) = token {
+            self.tokens.remove(&token);
+        }
+        out.complete(token, Outcome::Failed(FailReason::TimedOut));
+        self.give_up(facts, out, id);
+    }
+
+    /// Ends a command that no caller waits for: a registration that may have been granted is
+    /// withdrawn.
+    fn give_up(&mut self, facts: &Facts, out: &mut Out, id: u64) {
+        let Some(mut op) = self.take(out, id) else { return };
+        if let Operation::Register(activation) = op.operation
+            && op.sent
+        {
+            op.operation = Operation::Unregister(activation);
+            op.deadline = facts.now() + facts.config().unregister_timeout;
+            op.refusals = 0;
+            let id = out.next_number();
+            self.set_off(facts, out, id, op);
+        }
+    }
+
+    /// This silo is out: every command fails.
+    pub(crate) fn fail_all(&mut self, out: &mut Out, reason: FailReason) {
+        let ops = std::mem::take(&mut self.ops);
+        self.tokens.clear();
+        for op in ops.into_values() {
+            out.complete(op.token, Outcome::Failed(reason));
+        }
+    }
+}
+
+const fn patience(config: &Config, operation: Operation) -> Duration {
+    match operation {
+        Operation::Lookup | Operation::Register(_) => config.op_timeout,
+        Operation::Unregister(_) => config.unregister_timeout,
+    }
+}
+
+fn send_request(
+    facts: &Facts,
+    out: &mut Out,
+    to: SiloAddress,
+    id: u64,
+    request: Option<(Operation, GrainId)>,
+) {
+    if let Some((operation, grain)) = request {
+        out.send(to, Message::Request { id, view: facts.version(), operation, grain });
+    }
+}
+
+/// The command's outcome that an answer stands for; none for "try again".
+pub(crate) const fn outcome_of(answer: Answer) -> Option<Outcome> {
+    match answer {
+        Answer::Found(registration) => Some(Outcome::Found(registration)),
+        Answer::Registered => Some(Outcome::Registered),
+        Answer::Taken(registration) => Some(Outcome::Taken(registration)),
+        Answer::Unregistered => Some(Outcome::Unregistered),
+        Answer::Full => Some(Outcome::Failed(FailReason::Full)),
+        Answer::Busy | Answer::WrongView => None,
+    }
+}
