@@ -5,14 +5,14 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use emmer::{CallError, Client, millis};
+use emmer::{Client, millis};
 use tokio::time::Instant;
 
 use crate::kinds::{self, Later};
-use crate::ledger::{self, Told};
+use crate::ledger;
+use crate::orders::{Order, Step, Subject};
 use crate::plan::Plan;
-use crate::subject::{Order, Step, Subject};
-use crate::{death, idle, patience};
+use crate::{answers, death, idle, patience};
 
 /// How much later than its deadline a call may end: a tick of the runtime's clock, and the
 /// millisecond to which timers of the world are exact.
@@ -20,26 +20,6 @@ const TICK: Duration = Duration::from_millis(7);
 
 /// The deepest chain of calls.
 const DEPTH_MAX: u32 = 3;
-
-/// What a caller was told by the outcome of a call.
-pub(crate) fn judge<T, E: std::fmt::Debug>(call: u64, answer: &Result<T, CallError<E>>) {
-    match answer {
-        Ok(_) | Err(CallError::App(_)) => ledger::ends(call, Told::Ran, "an answer"),
-        Err(e) => {
-            let told = if e.maybe_executed() { Told::Perhaps } else { Told::NotRun };
-            ledger::reach(e.code());
-            ledger::ends(call, told, e.code());
-        }
-    }
-}
-
-/// What a caller was told that wants no answer.
-pub(crate) fn judge_send<E: std::fmt::Debug>(call: u64, sent: Result<(), CallError<E>>) {
-    if let Err(e) = sent {
-        let told = if e.maybe_executed() { Told::Perhaps } else { Told::NotRun };
-        ledger::ends(call, told, e.code());
-    }
-}
 
 /// Something to do.
 pub(crate) fn order(plan: &Plan, depth: u32, may_add: bool) -> Order {
@@ -104,19 +84,19 @@ pub(crate) async fn call(plan: Plan, client: Client) {
                 Poll::Pending => Poll::Ready(None),
             });
             match answer.await {
-                Some(answer) => judge(number, &answer),
+                Some(answer) => answers::judge(number, &answer),
                 None => {
                     tokio::time::sleep(millis(ledger::below(10_000))).await;
                     if ledger::chance(0.5) {
                         let answer = kept.await;
-                        judge(number, &answer);
+                        answers::judge(number, &answer);
                         patience::judge(number, until, &answer);
                     }
                 }
             }
         }
         // It wants no answer.
-        2 => judge_send(number, grain.work(order).send()),
+        2 => answers::judge_send(number, grain.work(order).send()),
         // It gives up as soon as the call is on its way.
         3 => {
             ledger::reach("a call that was given up at once");
@@ -131,7 +111,7 @@ pub(crate) async fn call(plan: Plan, client: Client) {
             let _waits = death::awaits(number, None);
             if is_read {
                 let answer = grain.look(order).timeout(timeout).await;
-                judge(number, &answer);
+                answers::judge(number, &answer);
                 patience::judge(number, until, &answer);
                 idle::judge(number, key, asked, &answer);
             } else {
@@ -141,7 +121,7 @@ pub(crate) async fn call(plan: Plan, client: Client) {
                 } else {
                     grain.work(order).timeout(timeout).await
                 };
-                judge(number, &answer);
+                answers::judge(number, &answer);
                 patience::judge(number, until, &answer);
                 if !may_wait {
                     idle::judge(number, key, asked, &answer);

@@ -15,8 +15,8 @@ use emmer_core::SiloStatus;
 use tokio::time::Instant;
 
 use crate::ledger;
+use crate::orders::{Order, Step, Subject};
 use crate::plan::Plan;
-use crate::subject::{Order, Step, Subject};
 
 /// Grains from this one on are called by nobody else.
 const OURS: u64 = 1_000_000;
@@ -166,7 +166,7 @@ fn turn(
     let number = order.call;
     async move {
         let answer = grain.work(order).timeout(millis(TURN_MS)).await;
-        crate::callers::judge(number, &answer);
+        crate::answers::judge(number, &answer);
         answer.map_err(|e| e.to_string())
     }
 }

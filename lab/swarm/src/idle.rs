@@ -10,7 +10,7 @@ use emmer::test::Cluster;
 use tokio::time::Instant;
 
 use crate::ledger;
-use crate::subject::Order;
+use crate::orders::Order;
 
 /// A grain that was free for so long at the end of a call's time could have taken the call.
 const FREE_FOR: Duration = Duration::from_millis(1_500);

@@ -2,14 +2,15 @@
 
 use std::cell::Cell;
 
-use emmer::placement::{PlacementContext, PlacementTarget, Strategy};
+use emmer::placement::{PlacementContext, PlacementTarget};
 use emmer::prelude::*;
 use emmer::test::{Cluster, World};
 use emmer::{SiloAddress, SiloBuilder};
 
 use crate::idle;
-use crate::plan::Plan;
-use crate::subject::{Order, Subject, SubjectGrain};
+use crate::orders::{Order, Subject};
+use crate::plan::{Plan, STRATEGIES};
+use crate::subject::SubjectGrain;
 
 /// What came to the class later: silos of the older kind do not have it.
 #[grain_interface(key = u64, grain = "subject")]
@@ -49,16 +50,6 @@ const fn kind(plan: &Plan, n: usize) -> Kind {
 pub(crate) fn new_ones(plan: &Plan) -> usize {
     (0..plan.silos).filter(|n| kind(plan, *n) == Kind::New).count()
 }
-
-/// Where grains go.
-pub(crate) const STRATEGIES: [Strategy; 6] = [
-    Strategy::Random,
-    Strategy::PreferLocal,
-    Strategy::HashBased,
-    Strategy::ActivationCount,
-    Strategy::ResourceOptimized,
-    Strategy::custom("last"),
-];
 
 /// A director of the application's own: everything on one silo.
 fn last(_: &PlacementTarget<'_>, context: &PlacementContext<'_>) -> Option<SiloAddress> {

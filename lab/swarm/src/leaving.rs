@@ -7,8 +7,8 @@ use emmer::test::{Cluster, World};
 use emmer::{Client, secs};
 use emmer_core::{SiloAddress, SiloStatus};
 
-use crate::subject::{Order, Step, Subject};
-use crate::{callers, death, ledger};
+use crate::orders::{Order, Step, Subject};
+use crate::{answers, death, ledger};
 
 /// The default of `shutdown_timeout`.
 const LEFT_WITHIN: Duration = secs(60);
@@ -39,7 +39,7 @@ pub(crate) async fn hold_up(world: &World, cluster: &Cluster, client: &Client) {
     for _ in cluster.nodes() {
         let order = Order { steps: vec![Step::Wait(STUBBORN_MS)], ..Order::nothing() };
         let (number, grain) = (order.call, client.grain::<dyn Subject>(STUBBORN + order.call));
-        callers::judge_send(number, grain.work(order).send());
+        answers::judge_send(number, grain.work(order).send());
     }
     // They have begun by then.
     world.advance(secs(1)).await;

@@ -10,7 +10,6 @@ use emmer_core::rng::SeededRng;
 use tokio::time::Instant;
 
 use crate::plan::Plan;
-use crate::{circles, death, idle, order, patience, turns};
 
 /// What a caller knows of a call that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,12 +104,6 @@ pub(crate) fn open(plan: &Plan, store: &TestStore) {
     let is_calm = plan.is_whole() || (plan.is_gentle && plan.silos > 1);
     let ledger = Ledger::new(plan.seed, plan.trouble, plan.is_whole(), is_calm);
     LEDGER.set(Ledger { store: Some(store.clone()), ..ledger });
-    circles::open();
-    death::open();
-    idle::open();
-    order::open();
-    patience::open();
-    turns::open();
 }
 
 /// From now on the grains' own code makes no trouble, and nothing breaks.
@@ -121,6 +114,11 @@ pub(crate) fn calm_down() {
 /// Whether nothing happens in this world but that silos leave in good order.
 pub(crate) fn is_calm() -> bool {
     with(|ledger| ledger.is_calm)
+}
+
+/// Returns true if nothing in this world breaks connections.
+pub(crate) fn is_whole() -> bool {
+    with(|ledger| ledger.is_whole)
 }
 
 /// The next write of a grain's state is refused.
@@ -208,7 +206,6 @@ pub(crate) fn new_activation() -> u64 {
 
 /// A call begins to run.
 pub(crate) fn begins(call: u64) {
-    order::begins(call, with(|ledger| ledger.is_whole));
     with(|ledger| {
         let times = ledger.begun.entry(call).or_default();
         *times += 1;

@@ -26,6 +26,7 @@
 //! cargo run --profile sim -p emmer-swarm --example runtime -- 0 100
 //! ```
 
+mod answers;
 mod callers;
 mod circles;
 mod death;
@@ -35,6 +36,7 @@ mod kinds;
 mod leaving;
 pub mod ledger;
 mod order;
+mod orders;
 mod patience;
 mod peace;
 mod plan;

@@ -5,8 +5,9 @@ use emmer::test::{Cluster, World};
 use emmer::{Client, millis, secs};
 
 use crate::ledger;
+use crate::orders::{Order, Subject};
 use crate::plan::Plan;
-use crate::subject::{Order, Subject, send};
+use crate::subject::send;
 
 /// Grains that each silo and each client calls.
 const CALLED: u64 = 12;

@@ -1,8 +1,20 @@
 //! What a seed means.
 
+use emmer::placement::Strategy;
 use emmer_core::rng::SeededRng;
 
-use crate::kinds::STRATEGIES;
+/// Clients outside the cluster.
+pub(crate) const CLIENTS: usize = 2;
+
+/// Where grains go.
+pub(crate) const STRATEGIES: [Strategy; 6] = [
+    Strategy::Random,
+    Strategy::PreferLocal,
+    Strategy::HashBased,
+    Strategy::ActivationCount,
+    Strategy::ResourceOptimized,
+    Strategy::custom("last"),
+];
 
 /// How a world is tried.
 #[derive(Clone, Debug, PartialEq)]

@@ -3,8 +3,8 @@
 use emmer::test::{Cluster, World};
 use emmer::{Client, secs};
 
-use crate::plan::Plan;
-use crate::subject::{Order, Subject};
+use crate::orders::{Order, Subject};
+use crate::plan::{CLIENTS, Plan};
 use crate::{ledger, turns};
 
 /// Tasks that a silo has without any work, besides one for each connection: the membership shell
@@ -73,7 +73,7 @@ pub(crate) async fn rest(world: &World, cluster: &Cluster) {
     // One connection for each pair of silos, two where both dialled, and a lifeline in each
     // direction; and the clients'.
     let lifelines = silos * silos.saturating_sub(1);
-    let most = silos * silos + lifelines + crate::run::CLIENTS * silos;
+    let most = silos * silos + lifelines + CLIENTS * silos;
     if connections > most {
         ledger::violate(
             "R6",

@@ -9,11 +9,10 @@ use emmer::test::{Cluster, NetModel, World};
 use emmer::{Client, millis};
 
 use crate::ledger::{self, Sometimes, Violation};
-use crate::plan::Plan;
-use crate::{callers, circles, faults, idle, kinds, leaving, patience, peace, quiet, turns};
-
-/// Clients outside the cluster.
-pub(crate) const CLIENTS: usize = 2;
+use crate::plan::{CLIENTS, Plan};
+use crate::{
+    callers, circles, death, faults, idle, kinds, leaving, order, patience, peace, quiet, turns,
+};
 
 /// So many circles are made before every fault.
 const CIRCLES: usize = 3;
@@ -59,6 +58,12 @@ pub fn run(plan: &Plan) -> Report {
     let (told, plan) = (report.clone(), plan.clone());
     emmer::test::run_seed(plan.seed, async move |world: World| {
         ledger::open(&plan, world.store());
+        circles::open();
+        death::open();
+        idle::open();
+        order::open();
+        patience::open();
+        turns::open();
         if tokio::time::timeout(LONGEST, live(&world, &plan)).await.is_err() {
             ledger::violate("R6", format!("the world does not come to rest within {LONGEST:?}"));
         }

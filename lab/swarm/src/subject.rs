@@ -6,76 +6,16 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use emmer::prelude::*;
-use serde::{Deserialize, Serialize};
 
+use crate::orders::{Order, Step, Subject};
 use crate::turns::Turn;
-use crate::{circles, death, idle, ledger, order};
-
-/// What a call tells a grain to do.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Order {
-    /// The number of the call.
-    pub(crate) call: u64,
-    pub(crate) steps: Vec<Step>,
-    /// When the call was made, in milliseconds since the world began.
-    #[serde(default)]
-    pub(crate) made_ms: u64,
-    /// Whether its caller waits for it all the time.
-    #[serde(default)]
-    pub(crate) is_awaited: bool,
-    /// Until when somebody waits for it, in milliseconds since the world began; 0 when nobody says.
-    #[serde(default)]
-    pub(crate) until_ms: u64,
-}
-
-impl Order {
-    /// Nothing but to be called.
-    pub(crate) fn nothing() -> Self {
-        Self {
-            call: ledger::new_call(),
-            steps: Vec::new(),
-            made_ms: ledger::now_ms(),
-            is_awaited: false,
-            until_ms: 0,
-        }
-    }
-}
-
-/// One thing to do.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) enum Step {
-    /// Waits.
-    Wait(u64),
-    /// Lets others run.
-    Yield,
-    /// Adds to the state, and stores it.
-    Add(u64),
-    /// Calls another grain (or the same one), and waits for its answer.
-    Call { grain: u64, timeout_ms: u64, order: Order },
-    /// Calls another grain, looks at the answer once, and keeps the future until the other steps
-    /// are done; perhaps it comes back to it then.
-    Keep { grain: u64, order: Order },
-    /// Makes several calls to another grain and wants no answers.
-    Send { grain: u64, orders: Vec<Order> },
-    /// Panics.
-    Panic,
-    /// Asks to be deactivated.
-    Rest,
-}
+use crate::{answers, circles, death, idle, ledger, order, patience};
 
 /// How long a call has whose caller says nothing: the default of `response_timeout`.
 const RESPONSE_TIMEOUT_MS: u64 = 30_000;
 
 /// A turn keeps a call for so long after its other steps, at most.
 const KEPT_MS_MAX: u64 = 400;
-
-#[grain_interface(key = u64, grain = "subject")]
-pub(crate) trait Subject {
-    /// Does it alone.
-    async fn work(&mut self, order: Order) -> Result<u64, StateError>;
-    /// Does it beside others; adds nothing.
-    async fn look(&self, order: Order) -> u64;
-}
 
 /// The number of an activation, and a trap for who drops it.
 struct Instance {
@@ -131,7 +71,11 @@ impl SubjectGrain {
     /// A turn begins.
     async fn begins(&self, order: &Order) -> Turn {
         let call = order.call;
-        self.watched(async { ledger::begins(call) }).await;
+        self.watched(async {
+            order::begins(call, ledger::is_whole());
+            ledger::begins(call);
+        })
+        .await;
         idle::begins(order, self.key(), self.instance.number);
         death::begins(call, &self.silo());
         Turn::begins(call, self.key(), self.silo())
@@ -153,8 +97,8 @@ impl SubjectGrain {
                     (death::awaits(call, Some(self.silo())), circles::asks(call));
                 let answer = to.work(order).timeout(millis(timeout_ms));
                 let answer = self.watched(async move { answer.await }).await;
-                crate::callers::judge(call, &answer);
-                crate::patience::judge(call, until, &answer);
+                answers::judge(call, &answer);
+                patience::judge(call, until, &answer);
                 idle::judge(call, grain, asked, &answer);
             }
             Step::Send { grain, orders } => {
@@ -171,8 +115,8 @@ impl SubjectGrain {
                 let to = self.ctx.client().grain::<dyn Subject>(grain);
                 let mut kept_one: Kept = Box::pin(async move {
                     let answer = to.look(order).await;
-                    crate::callers::judge(call, &answer);
-                    crate::patience::judge(call, until, &answer);
+                    answers::judge(call, &answer);
+                    patience::judge(call, until, &answer);
                 });
                 let once = std::future::poll_fn(|cx| Poll::Ready(kept_one.as_mut().poll(cx)));
                 if once.await.is_pending() {
@@ -241,7 +185,7 @@ pub(crate) fn send(client: &ClusterClient, silo: &str, grain: u64, mut order: Or
     order.until_ms = order.made_ms + RESPONSE_TIMEOUT_MS;
     let call = order.call;
     order::sends(call, silo.to_owned(), grain);
-    crate::callers::judge_send(call, client.grain::<dyn Subject>(grain).work(order).send());
+    answers::judge_send(call, client.grain::<dyn Subject>(grain).work(order).send());
 }
 
 type Kept = Pin<Box<dyn Future<Output = ()> + Send>>;
