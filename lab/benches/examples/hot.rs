@@ -14,6 +14,7 @@ use emmer::prelude::*;
 use emmer_benches::grains::{Cell, Counter};
 use emmer_benches::histogram::Histogram;
 use emmer_benches::job::{self, Launcher, Serve, What, runtime};
+use emmer_benches::scenarios;
 use emmer_benches::{Result, silos};
 use emmer_test_servers::PostgresServer;
 use tokio::task::JoinSet;
@@ -29,7 +30,7 @@ const PACE: Duration = Duration::from_millis(5);
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let launcher = Launcher::this_program(&["job"])?;
+    let launcher = scenarios::this_program(&["job"])?;
     match words.as_slice() {
         ["job", job] => job::main(job, &launcher),
         [grains] => runtime(SILO_THREADS)?.block_on(measure(grains.parse()?, &launcher)),

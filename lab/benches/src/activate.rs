@@ -164,7 +164,8 @@ pub fn measure(settings: &Settings, launcher: &Launcher, say: &dyn Fn(&str)) -> 
                 [Contender::Inline, Contender::Mpsc, Contender::Emmer, Contender::EmmerStored]
             {
                 let plan = Plan { contender, threads: *threads, grains };
-                rounds.add(contender.name(), || launcher.measure(&Job::Activate(plan)))?;
+                rounds
+                    .add(contender.name(), || launcher.measure(&Job::run_of("activate", &plan)?))?;
             }
         }
     }

@@ -131,11 +131,13 @@ pub fn measure(settings: &Settings, launcher: &Launcher, say: &dyn Fn(&str)) -> 
             for contender in two {
                 let plan =
                     remote::Plan { contender, threads: *threads, callers: CALLERS.to_vec(), time };
-                rounds.add(contender.name(), || launcher.measure(&Job::Remote(plan)))?;
+                rounds
+                    .add(contender.name(), || launcher.measure(&Job::run_of("remote", &plan)?))?;
             }
             for contender in [Contender::Client, Contender::Silo] {
                 let plan = Plan { contender, threads: *threads, time };
-                rounds.add(contender.name(), || launcher.measure(&Job::Cluster(plan)))?;
+                rounds
+                    .add(contender.name(), || launcher.measure(&Job::run_of("cluster", &plan)?))?;
             }
         }
     }

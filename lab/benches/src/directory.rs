@@ -211,7 +211,7 @@ pub fn measure(settings: &Settings, launcher: &Launcher, say: &dyn Fn(&str)) -> 
             [(Contender::Map, 200_000), (Contender::Machine, 200_000), (Contender::Silos, 50_000)]
         {
             let plan = Plan { contender, grains: settings.scaled(grains, 100) };
-            rounds.add(contender.name(), || launcher.measure(&Job::Directory(plan)))?;
+            rounds.add(contender.name(), || launcher.measure(&Job::run_of("directory", &plan)?))?;
         }
     }
     Ok(rounds.compared(["map", "map"]))

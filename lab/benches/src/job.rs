@@ -16,7 +16,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
 use crate::sample::{Sample, nanos};
-use crate::{Result, activate, cluster, directory, local, memory, meter, remote, ring, storm};
+use crate::{Result, meter};
 
 /// The longest a job may take in a process of its own before it ends itself: it hangs.
 const LIMIT: Duration = Duration::from_secs(30 * 60);
@@ -24,24 +24,38 @@ const LIMIT: Duration = Duration::from_secs(30 * 60);
 /// What a process does.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Job {
-    /// See [`local`].
-    Local(local::Plan),
-    /// See [`activate`].
-    Activate(activate::Plan),
-    /// See [`memory`].
-    Memory(memory::Plan),
-    /// See [`remote`].
-    Remote(remote::Plan),
-    /// See [`cluster`].
-    Cluster(cluster::Plan),
-    /// See [`storm`].
-    Storm(storm::Plan),
-    /// See [`directory`].
-    Directory(directory::Plan),
-    /// See [`ring`].
-    Ring(ring::Plan),
+    /// Runs a scenario.
+    Run {
+        /// Its name.
+        scenario: String,
+        /// Its plan: what a contender does.
+        plan: serde_json::Value,
+    },
     /// Serves a scenario between processes.
     Serve(Serve),
+}
+
+/// Runs the scenario of this name by a plan.
+type Run = fn(&str, serde_json::Value, &Launcher) -> Result<Vec<Sample>>;
+
+/// Serves until it is stopped; the address is told as soon as it is known.
+type ServeUntil = fn(&Serve, Ready, oneshot::Receiver<()>) -> Result<()>;
+
+/// Takes the address of a server.
+pub type Ready = Box<dyn FnOnce(String)>;
+
+/// The scenarios that a job may name.
+#[derive(Clone, Copy, Debug)]
+pub struct Scenarios {
+    run: Run,
+    serve: ServeUntil,
+}
+
+impl Scenarios {
+    /// The scenarios that `run` knows, and how their servers serve.
+    pub const fn new(run: Run, serve: ServeUntil) -> Self {
+        Self { run, serve }
+    }
 }
 
 /// What a serving process is.
@@ -89,20 +103,23 @@ pub fn runtime(threads: usize) -> Result<Runtime> {
 }
 
 impl Job {
+    /// The run of `scenario` by `plan`.
+    ///
+    /// # Errors
+    /// A plan that is no JSON.
+    pub fn run_of(scenario: &str, plan: &impl Serialize) -> Result<Self> {
+        Ok(Self::Run { scenario: scenario.to_owned(), plan: serde_json::to_value(plan)? })
+    }
+
     /// Runs it here; what it measured.
     ///
     /// # Errors
     /// What went wrong first.
     pub fn run(&self, launcher: &Launcher) -> Result<Vec<Sample>> {
         match self {
-            Self::Local(plan) => local::run(plan),
-            Self::Activate(plan) => activate::run(plan),
-            Self::Memory(plan) => memory::run(plan).map(|sample| vec![sample]),
-            Self::Remote(plan) => remote::run(plan, launcher),
-            Self::Cluster(plan) => cluster::run(plan, launcher),
-            Self::Storm(plan) => storm::run(plan, launcher),
-            Self::Directory(plan) => directory::run(plan, launcher),
-            Self::Ring(plan) => ring::run(plan),
+            Self::Run { scenario, plan } => {
+                (launcher.scenarios.run)(scenario, plan.clone(), launcher)
+            }
             Self::Serve(_) => Err("a serving process measures nothing".into()),
         }
     }
@@ -120,7 +137,7 @@ pub fn main(job: &str, launcher: &Launcher) -> Result<()> {
         std::process::exit(1);
     });
     if let Job::Serve(serve) = &job {
-        return serve_on_standard_streams(serve);
+        return serve_on_standard_streams(serve, launcher.scenarios);
     }
     let samples = job.run(launcher)?;
     let mut out = std::io::stdout().lock();
@@ -132,8 +149,8 @@ pub fn main(job: &str, launcher: &Launcher) -> Result<()> {
     std::process::exit(0)
 }
 
-fn serve_on_standard_streams(serve: &Serve) -> Result<()> {
-    let ready = |address: String| {
+fn serve_on_standard_streams(serve: &Serve, scenarios: Scenarios) -> Result<()> {
+    let ready = Box::new(|address: String| {
         println!("READY {address}");
         // A thread of its own: the runtime may have none to spare for blocking reads.
         std::thread::spawn(|| {
@@ -142,22 +159,23 @@ fn serve_on_standard_streams(serve: &Serve) -> Result<()> {
             }
             std::process::exit(0);
         });
-    };
+    });
     // Never sent: the thread ends the process.
     let (_never, stop) = oneshot::channel();
-    remote::serve(serve, ready, stop)
+    (scenarios.serve)(serve, ready, stop)
 }
 
 /// How jobs and servers are started.
 #[derive(Clone, Debug)]
-pub enum Launcher {
+pub struct Launcher {
+    how: How,
+    scenarios: Scenarios,
+}
+
+#[derive(Clone, Debug)]
+enum How {
     /// This program with these arguments and the job after them.
-    Program {
-        /// The program.
-        path: PathBuf,
-        /// The arguments before the job.
-        arguments: Vec<String>,
-    },
+    Program { path: PathBuf, arguments: Vec<String> },
     /// Threads of this process: for tests, which have no program.
     Threads,
 }
@@ -167,9 +185,15 @@ impl Launcher {
     ///
     /// # Errors
     /// What the operating system says.
-    pub fn this_program(arguments: &[&str]) -> Result<Self> {
+    pub fn of_program(scenarios: Scenarios, arguments: &[&str]) -> Result<Self> {
         let arguments = arguments.iter().map(|argument| (*argument).to_owned()).collect();
-        Ok(Self::Program { path: std::env::current_exe()?, arguments })
+        let how = How::Program { path: std::env::current_exe()?, arguments };
+        Ok(Self { how, scenarios })
+    }
+
+    /// Threads of this process: for tests, which have no program.
+    pub const fn of_threads(scenarios: Scenarios) -> Self {
+        Self { how: How::Threads, scenarios }
     }
 
     /// Runs a job to its end.
@@ -177,7 +201,7 @@ impl Launcher {
     /// # Errors
     /// What went wrong in it.
     pub fn measure(&self, job: &Job) -> Result<Vec<Sample>> {
-        let Self::Program { path, arguments } = self else { return job.run(self) };
+        let How::Program { path, arguments } = &self.how else { return job.run(self) };
         let mut command = Command::new(path);
         command.args(arguments).arg(serde_json::to_string(job)?).stdin(Stdio::null());
         let output = command.stderr(Stdio::inherit()).output()?;
@@ -193,14 +217,14 @@ impl Launcher {
     /// # Errors
     /// What went wrong in it.
     pub fn serve(&self, serve: Serve) -> Result<Server> {
-        match self {
-            Self::Program { path, arguments } => {
+        match &self.how {
+            How::Program { path, arguments } => {
                 let mut command = Command::new(path);
                 command.args(arguments).arg(serde_json::to_string(&Job::Serve(serve))?);
                 command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
                 Server::of_process(command.spawn()?)
             }
-            Self::Threads => Server::of_thread(serve),
+            How::Threads => Server::of_thread(serve, self.scenarios),
         }
     }
 }
@@ -238,12 +262,13 @@ impl Server {
         Ok(server)
     }
 
-    fn of_thread(serve: Serve) -> Result<Self> {
+    fn of_thread(serve: Serve, scenarios: Scenarios) -> Result<Self> {
         let (ready, address) = sync_channel(1);
         let (stop, stopped) = oneshot::channel();
         std::thread::spawn(move || {
             let told = ready.clone();
-            let ended = remote::serve(&serve, move |address| drop(told.send(Ok(address))), stopped);
+            let told = Box::new(move |address| drop(told.send(Ok(address))));
+            let ended = (scenarios.serve)(&serve, told, stopped);
             if let Err(error) = ended {
                 let _ = ready.send(Err(error));
             }

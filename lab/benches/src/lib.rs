@@ -38,6 +38,7 @@ pub mod remote;
 pub mod report;
 pub mod ring;
 pub mod sample;
+pub mod scenarios;
 pub mod silos;
 pub mod soak;
 pub mod storm;

@@ -162,7 +162,7 @@ pub fn measure(settings: &Settings, launcher: &Launcher, say: &dyn Fn(&str)) -> 
                 [Contender::Inline, Contender::Mpsc, Contender::Emmer, Contender::EmmerFresh]
             {
                 let plan = Plan { contender, threads: *threads, calls };
-                rounds.add(contender.name(), || launcher.measure(&Job::Local(plan)))?;
+                rounds.add(contender.name(), || launcher.measure(&Job::run_of("local", &plan)?))?;
             }
         }
     }

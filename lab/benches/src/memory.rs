@@ -12,13 +12,11 @@ use crate::grains::{Cell, StoredCell};
 use crate::job::{Job, Launcher, runtime};
 use crate::meter::{Meter, resident};
 use crate::report::{Compared, Rounds};
-use crate::sample::{Sample, ratio};
+use crate::sample::{BYTES_EACH, Sample, ratio};
 use crate::{Result, Settings, silos};
 
 /// What is measured.
 pub const IDLE: &str = "idle grains";
-/// The name of the number of bytes for each grain.
-pub const BYTES_EACH: &str = "bytes each";
 /// After how many activations others may run.
 const BATCH: u64 = 256;
 /// How long the silo is left alone before its memory is read.
@@ -126,7 +124,7 @@ pub fn measure(settings: &Settings, launcher: &Launcher, say: &dyn Fn(&str)) -> 
             [Contender::Inline, Contender::Mpsc, Contender::Emmer, Contender::EmmerStored]
         {
             let plan = Plan { contender, grains };
-            rounds.add(contender.name(), || launcher.measure(&Job::Memory(plan)))?;
+            rounds.add(contender.name(), || launcher.measure(&Job::run_of("memory", &plan)?))?;
         }
     }
     Ok(rounds.compared(["mpsc", "inline"]))

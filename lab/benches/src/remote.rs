@@ -14,7 +14,7 @@ use crate::floors::mux::Mux;
 use crate::floors::servers;
 use crate::floors::tight::Tight;
 use crate::grains::{Echo, EchoRef};
-use crate::job::{Job, Launcher, Serve, Served, Server, What, runtime};
+use crate::job::{Job, Launcher, Ready, Serve, Served, Server, What, runtime};
 use crate::meter::Meter;
 use crate::report::{Compared, Rounds};
 use crate::sample::{Sample, nanos};
@@ -115,7 +115,7 @@ impl Plan {
 ///
 /// # Errors
 /// What went wrong before it was ready.
-pub fn serve(serve: &Serve, ready: impl FnOnce(String), stop: oneshot::Receiver<()>) -> Result<()> {
+pub fn serve(serve: &Serve, ready: Ready, stop: oneshot::Receiver<()>) -> Result<()> {
     runtime(serve.threads)?.block_on(async {
         match &serve.what {
             What::Floor(served) => {
@@ -289,7 +289,8 @@ pub fn measure(settings: &Settings, launcher: &Launcher, say: &dyn Fn(&str)) -> 
         for threads in &settings.threads {
             for contender in Contender::ALL {
                 let plan = Plan { contender, threads: *threads, callers: CALLERS.to_vec(), time };
-                rounds.add(contender.name(), || launcher.measure(&Job::Remote(plan)))?;
+                rounds
+                    .add(contender.name(), || launcher.measure(&Job::run_of("remote", &plan)?))?;
             }
         }
     }

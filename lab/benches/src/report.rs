@@ -4,9 +4,7 @@
 use emmer_report::{Cell, Goal, Report};
 
 use crate::Result;
-use crate::memory::BYTES_EACH;
-use crate::sample::{Sample, Spread};
-use crate::storm::REFUSED;
+use crate::sample::{BYTES_EACH, REFUSED, Sample, Spread};
 
 /// The columns for numbers that only some scenarios have: their names in [`Sample::more`].
 const MORE: [&str; 2] = [BYTES_EACH, REFUSED];

@@ -101,7 +101,9 @@ pub fn measure(settings: &Settings, launcher: &Launcher, say: &dyn Fn(&str)) -> 
         for silos in SIZES {
             let (changes, lookups) = (settings.scaled(50, 2), settings.scaled(1_000_000, 10));
             let plan = Plan { silos, changes, lookups };
-            rounds.add(&format!("{silos} silos"), || launcher.measure(&Job::Ring(plan)))?;
+            rounds.add(&format!("{silos} silos"), || {
+                launcher.measure(&Job::run_of("ring", &plan)?)
+            })?;
         }
     }
     Ok(rounds.compared(["10 silos", "100 silos"]))

@@ -7,6 +7,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::histogram::Quantiles;
 
+/// The name of the number of bytes for each grain.
+pub const BYTES_EACH: &str = "bytes each";
+
+/// The name of the number of calls that were refused for too much work, and made again.
+pub const REFUSED: &str = "refused and made again";
+
 /// One measurement of one contender.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sample {

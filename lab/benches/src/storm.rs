@@ -14,11 +14,9 @@ use crate::job::{Job, Launcher, Serve, Server, What, runtime};
 use crate::meter::Meter;
 use crate::remote::{cpu_of, until_known};
 use crate::report::{Compared, Rounds};
-use crate::sample::{Sample, nanos};
+use crate::sample::{REFUSED, Sample, nanos};
 use crate::{Result, Settings, silos};
 
-/// The name of the number of calls that were refused for too much work, and made again.
-pub const REFUSED: &str = "refused and made again";
 /// How many silos the cluster has.
 const SILOS: usize = 3;
 /// How long a refused call waits before it is made again.
@@ -127,7 +125,7 @@ pub fn measure(settings: &Settings, launcher: &Launcher, say: &dyn Fn(&str)) -> 
         for threads in &settings.threads {
             for contender in [Contender::One, Contender::Three] {
                 let plan = Plan { contender, threads: *threads, grains };
-                rounds.add(contender.name(), || launcher.measure(&Job::Storm(plan)))?;
+                rounds.add(contender.name(), || launcher.measure(&Job::run_of("storm", &plan)?))?;
             }
         }
     }

@@ -3,8 +3,9 @@
 
 use std::time::Duration;
 
-use emmer_benches::job::Launcher;
 use emmer_benches::report::Compared;
+use emmer_benches::sample::BYTES_EACH;
+use emmer_benches::scenarios::threads;
 use emmer_benches::{
     Settings, activate, cluster, directory, local, memory, remote, ring, soak, storm, strangers,
 };
@@ -25,7 +26,7 @@ fn silent(_: &str) {}
 
 #[test]
 fn local_calls_are_counted() {
-    let compared = local::measure(&tiny(), &Launcher::Threads, &silent).unwrap();
+    let compared = local::measure(&tiny(), &threads(), &silent).unwrap();
     assert_eq!(contenders(&compared), ["emmer", "emmer, new refs", "inline", "mpsc"]);
     for sample in compared.rounds.iter().flatten() {
         let each = match sample.what.as_str() {
@@ -44,7 +45,7 @@ fn local_calls_are_counted() {
 
 #[test]
 fn activations_are_counted() {
-    let compared = activate::measure(&tiny(), &Launcher::Threads, &silent).unwrap();
+    let compared = activate::measure(&tiny(), &threads(), &silent).unwrap();
     assert_eq!(contenders(&compared), ["emmer", "emmer, with state", "inline", "mpsc"]);
     assert!(compared.rounds.iter().flatten().all(|sample| sample.operations == 64));
     assert_eq!(activate::report(&compared).goals.len(), 2);
@@ -52,15 +53,15 @@ fn activations_are_counted() {
 
 #[test]
 fn idle_grains_are_weighed() {
-    let compared = memory::measure(&tiny(), &Launcher::Threads, &silent).unwrap();
+    let compared = memory::measure(&tiny(), &threads(), &silent).unwrap();
     assert_eq!(contenders(&compared), ["emmer", "emmer, with state", "inline", "mpsc"]);
-    assert!(compared.rounds.iter().flatten().all(|s| s.more.contains_key(memory::BYTES_EACH)));
+    assert!(compared.rounds.iter().flatten().all(|s| s.more.contains_key(BYTES_EACH)));
 }
 
 #[test]
 fn calls_between_two_runtimes_are_answered() {
     let settings = Settings { threads: vec![2], ..tiny() };
-    let compared = remote::measure(&settings, &Launcher::Threads, &silent).unwrap();
+    let compared = remote::measure(&settings, &threads(), &silent).unwrap();
     assert_eq!(contenders(&compared).len(), remote::Contender::ALL.len());
     // Three numbers of callers each; every one of them had answers.
     assert_eq!(compared.lines().len(), 3 * remote::Contender::ALL.len());
@@ -72,7 +73,7 @@ fn calls_between_two_runtimes_are_answered() {
 #[test]
 fn three_silos_answer_a_client_and_each_other() {
     let settings = Settings { threads: vec![2], ..tiny() };
-    let compared = cluster::measure(&settings, &Launcher::Threads, &silent).unwrap();
+    let compared = cluster::measure(&settings, &threads(), &silent).unwrap();
     assert_eq!(compared.lines().len(), 2 * 6);
     assert!(compared.rounds.iter().flatten().all(|sample| sample.operations > 0));
     assert_eq!(cluster::report(&compared).rows.len(), 12);
@@ -81,21 +82,21 @@ fn three_silos_answer_a_client_and_each_other() {
 #[test]
 fn every_grain_of_a_storm_answers() {
     let settings = Settings { threads: vec![2], ..tiny() };
-    let compared = storm::measure(&settings, &Launcher::Threads, &silent).unwrap();
+    let compared = storm::measure(&settings, &threads(), &silent).unwrap();
     assert_eq!(contenders(&compared), ["emmer, 1 silo", "emmer, 3 silos"]);
     assert!(compared.rounds.iter().flatten().all(|sample| sample.operations == 100));
 }
 
 #[test]
 fn the_directory_knows_every_grain() {
-    let compared = directory::measure(&tiny(), &Launcher::Threads, &silent).unwrap();
+    let compared = directory::measure(&tiny(), &threads(), &silent).unwrap();
     assert_eq!(contenders(&compared), ["directory", "emmer, 2 silos", "map"]);
     assert_eq!(directory::report(&compared).rows.len(), 3 + 3 + 2);
 }
 
 #[test]
 fn views_and_rings_of_every_size_are_made() {
-    let compared = ring::measure(&tiny(), &Launcher::Threads, &silent).unwrap();
+    let compared = ring::measure(&tiny(), &threads(), &silent).unwrap();
     assert_eq!(ring::report(&compared).rows.len(), 4 * ring::SIZES.len());
 }
 
@@ -103,7 +104,7 @@ fn views_and_rings_of_every_size_are_made() {
 fn a_soak_makes_its_calls_and_reads_the_memory() {
     let time = Duration::from_millis(100);
     let plan = soak::Plan { rate: 1_000, time, every: time / 2, threads: 2 };
-    let intervals = soak::run(&plan, &Launcher::Threads, &silent).unwrap();
+    let intervals = soak::run(&plan, &threads(), &silent).unwrap();
     assert!(intervals.iter().map(|one| one.latency.count()).sum::<u64>() > 0);
     assert!(intervals.iter().all(|one| one.resident[0] > 0 && one.failed == 0));
     assert_eq!(soak::report(&plan, &intervals).rows.len(), intervals.len());
@@ -112,7 +113,7 @@ fn a_soak_makes_its_calls_and_reads_the_memory() {
 #[test]
 fn strangers_come_and_an_honest_client_notices_nothing() {
     let plan = strangers::Plan { count: 400, silent: 20, seed: 7 };
-    let found = strangers::run(&plan, &Launcher::Threads, &silent).unwrap();
+    let found = strangers::run(&plan, &threads(), &silent).unwrap();
     assert_eq!(found.len(), 2, "without TLS, and with it");
     for one in found {
         let (calls, failed, _) = one.calls;

@@ -8,6 +8,7 @@ use clap::builder::RangedU64ValueParser;
 use clap::{Args, Subcommand};
 use emmer_benches::job::{self, Launcher};
 use emmer_benches::report::Compared;
+use emmer_benches::scenarios;
 use emmer_benches::{
     Settings, activate, cluster, connections, directory, local, memory, remote, ring, soak, storm,
     strangers,
@@ -181,7 +182,7 @@ const RING: Kind = kind!(ring, &[1]);
 
 /// Runs it.
 pub(super) fn run(scenario: &Scenario) -> Result<()> {
-    let launcher = Launcher::this_program(&JOB).map_err(Failure::other)?;
+    let launcher = scenarios::this_program(&JOB).map_err(Failure::other)?;
     match scenario {
         Scenario::Job { job } => job::main(job, &launcher).map_err(Failure::other),
         Scenario::All(flags) => all(flags, &launcher),
