@@ -26,6 +26,7 @@ mod timers;
 #[cfg(feature = "tls")]
 mod tls;
 pub mod trace;
+mod turn;
 mod wheel;
 mod world;
 
@@ -67,7 +68,6 @@ pub mod macro_support {
     pub use emmer_wire::codec::{decode, decode_fields, encode_fields, encode_into, field};
     pub use serde;
 
-    pub use crate::calls::waits::Asker;
     pub use crate::grain::{
         ActivationError, Call, CallError, CallFuture, Ctx, Error, FieldDefault, Grain, Hosted,
         Interface, Journal, JournalSpec, KeyKind, KeyType, Lifecycle, Method, NoError, NoResult,
@@ -83,6 +83,7 @@ pub mod macro_support {
         NoReminders, ReminderError, ReminderTick, TickResult, is_among, no_handler,
     };
     pub use crate::timers::{Alone, Beside, TimerMethod};
+    pub use crate::turn::Asker;
 }
 
 /// How grain state is encoded, as the store's `Format` column says it.

@@ -9,7 +9,7 @@ use emmer_store::BoxFuture;
 use emmer_wire::{CallChain, RequestContext, TOKEN_BYTES_MAX, Token};
 
 use super::Identity;
-use crate::hosting::contained;
+use crate::turn::contained;
 
 /// The credentials that a client shows when it connects.
 #[derive(Clone)]

@@ -9,7 +9,7 @@ use emmer_wire::RequestContext;
 
 use super::Identity;
 use crate::grain::{ContextKey, Failure};
-use crate::hosting::contain;
+use crate::turn::contain;
 
 /// A call from outside the cluster, about which the application is asked.
 pub struct OutsideCall<'a> {

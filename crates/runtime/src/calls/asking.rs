@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 
 use crate::cluster::Question;
 use crate::grain::TurnContext;
-use crate::hosting::contained;
+use crate::turn::contained;
 use crate::world::{Abort, Spawner, Watched};
 
 /// A grain, and the method that is called.

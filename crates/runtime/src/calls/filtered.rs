@@ -15,8 +15,9 @@ use crate::calls::invoke::{Caller, Finished, too_deep};
 use crate::calls::one_way::pass;
 use crate::filters::{Around, FilterCall, Outcome, around};
 use crate::grain::{CallError, CallHead, Failure, MethodInfo, NoError, TurnContext};
-use crate::hosting::{Has, Slot, contain, contained, empty, let_go};
+use crate::hosting::{Has, Slot, empty};
 use crate::trace;
+use crate::turn::{contain, contained, let_go};
 
 /// One-way calls of this process whose filters wait; one more is `Overloaded`.
 const WAITING_MAX: usize = 100_000;

@@ -12,8 +12,9 @@ use crate::clock::Due;
 use crate::cluster::locations::Locations;
 use crate::cluster::{Chosen, Question, Sought};
 use crate::grain::{Failure, Rejection, TurnContext};
-use crate::hosting::{BoxTurn, Given, Held, StartError, contain};
+use crate::hosting::{BoxTurn, Given, Held, StartError};
 use crate::trace;
+use crate::turn::contain;
 
 /// Where a call goes.
 pub(crate) enum Place {

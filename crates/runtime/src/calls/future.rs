@@ -17,9 +17,10 @@ use crate::calls::path::Met;
 use crate::calls::remote::{self, no_output};
 use crate::calls::travel::travel;
 use crate::grain::{Call, CallError, CallHead, Failure, Found, Lane, Method, Node, TurnContext};
-use crate::hosting::{Begun, Has, Held, LocalSlot, Sink, Slot, StartError, TurnEnd, contain};
+use crate::hosting::{Begun, Has, Held, LocalSlot, Sink, Slot, StartError, TurnEnd};
 use crate::net::{Correlation, KEPT_BODY_BYTES_MAX, SendError};
 use crate::trace;
+use crate::turn::contain;
 use crate::world::Spawner;
 
 /// A call being made. Dropping it cancels a call that has not begun.

@@ -20,9 +20,10 @@ use crate::calls::travel::{travel, travel_in_line};
 use crate::grain::{
     CallError, CallHead, Failure, Found, MethodInfo, NoError, Node, Target, TurnContext,
 };
-use crate::hosting::{Has, Held, Sink, Slot, StartError, TurnEnd, empty, let_go};
+use crate::hosting::{Has, Held, Sink, Slot, StartError, TurnEnd, empty};
 use crate::net::{Connection, SendError};
 use crate::trace;
+use crate::turn::let_go;
 
 /// One-way calls of this process under way at once; one more is `Overloaded`.
 const ONE_WAY_MAX: usize = 100_000;

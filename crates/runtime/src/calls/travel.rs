@@ -18,9 +18,10 @@ use crate::calls::{AnyCall, Calls, Place};
 use crate::client::ClientCore;
 use crate::clock::{Clock, CoarseInstant, Due};
 use crate::grain::{CallHead, Failure, Lane, MethodInfo, Node, Route, Target};
-use crate::hosting::{Slot, StartError, contain, contained};
+use crate::hosting::{Slot, StartError};
 use crate::net::{Connection, SendError};
 use crate::trace;
+use crate::turn::{contain, contained};
 
 /// Makes a call: finds the grain, here or elsewhere, placing it if it is nowhere, and tries again
 /// as long as the call certainly did not run. `met`: what its first try came to.

@@ -8,8 +8,8 @@ use emmer_wire::RequestContext;
 use parking_lot::Mutex;
 
 use super::{End, FilterCall, Filters, Next, Outcome};
-use crate::hosting::contained;
 use crate::log::warn_seldom;
+use crate::turn::contained;
 
 /// What became of the work that filters were around.
 pub(crate) enum Around<T> {

@@ -9,12 +9,13 @@ use emmer_core::GrainId;
 use emmer_wire::{CallChain, ChainLink, RequestContext};
 use tracing::Span;
 
-use crate::calls::waits::{Asker, Listing, next_turn};
+use crate::calls::waits::{Listing, next_turn};
 use crate::clock::{CoarseInstant, Due};
 use crate::grain::{DeactivationReason, MethodInfo};
 use crate::hosting::{Asks, Held, Who};
 use crate::metrics::{Ended, Outer};
 use crate::trace;
+use crate::turn::Asker;
 
 /// The state of the turn that is being polled.
 pub struct TurnContext {

@@ -11,14 +11,15 @@ use emmer_store::journal::JournalSlot;
 use emmer_store::state::StateSlot;
 use emmer_wire::CallChain;
 
-use super::contain::contain;
 use super::seat::Held;
 use super::{Activation, BoxTurn, Host, Input, StartError};
-use crate::calls::waits::{Asker, Listing, Wait};
+use crate::calls::waits::{Listing, Wait};
 use crate::clock::{CoarseInstant, Due};
 use crate::grain::{ClusterClient, DeactivationReason, Services, TurnContext, arriving};
 use crate::metrics::{Ended, Outer, StateEnded, StateOperation};
 use crate::reminders::Reminding;
+use crate::turn::Asker;
+use crate::turn::contain;
 
 impl Activation {
     /// The grain.

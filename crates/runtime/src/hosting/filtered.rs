@@ -8,9 +8,10 @@ use std::task::{Context, Poll};
 use emmer_core::GrainId;
 use emmer_store::BoxFuture;
 
-use super::{Activation, TurnOutcome, contained};
+use super::{Activation, TurnOutcome};
 use crate::filters::{Around, FilterCall, Filters, Outcome, around};
 use crate::grain::{MethodInfo, TurnContext};
+use crate::turn::contained;
 
 /// A method that puts its output away; true for its own error.
 type Method<'a> = Pin<&'a mut (dyn Future<Output = bool> + Send + 'a)>;

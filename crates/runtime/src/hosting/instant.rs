@@ -13,7 +13,6 @@ use std::task::{Context, Poll, Waker};
 use emmer_core::GrainId;
 use emmer_wire::CallChain;
 
-use super::contain::contain;
 use super::gate::Gate;
 use super::slot::{empty, other_version};
 use super::{
@@ -25,6 +24,7 @@ use crate::filters::{Around, FilterCall, Outcome, around_now};
 use crate::grain::{DeactivationReason, Method, MethodInfo, TurnContext};
 use crate::metrics::Ended;
 use crate::trace;
+use crate::turn::contain;
 
 /// Code that runs a method in place, if it cannot suspend. It takes the arguments from the slot and
 /// puts the output there.

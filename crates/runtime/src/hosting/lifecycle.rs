@@ -9,7 +9,6 @@ use emmer_store::BoxFuture;
 
 use tokio::task::JoinHandle;
 
-use super::contain::{contain, contained};
 use super::gate::{Alone, Asks, Life};
 use super::room::AnyRoom;
 use super::turn::suspend;
@@ -20,6 +19,7 @@ use crate::cluster::directory::{Registered, Registrant};
 use crate::grain::{Ctx, DeactivationReason, TurnContext};
 use crate::log::warn_seldom;
 use crate::trace;
+use crate::turn::{contain, contained};
 
 /// One activation in so many is timed.
 const TIMED_EVERY: u64 = 8;

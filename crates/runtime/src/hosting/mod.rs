@@ -14,7 +14,6 @@ mod aside;
 pub(crate) mod catalog;
 mod class;
 mod collection;
-mod contain;
 mod departures;
 mod filtered;
 mod gate;
@@ -48,7 +47,6 @@ pub use self::interleaved::{Interleaved, Left};
 pub use self::instant::{Instant, Ran, poll_now, run_now};
 
 pub(crate) use self::collection::{Collection, Kept};
-pub(crate) use self::contain::{contain, contained, let_go};
 pub(crate) use self::departures::Departures;
 pub(crate) use self::host::{Classes, Host};
 pub(crate) use self::states::States;

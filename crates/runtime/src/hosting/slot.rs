@@ -7,9 +7,9 @@ use bytes::BytesMut;
 use emmer_wire::{CodecError, codec};
 
 use super::TurnEnd;
-use super::contain::{contain, let_go_by};
 use crate::grain::Method;
 use crate::metrics::Ended;
+use crate::turn::{contain, let_go_by};
 
 /// A call's two ends: arguments on the way in (and back, when the activation was closed first), the
 /// output on the way out.

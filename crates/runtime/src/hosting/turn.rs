@@ -19,15 +19,16 @@ use emmer_store::BoxFuture;
 use pin_project_lite::pin_project;
 use tracing::Span;
 
-use super::contain::{contain, let_go_by};
 use super::{Closed, LocalSlot, Sink, Slot};
-use crate::calls::waits::{Asker, Listing};
+use crate::calls::waits::Listing;
 use crate::clock::{Clock, CoarseInstant};
 use crate::cluster::{Fence, Shut};
 use crate::grain::{Method, TurnContext};
 use crate::log::warn_seldom;
 use crate::metrics::{Ended, Outer};
 use crate::trace;
+use crate::turn::Asker;
+use crate::turn::{contain, let_go_by};
 
 /// How a turn ended.
 #[derive(Debug, PartialEq, Eq)]

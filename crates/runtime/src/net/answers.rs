@@ -11,7 +11,7 @@ use super::account::FREE_BYTES;
 use super::connection::{Connection, Draining, Shared};
 use super::ending::wake_driver;
 use super::lost::Lost;
-use crate::calls::waits::Asker;
+use crate::turn::Asker;
 
 impl Connection {
     /// How many calls of the peer are under way here.

@@ -25,9 +25,9 @@ use super::silence::{Look, Silence};
 use super::ticking::Ticking;
 use super::traffic::{Gone, Traffic};
 use crate::access::Admitted;
-use crate::calls::waits::Asker;
 use crate::clock::CoarseInstant;
 use crate::numbers::NumberMap;
+use crate::turn::Asker;
 use crate::world::{ReadHalf, TcpStream, WriteHalf};
 
 /// Bytes that come within so many milliseconds are no news.

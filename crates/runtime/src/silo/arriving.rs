@@ -12,9 +12,9 @@ use super::SiloCore;
 use crate::calls::arriving::put_failure;
 use crate::cluster::membership::Input as MembershipInput;
 use crate::grain::Failure;
-use crate::hosting::contain;
 use crate::log::warn_seldom;
 use crate::net::{Connection, Handler, Lost};
+use crate::turn::contain;
 
 impl Handler for SiloCore {
     fn request(

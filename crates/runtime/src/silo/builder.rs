@@ -31,12 +31,13 @@ use crate::cluster::membership::{self, Input, MembershipHandle};
 use crate::grain::{
     ActivationError, ClusterClient, Ctx, Error, Grain, Hosted, Interface, Services,
 };
-use crate::hosting::{States, constructor, contain};
+use crate::hosting::{States, constructor};
 use crate::log::warn_seldom;
 use crate::metrics::store::{Measured, StoreMetrics};
 use crate::net::{Callers, Listener, Port, descriptors};
 use crate::options::{Setting, SiloOptions, Wrong};
 use crate::stores::{Apart, StoreSource};
+use crate::turn::contain;
 use crate::world::{self, Spawner, TcpListener};
 
 type TerminateHook = Box<dyn FnOnce(TerminateReason) + Send>;

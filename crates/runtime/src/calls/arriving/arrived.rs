@@ -10,12 +10,12 @@ use emmer_wire::{PeerKind, RequestHeader, ResponseHeader, encode_failure, encode
 use super::inline::start;
 use crate::calls::Calls;
 use crate::calls::remote::failure_parts;
-use crate::calls::waits;
 use crate::clock::{Clock, CoarseInstant, Due};
 use crate::cluster::Sought;
 use crate::grain::Failure;
 use crate::hosting::{BoxTurn, Held, StartError};
 use crate::net::Connection;
+use crate::turn::Asker;
 
 /// A call that came over a connection and is not answered yet.
 pub(super) struct Arrived {
@@ -28,7 +28,7 @@ pub(super) struct Arrived {
     pub(super) held: usize,
     pub(super) deadline: CoarseInstant,
     /// Whether anybody waits for it.
-    pub(super) asker: Arc<waits::Asker>,
+    pub(super) asker: Arc<Asker>,
     pub(super) _room: Serving,
 }
 

@@ -12,7 +12,6 @@
 //! next search finds the same one, edge for edge: no edge is ever made again, so all of them stood
 //! at the moment between the two ([`searches`]).
 
-mod asker;
 mod graph;
 mod look;
 mod searches;
@@ -26,13 +25,12 @@ use emmer_core::SiloAddress;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-pub(crate) use self::asker::Asked;
-pub use self::asker::Asker;
 use self::graph::Path;
 use self::searches::{Answered, Searches};
 use crate::clock::CoarseInstant;
 use crate::hosting::Activation;
 use crate::numbers::NumberMap;
+use crate::turn::Asker;
 use crate::world;
 
 /// A call that has waited for so long for its grain is looked at.

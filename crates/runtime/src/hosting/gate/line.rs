@@ -7,9 +7,10 @@ use std::task::Waker;
 
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::calls::waits::{Asker, Wait};
+use crate::calls::waits::Wait;
 use crate::clock::CoarseInstant;
 use crate::grain::DeactivationReason;
+use crate::turn::Asker;
 use crate::world;
 
 /// A waiter that was called and has not come for so many ticks of the silo's clock has lost its

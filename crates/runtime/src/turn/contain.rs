@@ -40,7 +40,7 @@ pub(crate) fn let_go_by(drop: &mut dyn FnMut()) -> bool {
 
 /// What a panic said, if it said something in words.
 #[cold]
-pub(super) fn words_of(panic: Box<dyn Any + Send>) -> String {
+fn words_of(panic: Box<dyn Any + Send>) -> String {
     let words = panic
         .downcast_ref::<&str>()
         .map(|s| (*s).to_owned())
