@@ -8,8 +8,8 @@ use emmer_core::GrainKey;
 use emmer_wire::RequestContext;
 
 use super::Identity;
-use crate::grain::{ContextKey, Failure};
-use crate::turn::contain;
+use crate::grain::ContextKey;
+use crate::turn::{Failure, contain};
 
 /// A call from outside the cluster, about which the application is asked.
 pub struct OutsideCall<'a> {
@@ -77,7 +77,7 @@ pub enum Access {
     Allow,
     /// It goes on, and this identity goes along instead of the client's.
     AllowAs(Identity),
-    /// It is refused: the client gets [`CallError::Rejected`](crate::grain::CallError) with these
+    /// It is refused: the client gets [`CallError::Rejected`](crate::turn::CallError) with these
     /// words, and nothing was executed.
     Refuse(String),
 }

@@ -14,10 +14,10 @@ use crate::calls::future::{AnyCall, Way};
 use crate::calls::invoke::{Caller, Finished, too_deep};
 use crate::calls::one_way::pass;
 use crate::filters::{Around, FilterCall, Outcome, around};
-use crate::grain::{CallError, CallHead, Failure, MethodInfo, NoError, TurnContext};
+use crate::grain::{CallHead, MethodInfo, NoError, TurnContext};
 use crate::hosting::{Has, Slot, empty};
 use crate::trace;
-use crate::turn::{contain, contained, let_go};
+use crate::turn::{CallError, Failure, contain, contained, let_go};
 
 /// One-way calls of this process whose filters wait; one more is `Overloaded`.
 const WAITING_MAX: usize = 100_000;
@@ -81,7 +81,7 @@ pub(super) async fn awaited(call: AnyCall) -> Finished {
             .map(|ended| ended.unwrap_or_else(|panic| Err(Failure::panicked(panic).into()))),
         Err(circle) => Poll::Ready(Err(circle.into())),
     });
-    filtered.await.map_err(|failure| Box::new((*failure).of(&target.0, method.name)))
+    filtered.await.map_err(|failure| Box::new((*failure).of(&*target.0, method.name)))
 }
 
 async fn through_filters(call: AnyCall) -> Finished {
@@ -123,7 +123,7 @@ async fn through_filters(call: AnyCall) -> Finished {
 /// A one-way call. Its filters run here and now; only those that wait get a task.
 pub(super) fn sent(head: CallHead, slot: &mut dyn Slot) -> Result<(), CallError<NoError>> {
     let (target, method) = (head.target.share(), head.method);
-    sent_through(head, slot).map_err(|failure| failure.of(&target.0, method.name))
+    sent_through(head, slot).map_err(|failure| failure.of(&*target.0, method.name))
 }
 
 fn sent_through(mut head: CallHead, slot: &mut dyn Slot) -> Result<(), Failure> {

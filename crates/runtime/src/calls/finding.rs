@@ -11,10 +11,10 @@ use super::path::Hint;
 use crate::clock::Due;
 use crate::cluster::locations::Locations;
 use crate::cluster::{Chosen, Question, Sought};
-use crate::grain::{Failure, Rejection, TurnContext};
+use crate::grain::TurnContext;
 use crate::hosting::{BoxTurn, Given, Held, StartError};
 use crate::trace;
-use crate::turn::contain;
+use crate::turn::{Failure, Rejection, contain};
 
 /// Where a call goes.
 pub(crate) enum Place {

@@ -11,16 +11,16 @@ use tokio::task::coop;
 use tracing::Span;
 
 use crate::calls::Place;
-use crate::calls::filtered;
 use crate::calls::invoke::{self, Caller, Finished, LocalTurn};
 use crate::calls::path::Met;
 use crate::calls::remote::{self, no_output};
 use crate::calls::travel::travel;
-use crate::grain::{Call, CallError, CallHead, Failure, Found, Lane, Method, Node, TurnContext};
+use crate::calls::{fated, filtered};
+use crate::grain::{Call, CallHead, Found, Lane, Method, Node, TurnContext};
 use crate::hosting::{Begun, Has, Held, LocalSlot, Sink, Slot, StartError, TurnEnd};
 use crate::net::{Correlation, KEPT_BODY_BYTES_MAX, SendError};
 use crate::trace;
-use crate::turn::contain;
+use crate::turn::{CallError, Failure, contain};
 use crate::world::Spawner;
 
 /// A call being made. Dropping it cancels a call that has not begun.
@@ -262,8 +262,8 @@ fn first_poll(head: CallHead, slot: &mut dyn Slot, cx: &mut Context<'_>) -> Next
         Ok(caller) => caller,
         Err(failure) => return Next::failed(failure, &head),
     };
-    if let Some(fate) = crate::world::calls::fate(&head) {
-        return Next::slow(crate::world::calls::fated(head.with_slot(slot), caller, fate));
+    if let Some(fate) = fated::fate(&head) {
+        return Next::slow(fated::fated(head.with_slot(slot), caller, fate));
     }
     let target = &*head.target.0;
     let met = match &target.node {

@@ -3,6 +3,7 @@
 
 pub(crate) mod arriving;
 mod asking;
+mod fated;
 mod filtered;
 mod finding;
 mod future;

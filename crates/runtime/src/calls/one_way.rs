@@ -9,7 +9,6 @@ use emmer_store::BoxFuture;
 use emmer_wire::CallChain;
 
 use crate::calls::Calls;
-use crate::calls::filtered;
 use crate::calls::future::AnyCall;
 use crate::calls::invoke::{
     Caller, Finished, InlineDepth, LocalTurn, failure_of, finish_local, send_failure, unbound,
@@ -17,13 +16,12 @@ use crate::calls::invoke::{
 use crate::calls::lanes::Handed;
 use crate::calls::path::Met;
 use crate::calls::travel::{travel, travel_in_line};
-use crate::grain::{
-    CallError, CallHead, Failure, Found, MethodInfo, NoError, Node, Target, TurnContext,
-};
+use crate::calls::{fated, filtered};
+use crate::grain::{CallHead, Found, MethodInfo, NoError, Node, Target, TurnContext};
 use crate::hosting::{Has, Held, Sink, Slot, StartError, TurnEnd, empty};
 use crate::net::{Connection, SendError};
 use crate::trace;
-use crate::turn::let_go;
+use crate::turn::{CallError, Failure, let_go};
 
 /// One-way calls of this process under way at once; one more is `Overloaded`.
 const ONE_WAY_MAX: usize = 100_000;
@@ -37,8 +35,8 @@ pub(crate) fn send(mut head: CallHead, slot: &mut dyn Slot) -> Result<(), CallEr
 
 /// As [`send`], without filters.
 pub(super) fn pass(head: CallHead, slot: &mut dyn Slot) -> Result<(), CallError<NoError>> {
-    if let Some(fate) = crate::world::calls::fate(&head) {
-        return crate::world::calls::send_fated(head.with_slot(slot), fate);
+    if let Some(fate) = fated::fate(&head) {
+        return fated::send_fated(head.with_slot(slot), fate);
     }
     set_off(head, slot)
 }
@@ -62,7 +60,7 @@ fn set_off_now(head: CallHead, slot: &mut dyn Slot) -> Result<(), CallError<NoEr
     let (reference, method) = (head.target.share(), head.method);
     let handed = hand_over(head, slot, &reference.0);
     empty(slot);
-    handed.map_err(|failure| failure.of(&reference.0, method.name))
+    handed.map_err(|failure| failure.of(&*reference.0, method.name))
 }
 
 fn hand_over(head: CallHead, slot: &mut dyn Slot, target: &Target) -> Result<(), Failure> {

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use emmer_core::SiloAddress;
 
-use crate::grain::{CallError, Failure};
 use crate::net::Lost;
+use crate::turn::{CallError, Failure};
 
 /// How often one call is tried in all.
 const TRIES_MAX: u32 = 256;

@@ -3,10 +3,10 @@
 use emmer_core::SiloAddress;
 use emmer_wire::{FailureCode, ResponseStatus, decode_failure};
 
-use crate::grain::{CallError, Failure, MethodInfo, Node, Rejection};
+use crate::grain::{MethodInfo, Node};
 use crate::hosting::Slot;
 use crate::net::Answer;
-use crate::turn::contain;
+use crate::turn::{CallError, Failure, Rejection, contain};
 
 /// Reads the output of a call of `node` that `peer` (a gateway, when it is none) answered. Returns
 /// where the grain really is if the peer had to pass it on.

@@ -17,11 +17,11 @@ use crate::calls::remote;
 use crate::calls::{AnyCall, Calls, Place};
 use crate::client::ClientCore;
 use crate::clock::{Clock, CoarseInstant, Due};
-use crate::grain::{CallHead, Failure, Lane, MethodInfo, Node, Route, Target};
+use crate::grain::{CallHead, Lane, MethodInfo, Node, Route, Target};
 use crate::hosting::{Slot, StartError};
 use crate::net::{Connection, SendError};
 use crate::trace;
-use crate::turn::{contain, contained};
+use crate::turn::{Failure, contain, contained};
 
 /// Makes a call: finds the grain, here or elsewhere, placing it if it is nowhere, and tries again
 /// as long as the call certainly did not run. `met`: what its first try came to.
@@ -30,7 +30,7 @@ pub(crate) async fn travel(call: AnyCall, caller: Caller, met: Option<Met>) -> F
     let trip = travel_in_line(call, caller, met, None);
     let node = &reference.0.node;
     let Some(spawner) = node.spawner() else {
-        return Err(Box::new(unbound(&reference).of(&reference.0, method.name)));
+        return Err(Box::new(unbound(&reference).of(&*reference.0, method.name)));
     };
     // A worker comes to whoever waits for one: not to a call that its caller keeps unpolled.
     let may_be_kept = node.workers_max(&reference.0.id).is_none();
@@ -41,7 +41,7 @@ pub(crate) async fn travel(call: AnyCall, caller: Caller, met: Option<Met>) -> F
     // caller is.
     spawner.run(trace::along(trip)).await.unwrap_or_else(|| {
         let why = "the runtime that the silo or client was started on has ended".to_owned();
-        Err(Box::new(unreachable_silo(None, true, why).of(&reference.0, method.name)))
+        Err(Box::new(unreachable_silo(None, true, why).of(&*reference.0, method.name)))
     })
 }
 
@@ -60,7 +60,7 @@ pub(crate) async fn travel_in_line(
         contain(|| slot.drop_args()).map_err(Failure::panicked)?;
         Ok(slot)
     });
-    without_args.map_err(|failure| Box::new(failure.of(&target.0, method.name)))
+    without_args.map_err(|failure| Box::new(failure.of(&*target.0, method.name)))
 }
 
 async fn follow_path(

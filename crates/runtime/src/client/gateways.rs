@@ -25,13 +25,13 @@ use crate::access::{Authenticate, TokenSource};
 use crate::clock::{COARSE_TICK, Clock};
 use crate::cluster::locations::Locations;
 use crate::filters::Filters;
-use crate::grain::Failure;
 use crate::log::warn_seldom;
 use crate::metrics::SiloStatistics;
 use crate::net::{
     Budget, Connection, Greeting, Handler, HeldBytes, Lost, Quiet, Security, Traffic, dial, drive,
 };
 use crate::options::ClientOptions;
+use crate::turn::Failure;
 use crate::world::{self, Spawner, Watched};
 use emmer_core::rng::SeededRng;
 

@@ -205,7 +205,7 @@ impl FilterCall {
         Ok(())
     }
 
-    /// Refuses the call: its caller gets [`CallError::Rejected`](crate::grain::CallError) with
+    /// Refuses the call: its caller gets [`CallError::Rejected`](crate::turn::CallError) with
     /// these words, and nothing was executed.
     pub fn refuse(self, why: impl Into<String>) -> Outcome {
         Outcome(End::Refused(why.into()))

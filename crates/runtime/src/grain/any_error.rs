@@ -6,7 +6,7 @@ use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::{CallError, Called};
+use crate::turn::{CallError, Called};
 
 /// The most causes of an error that travel with it.
 const CAUSES_MAX: usize = 16;

@@ -5,8 +5,9 @@ use std::fmt;
 use emmer_store::state::{ClearOutcome, WriteOutcome};
 use emmer_store::{Etag, StoreError};
 
-use crate::grain::{Ctx, StateError};
+use crate::grain::Ctx;
 use crate::metrics::{StateEnded, StateOperation};
+use crate::turn::StateError;
 
 /// A state or journal, and the grain that has it.
 #[derive(Clone, Copy)]

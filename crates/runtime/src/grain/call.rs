@@ -7,9 +7,10 @@ use std::time::Duration;
 use emmer_wire::{HINT_KEY, RequestContext};
 use tokio_util::sync::CancellationToken;
 
-use super::{Aim, CallError, ContextKey, Extra, Failure, Method, MethodInfo, NoError, TurnContext};
+use super::{Aim, ContextKey, Extra, Method, MethodInfo, NoError, TurnContext};
 use crate::calls::{AnyCall, CallFuture, one_way};
 use crate::hosting::{LocalSlot, Slot};
+use crate::turn::{CallError, Failure};
 
 /// A call that was not made yet: await it, or [`send`](Self::send) it.
 ///
@@ -58,7 +59,7 @@ impl CallHead {
     /// The failure of this call.
     #[cold]
     pub(crate) fn failed(&self, failure: Failure) -> Box<Failure> {
-        Box::new(failure.of(&self.target.0, self.method.name))
+        Box::new(failure.of(&*self.target.0, self.method.name))
     }
 }
 

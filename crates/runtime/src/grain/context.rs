@@ -12,9 +12,10 @@ use emmer_store::state::StateSlot;
 use tokio_util::sync::CancellationToken;
 
 use super::TurnContext;
-use crate::grain::{ClusterClient, DeactivationReason, Interface, RawRef, Services};
+use crate::grain::{ClusterClient, Interface, RawRef, Services};
 use crate::hosting::Activation;
 use crate::reminders::Reminding;
+use crate::turn::DeactivationReason;
 
 /// A grain's view of itself and of the cluster. Cheap to clone; may be kept in a field marked
 /// `#[context]`.

@@ -13,8 +13,9 @@ use serde::de::DeserializeOwned;
 
 use super::bond::Bond;
 use super::persistent::encoded;
-use crate::grain::{Ctx, STATE_FORMAT, StateError, StateSpec};
+use crate::grain::{Ctx, STATE_FORMAT, StateSpec};
 use crate::metrics::{StateEnded, StateOperation};
+use crate::turn::StateError;
 use crate::{clock, trace};
 
 /// No row is removed.

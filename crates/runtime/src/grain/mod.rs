@@ -4,10 +4,7 @@
 mod any_error;
 mod bond;
 mod call;
-mod called;
 mod context;
-mod error;
-mod failure;
 mod interface;
 mod journal;
 mod key;
@@ -27,10 +24,7 @@ use emmer_placement::{DataError, Placement};
 pub use self::any_error::{Error, own_error};
 pub use self::call::Call;
 pub(crate) use self::call::CallHead;
-pub use self::called::{Called, Rejection};
 pub use self::context::Ctx;
-pub use self::error::{ActivationError, CallError, DeactivationReason, StateError};
-pub(crate) use self::failure::Failure;
 pub use self::interface::{Hosted, Interface, Method, MethodInfo, NoError, NoResult, Returned};
 pub use self::journal::{Apply, Journal, JournalSpec};
 pub use self::key::{IntoKey, KeyKind, KeyType};
@@ -48,6 +42,9 @@ pub use self::turn::TurnContext;
 pub use crate::calls::CallFuture;
 use crate::hosting::MethodEntry;
 pub use crate::hosting::{Interleaved, Left};
+pub use crate::turn::{
+    ActivationError, CallError, Called, DeactivationReason, Rejection, StateError,
+};
 
 /// What may happen in a grain's life besides calls. `#[derive(Grain)]` implements it empty; a class
 /// marked `#[grain(lifecycle)]` implements it itself.

@@ -12,8 +12,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::bond::Bond;
-use crate::grain::{Ctx, StateError, StateSpec};
+use crate::grain::{Ctx, StateSpec};
 use crate::metrics::StateOperation;
+use crate::turn::StateError;
 use crate::{clock, trace};
 
 /// A value that is read from the system store when its grain is activated, and written when the

@@ -19,6 +19,7 @@ use crate::filters::Filters;
 use crate::grain::{Call, Ctx, Interface, IntoKey, KeyType, Method};
 use crate::hosting::{Activation, Held};
 use crate::net::Connection;
+use crate::turn::Names;
 use crate::world::Spawner;
 
 /// The way into a cluster: makes references to grains. Cheap to clone.
@@ -261,6 +262,16 @@ pub(crate) enum Found {
     Here(Held),
     There(Arc<Lane>),
     Nothing,
+}
+
+impl Names for Target {
+    fn type_name(&self) -> &Cow<'static, str> {
+        &self.type_name
+    }
+
+    fn id(&self) -> &GrainId {
+        &self.id
+    }
 }
 
 impl fmt::Display for Target {

@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-use super::{ActivationError, Ctx};
+use super::Ctx;
+use crate::turn::ActivationError;
 
 /// The services of a silo ([`SiloBuilder::service`](crate::SiloBuilder::service)).
 #[derive(Default)]

@@ -11,11 +11,11 @@ use tracing::Span;
 
 use crate::calls::waits::{Listing, next_turn};
 use crate::clock::{CoarseInstant, Due};
-use crate::grain::{DeactivationReason, MethodInfo};
+use crate::grain::MethodInfo;
 use crate::hosting::{Asks, Held, Who};
 use crate::metrics::{Ended, Outer};
 use crate::trace;
-use crate::turn::Asker;
+use crate::turn::{Asker, DeactivationReason};
 
 /// The state of the turn that is being polled.
 pub struct TurnContext {

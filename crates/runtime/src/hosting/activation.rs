@@ -15,11 +15,10 @@ use super::seat::Held;
 use super::{Activation, BoxTurn, Host, Input, StartError};
 use crate::calls::waits::{Listing, Wait};
 use crate::clock::{CoarseInstant, Due};
-use crate::grain::{ClusterClient, DeactivationReason, Services, TurnContext, arriving};
+use crate::grain::{ClusterClient, Services, TurnContext, arriving};
 use crate::metrics::{Ended, Outer, StateEnded, StateOperation};
 use crate::reminders::Reminding;
-use crate::turn::Asker;
-use crate::turn::contain;
+use crate::turn::{Asker, DeactivationReason, contain};
 
 impl Activation {
     /// The grain.

@@ -12,7 +12,8 @@ use emmer_wire::CallChain;
 use super::turn::{Work, turn};
 use super::{Activation, BoxTurn, Closed, Slot, StartError, TurnOutcome};
 use crate::clock::Due;
-use crate::grain::{DeactivationReason, TurnContext};
+use crate::grain::TurnContext;
+use crate::turn::DeactivationReason;
 
 /// Such a call. It never begins here.
 struct Aside {

@@ -9,8 +9,9 @@ use emmer_placement::Placement;
 use super::room::{AnyRoom, ClassInfo, Constructor, Parts};
 use super::{Activation, Host, Instant, MethodEntry, States};
 use crate::filters::Filters;
-use crate::grain::{ActivationError, Ctx, ServiceNeed, Services};
+use crate::grain::{Ctx, ServiceNeed, Services};
 use crate::metrics::{LifeMetrics, LifeStatistics, MethodMetrics, MethodStatistics};
+use crate::turn::ActivationError;
 
 /// A class under the name of its grain type.
 pub(crate) struct Class {

@@ -18,12 +18,13 @@ use crate::calls::waits::Waits;
 use crate::clock::{Clock, CoarseInstant};
 use crate::cluster::directory::DirectoryService;
 use crate::cluster::{Fence, Shut};
-use crate::grain::{Failure, OwnClient, Rejection, Services};
+use crate::grain::{OwnClient, Services};
 use crate::metrics::{MethodStatistics, Metrics};
 use crate::net::Ticking;
 use crate::numbers::NumberMap;
 use crate::reminders::ReminderService;
 use crate::timers::Timers;
+use crate::turn::{Failure, Rejection};
 use crate::wheel::Wheel;
 use crate::world::Spawner;
 

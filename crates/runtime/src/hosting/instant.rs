@@ -21,10 +21,10 @@ use super::{
 };
 use crate::clock::{CoarseInstant, Due};
 use crate::filters::{Around, FilterCall, Outcome, around_now};
-use crate::grain::{DeactivationReason, Method, MethodInfo, TurnContext};
+use crate::grain::{Method, MethodInfo, TurnContext};
 use crate::metrics::Ended;
 use crate::trace;
-use crate::turn::contain;
+use crate::turn::{DeactivationReason, contain};
 
 /// Code that runs a method in place, if it cannot suspend. It takes the arguments from the slot and
 /// puts the output there.

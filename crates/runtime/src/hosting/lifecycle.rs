@@ -16,10 +16,10 @@ use super::{Activation, Class, Closed};
 use crate::clock::{CoarseInstant, Due};
 use crate::cluster::Shut;
 use crate::cluster::directory::{Registered, Registrant};
-use crate::grain::{Ctx, DeactivationReason, TurnContext};
+use crate::grain::{Ctx, TurnContext};
 use crate::log::warn_seldom;
 use crate::trace;
-use crate::turn::{contain, contained};
+use crate::turn::{DeactivationReason, contain, contained};
 
 /// One activation in so many is timed.
 const TIMED_EVERY: u64 = 8;

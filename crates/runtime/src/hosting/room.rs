@@ -12,9 +12,8 @@ use emmer_store::BoxFuture;
 
 use super::gate::{Gate, Home, Life};
 use super::{Activation, Class, Host, MethodEntry};
-use crate::grain::{
-    ActivationError, Ctx, DeactivationReason, Grain, ServiceNeed, Services, StateError,
-};
+use crate::grain::{Ctx, Grain, ServiceNeed, Services};
+use crate::turn::{ActivationError, DeactivationReason, StateError};
 
 /// A grain whose class is not known by type, or the room for it. All but [`create`](Self::create),
 /// [`has_grain`](Self::has_grain) and [`clear`](Self::clear) need the grain.

@@ -27,8 +27,7 @@ use crate::grain::{Method, TurnContext};
 use crate::log::warn_seldom;
 use crate::metrics::{Ended, Outer};
 use crate::trace;
-use crate::turn::Asker;
-use crate::turn::{contain, let_go_by};
+use crate::turn::{Asker, contain, let_go_by};
 
 /// How a turn ended.
 #[derive(Debug, PartialEq, Eq)]

@@ -11,10 +11,9 @@ use emmer_wire::{PeerKind, RequestHeader, channel, codec};
 use super::SiloCore;
 use crate::calls::arriving::put_failure;
 use crate::cluster::membership::Input as MembershipInput;
-use crate::grain::Failure;
 use crate::log::warn_seldom;
 use crate::net::{Connection, Handler, Lost};
-use crate::turn::contain;
+use crate::turn::{Failure, contain};
 
 impl Handler for SiloCore {
     fn request(

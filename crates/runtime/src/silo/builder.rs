@@ -28,16 +28,14 @@ use super::wiring::{Given, wire};
 use super::{Silo, SiloCore, StartError, identity, lifecycle};
 use crate::clock::{self, Clock};
 use crate::cluster::membership::{self, Input, MembershipHandle};
-use crate::grain::{
-    ActivationError, ClusterClient, Ctx, Error, Grain, Hosted, Interface, Services,
-};
+use crate::grain::{ClusterClient, Ctx, Error, Grain, Hosted, Interface, Services};
 use crate::hosting::{States, constructor};
 use crate::log::warn_seldom;
 use crate::metrics::store::{Measured, StoreMetrics};
 use crate::net::{Callers, Listener, Port, descriptors};
 use crate::options::{Setting, SiloOptions, Wrong};
 use crate::stores::{Apart, StoreSource};
-use crate::turn::contain;
+use crate::turn::{ActivationError, contain};
 use crate::world::{self, Spawner, TcpListener};
 
 type TerminateHook = Box<dyn FnOnce(TerminateReason) + Send>;

@@ -11,9 +11,9 @@ use futures_util::stream::FuturesUnordered;
 
 use super::{SiloCore, StartError, tasks};
 use crate::cluster::membership::Input;
-use crate::grain::DeactivationReason;
 use crate::hosting::catalog::Catalog;
 use crate::log::warn_seldom;
+use crate::turn::DeactivationReason;
 
 /// Deactivations under way at once while stopping.
 const PARALLEL_DEACTIVATIONS: usize = 256;

@@ -6,7 +6,6 @@
 //! feature the types of [`elsewhere`] have no values, and the compiler leaves out all that is done
 //! with one.
 
-pub(crate) mod calls;
 #[cfg_attr(not(feature = "virtual"), path = "nowhere.rs")]
 pub(crate) mod elsewhere;
 #[cfg(feature = "tls")]

@@ -12,10 +12,9 @@ use crate::calls::Calls;
 use crate::calls::remote::failure_parts;
 use crate::clock::{Clock, CoarseInstant, Due};
 use crate::cluster::Sought;
-use crate::grain::Failure;
 use crate::hosting::{BoxTurn, Held, StartError};
 use crate::net::Connection;
-use crate::turn::Asker;
+use crate::turn::{Asker, Failure};
 
 /// A call that came over a connection and is not answered yet.
 pub(super) struct Arrived {

@@ -13,9 +13,9 @@ use crate::calls::Calls;
 use crate::calls::invoke::failure_of;
 use crate::calls::remote::failure_parts;
 use crate::clock::Due;
-use crate::grain::Failure;
 use crate::hosting::{BoxTurn, Ends, Held, Input, Sink, StartError, TurnEnd};
 use crate::net::Connection;
+use crate::turn::Failure;
 
 /// How a turn polled in the read loop stands.
 pub(super) enum Inline {

@@ -18,9 +18,9 @@ pub(crate) use self::outside::Rules;
 use crate::calls::Calls;
 use crate::calls::invoke::InlineDepth;
 use crate::calls::path::Met;
-use crate::grain::Failure;
 use crate::hosting::Progress;
 use crate::net::{Connection, weight};
+use crate::turn::Failure;
 use crate::{trace, world};
 
 impl Calls {

@@ -15,12 +15,12 @@ use crate::calls::remote::{read_failed, timed_out};
 use crate::calls::{Calls, Place};
 use crate::clock::Due;
 use crate::cluster::{Shut, Sought};
-use crate::grain::Failure;
 use crate::hosting::{
     Begun, BoxTurn, Progress, Sink, StartError, TurnEnd, run_to_end, until_begun,
 };
 use crate::net::{Answer, Expected, SendError};
 use crate::trace;
+use crate::turn::Failure;
 
 impl Calls {
     /// Goes on with a turn that suspended in the read loop.

@@ -10,10 +10,10 @@ use emmer_wire::{CallChain, ContextError, OUTSIDE_KEY, PeerKind, RequestContext,
 use super::arrived::Arrived;
 use crate::access::{Authorize, Identity, OutsideCall};
 use crate::calls::Calls;
-use crate::grain::{Failure, Rejection};
 use crate::hosting::Classes;
 use crate::log::warn_seldom;
 use crate::net::Connection;
+use crate::turn::{Failure, Rejection};
 
 /// The rules about calls from outside.
 #[derive(Debug)]

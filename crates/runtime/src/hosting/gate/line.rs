@@ -9,8 +9,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::calls::waits::Wait;
 use crate::clock::CoarseInstant;
-use crate::grain::DeactivationReason;
-use crate::turn::Asker;
+use crate::turn::{Asker, DeactivationReason};
 use crate::world;
 
 /// A waiter that was called and has not come for so many ticks of the silo's clock has lost its

@@ -30,7 +30,8 @@ pub(crate) use self::line::{Asks, Who};
 use super::Closed;
 use super::room::{AnyGrain, grain_of, shared_grain_of};
 use crate::calls::waits::Wait;
-use crate::grain::{DeactivationReason, Grain, TurnContext};
+use crate::grain::{Grain, TurnContext};
+use crate::turn::DeactivationReason;
 
 /// How often a lock that is held by a turn running on another thread right now is tried again
 /// before queueing up: a turn that does not suspend is over sooner than a task is woken.

@@ -3,9 +3,8 @@
 use std::borrow::Cow;
 use std::fmt::{self, Write};
 
-use emmer_core::GrainKey;
+use emmer_core::{GrainId, GrainKey};
 
-use super::reference::Target;
 use crate::log::Plain;
 
 /// A key is shown up to this many characters.
@@ -14,13 +13,22 @@ const SHOWN_MAX: usize = 64;
 /// The call that failed: the type and the key of its grain, and the method. Shown as
 /// `lamp/kitchen.switch`; of a long key only the beginning is shown.
 #[derive(Clone, PartialEq, Eq, Default)]
-pub struct Called(Option<Box<Names>>);
+pub struct Called(Option<Box<Known>>);
 
 #[derive(Clone, PartialEq, Eq)]
-struct Names {
+struct Known {
     grain_type: Cow<'static, str>,
     key: GrainKey,
     method: &'static str,
+}
+
+/// The names of a grain that is called.
+pub(crate) trait Names {
+    /// The name of its type.
+    fn type_name(&self) -> &Cow<'static, str>;
+
+    /// Its identity.
+    fn id(&self) -> &GrainId;
 }
 
 impl Called {
@@ -30,15 +38,15 @@ impl Called {
         key: impl Into<GrainKey>,
         method: &'static str,
     ) -> Self {
-        Self(Some(Box::new(Names { grain_type: grain_type.into(), key: key.into(), method })))
+        Self(Some(Box::new(Known { grain_type: grain_type.into(), key: key.into(), method })))
     }
 
     /// Not known yet: the caller's side adds it.
     pub(crate) const UNKNOWN: Self = Self(None);
 
     #[cold]
-    pub(crate) fn of(target: &Target, method: &'static str) -> Self {
-        Self::new(target.type_name.clone(), target.id.key().clone(), method)
+    pub(crate) fn of(target: &dyn Names, method: &'static str) -> Self {
+        Self::new(target.type_name().clone(), target.id().key().clone(), method)
     }
 
     /// The name of the grain's type, as in its interface's `grain = ".."`.

@@ -8,7 +8,8 @@ use crate::calls::one_way::set_off;
 use crate::calls::path::unreachable_silo;
 use crate::calls::travel::travel;
 use crate::clock::Due;
-use crate::grain::{CallError, CallHead, Failure, NoError, Node};
+use crate::grain::{CallHead, NoError, Node};
+use crate::turn::{CallError, Failure};
 use crate::world;
 use crate::world::elsewhere::{CallFate, CallFault};
 
@@ -27,7 +28,7 @@ pub(crate) async fn fated(call: AnyCall, caller: Caller, fate: CallFate) -> Fini
     let (target, method) = (call.head.target.share(), call.head.method);
     suffer(call, caller, fate)
         .await
-        .map_err(|failure| Box::new((*failure).of(&target.0, method.name)))
+        .map_err(|failure| Box::new((*failure).of(&*target.0, method.name)))
 }
 
 async fn suffer(call: AnyCall, mut caller: Caller, fate: CallFate) -> Finished {

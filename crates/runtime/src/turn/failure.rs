@@ -5,9 +5,8 @@ use std::fmt;
 
 use emmer_core::SiloAddress;
 
-use super::called::{Called, Rejection};
+use super::called::{Called, Names, Rejection};
 use super::error::CallError;
-use super::reference::Target;
 
 /// A failure on the way, before the method's own error type is known. Where it arises nobody may
 /// know which call it is: the side of the caller adds that ([`Failure::of`]).
@@ -74,7 +73,7 @@ impl Failure {
     /// The failure of this call. One that names another call is a failure of that one, which this
     /// side passes on.
     #[cold]
-    pub(crate) fn of(mut self, target: &Target, method: &'static str) -> Self {
+    pub(crate) fn of(mut self, target: &dyn Names, method: &'static str) -> Self {
         if let Some(call) = self.call_mut().filter(|call| !call.is_known()) {
             *call = Called::of(target, method);
         }
