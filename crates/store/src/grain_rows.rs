@@ -8,7 +8,7 @@ use crate::contract::{
     CommitOutcome, Etag, Mutation, Result, StoreError, StoreErrorKind, StoredRow, SystemStore,
 };
 use crate::keys;
-use crate::state::{GRAIN_STATE, StoredState};
+use crate::stored::{GRAIN_STATE, StoredState};
 use crate::table::{Row, Value};
 
 /// The rows of one grain.

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::contract::{Etag, Mutation, Result};
 use crate::grain_rows::{Committed, GrainRows, RowName};
-use crate::state::{ClearOutcome, ROW_BYTES, StoredState, WriteOutcome};
+use crate::stored::{ClearOutcome, ROW_BYTES, StoredState, WriteOutcome};
 
 /// How heads are encoded, as the store's `Format` column says it.
 const HEAD_FORMAT: &str = "journal";

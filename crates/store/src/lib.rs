@@ -50,6 +50,7 @@ mod silo_rows;
 pub mod silos;
 pub mod state;
 pub mod statistics;
+mod stored;
 pub mod table;
 pub mod unchecked;
 pub mod url;

@@ -10,73 +10,8 @@ use crate::grain_rows::{Committed, GrainRows, RowName};
 use crate::journal::JournalSlot;
 use crate::keys;
 use crate::limits::StoreLimits;
-use crate::table::{Column, ColumnType, TableDecl};
-
-/// The declaration of the table. PartitionKey is `service/type/kind.key`, RowKey is the state's
-/// name ([`crate::keys`]); the columns repeat them whole, for an administrator and to tell apart
-/// keys that had to be cut.
-///
-/// Each grain has a partition of its own: a store that serialises what it does in a partition
-/// serialises nothing of two grains. Nothing reads the states of several grains at one moment.
-pub static GRAIN_STATE: TableDecl = TableDecl {
-    name: "grain_state",
-    partition_key: "PartitionKey",
-    row_key: "RowKey",
-    columns: &[
-        Column::new("ServiceId", ColumnType::Text),
-        Column::new("GrainType", ColumnType::Text),
-        Column::new("GrainKey", ColumnType::Text),
-        Column::new("StateName", ColumnType::Text),
-        Column::new("Format", ColumnType::Text),
-        Column::new("Payload", ColumnType::Bytes),
-        Column::new("Modified", ColumnType::Time),
-    ],
-    // 2: a partition for each grain. 1 had one for each type.
-    schema_version: 2,
-    one_moment: false,
-};
-
-/// The states that every store takes at least, in bytes. Larger ones depend on the store.
-pub const STATE_BYTES: usize = 64 << 10;
-
-/// The bytes of a row beside its state, at most: a key of 1 KiB twice, and names.
-pub(crate) const ROW_BYTES: usize = 4 << 10;
-
-/// What became of [`StateSlot::write`].
-#[derive(Clone, Debug, PartialEq)]
-pub enum WriteOutcome {
-    /// It is written; this is the new etag.
-    Written(Etag),
-    /// It is not written: the state is not the expected one any more (somebody else wrote, cleared
-    /// or created it).
-    EtagMismatch,
-    /// It may or may not be written. Read to find out.
-    Unknown(StoreError),
-}
-
-/// What became of [`StateSlot::clear`].
-#[derive(Clone, Debug, PartialEq)]
-pub enum ClearOutcome {
-    /// The state is gone.
-    Cleared,
-    /// It is not cleared: the state is not the expected one any more.
-    EtagMismatch,
-    /// It may or may not be cleared. Read to find out.
-    Unknown(StoreError),
-}
-
-/// A state as it is stored.
-#[derive(Clone, Debug, PartialEq)]
-pub struct StoredState {
-    /// The encoded state.
-    pub payload: Arc<[u8]>,
-    /// How it is encoded, e.g. `msgpack`.
-    pub format: Arc<str>,
-    /// When it was written, by the writer's wall clock.
-    pub modified: Timestamp,
-    /// The token for the next write.
-    pub etag: Etag,
-}
+use crate::stored::ROW_BYTES;
+pub use crate::stored::{ClearOutcome, GRAIN_STATE, STATE_BYTES, StoredState, WriteOutcome};
 
 /// The grain states of one service. Cheap to clone.
 ///
