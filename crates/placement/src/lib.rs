@@ -9,6 +9,7 @@
 
 mod candidates;
 mod directors;
+mod error;
 pub mod hosted;
 pub mod load;
 mod placement;
@@ -21,9 +22,10 @@ pub use directors::{
     PlacementContext, PlacementRequest, PlacementTarget, PreferLocalDirector, RandomDirector,
     ResourceDirector,
 };
+pub use error::PlaceError;
 pub use placement::{
     METADATA_ENTRIES_MAX, METADATA_KEY_BYTES_MAX, METADATA_VALUE_BYTES_MAX, Metadata, Placement,
     SiloFilter, check_metadata,
 };
 pub use strategy::{CustomStrategy, DATA_BYTES_MAX, DataError, ParseStrategyError, Strategy};
-pub use table::{PlaceError, Placed, PlacementTable};
+pub use table::{Placed, PlacementTable};

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use emmer_core::{GrainTypeId, SiloAddress};
 
 use super::{HostedType, Manifest};
+use crate::error::PlaceError;
 use crate::placement::Metadata;
-use crate::table::PlaceError;
 
 /// So many grain types are named in a text.
 const NAMED_MAX: usize = 20;
