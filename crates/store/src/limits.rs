@@ -8,7 +8,18 @@ use std::fmt;
 
 use emmer_core::limits::COMMIT_MUTATIONS_MAX;
 
-use crate::validate::{PARTITION_KEY_BYTES_MAX, ROW_KEY_BYTES_MAX, VALUE_BYTES_MAX};
+/// The longest partition key, in bytes of UTF-8.
+///
+/// With [`ROW_KEY_BYTES_MAX`] it fits SQL Server's clustered index keys (900 bytes) and InnoDB's
+/// (3,072 bytes at four bytes a character).
+pub const PARTITION_KEY_BYTES_MAX: usize = 256;
+
+/// The longest row key, in bytes of UTF-8: 512 UTF-16 units are Azure Table's 1 KiB.
+pub const ROW_KEY_BYTES_MAX: usize = 512;
+
+/// The longest text, bytes or list in one column, in bytes. A server may refuse less (DynamoDB's
+/// items end at 400 KB), also as [`StoreErrorKind::Invalid`](crate::StoreErrorKind::Invalid).
+pub const VALUE_BYTES_MAX: usize = 16 << 20;
 
 /// How much a store takes at once, in rows and bytes. Bytes are those of the values, roughly: names
 /// of columns, keys and the server's own notation count too, so that a commit near the limit may be

@@ -5,8 +5,10 @@ use std::sync::Arc;
 
 use emmer_core::{ClusterId, SiloAddress, SiloEntry, TableId, Timestamp, Vote};
 
-use crate::silos::VERSION_ROW;
 use crate::table::{Row, Value};
+
+/// The row key of the version row.
+pub const VERSION_ROW: &str = "VersionRow";
 
 /// Why a row cannot be written or understood, in words.
 type Text<T> = Result<T, String>;

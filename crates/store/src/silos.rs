@@ -12,11 +12,9 @@ use crate::contract::{
 };
 use crate::limits::StoreLimits;
 use crate::silo_rows;
+pub use crate::silo_rows::VERSION_ROW;
 use crate::table::{Column, ColumnType, TableDecl, Value};
 use crate::validate::SAMPLE_ROWS_MAX;
-
-/// The row key of the version row.
-pub const VERSION_ROW: &str = "VersionRow";
 
 /// How many incarnations of one `ip:port` are looked for at first.
 const INCARNATIONS: usize = 16;

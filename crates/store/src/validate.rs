@@ -9,20 +9,8 @@ use std::fmt;
 use emmer_core::limits::COMMIT_MUTATIONS_MAX;
 
 use crate::contract::{Mutation, StoreError, StoreErrorKind};
+pub use crate::limits::{PARTITION_KEY_BYTES_MAX, ROW_KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::table::{Column, ColumnType, Row, TableDecl, Value};
-
-/// The longest partition key, in bytes of UTF-8.
-///
-/// With [`ROW_KEY_BYTES_MAX`] it fits SQL Server's clustered index keys (900 bytes) and InnoDB's
-/// (3,072 bytes at four bytes a character).
-pub const PARTITION_KEY_BYTES_MAX: usize = 256;
-
-/// The longest row key, in bytes of UTF-8: 512 UTF-16 units are Azure Table's 1 KiB.
-pub const ROW_KEY_BYTES_MAX: usize = 512;
-
-/// The longest text, bytes or list in one column, in bytes. A server may refuse less (DynamoDB's
-/// items end at 400 KB), also as [`StoreErrorKind::Invalid`].
-pub const VALUE_BYTES_MAX: usize = 16 << 20;
 
 /// The most rows in one append.
 pub const APPEND_ROWS_MAX: usize = 1_000;

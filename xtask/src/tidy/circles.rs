@@ -210,13 +210,23 @@ fn paths_in(code: &str, module: &[String], children: &[&str]) -> Vec<Vec<String>
             } else if let Some(root) = rest.strip_prefix("crate::") {
                 (base, rest) = (Vec::new(), root);
             }
-            found.extend(paths(rest).into_iter().map(|path| {
+            found.extend(whole_paths(rest).into_iter().map(|path| {
                 let names = path.split("::").map(str::to_owned);
                 base.iter().cloned().chain(names).collect()
             }));
         }
     }
     found
+}
+
+/// The paths that `code` begins with: one, or those of the group in braces that it ends with.
+fn whole_paths(code: &str) -> Vec<String> {
+    let end = code.find(|c: char| !(c.is_alphanumeric() || c == '_' || c == ':'));
+    let (head, rest) = code.split_at(end.unwrap_or(code.len()));
+    if head.ends_with("::") && rest.starts_with('{') {
+        return paths(rest).into_iter().map(|path| format!("{head}{path}")).collect();
+    }
+    paths(code)
 }
 
 /// The circles of a package, each as its files.
@@ -304,7 +314,7 @@ mod tests {
         let none: [&[(&str, &str)]; 6] = [
             &[("lib.rs", "mod a; pub use a::A;"), ("a.rs", "use crate::b::B;"), ("b.rs", "")],
             &[
-                ("a/mod.rs", "mod b; mod c; pub(crate) use self::b::B;"),
+                ("a/mod.rs", "mod b; mod c; pub(crate) use self::b::B; pub use c::{C, D};"),
                 ("a/b.rs", ""),
                 ("a/c.rs", "use super::B;"),
             ],
