@@ -24,12 +24,24 @@ pub(super) fn check(tree: &Tree) -> Result<Vec<Finding>, String> {
         let most = cells.get(1)?.parse().ok()?;
         Some(Limit { folder: names(cells.first()?).pop()?, most })
     };
-    let limits: Vec<Limit> = rows(tree, "circles").into_iter().filter_map(limit).collect();
-    Ok(limits.iter().filter_map(|limit| check_package(tree, limit)).collect())
+    let check_row = |cells: Vec<&str>| {
+        let row = cells.join(" | ");
+        let Some(limit) = limit(cells) else {
+            let text = format!("`{row}` is no row of circles: expected a folder and a number");
+            return Some(Finding::fail(PAGE, 0, text));
+        };
+        check_package(tree, &limit)
+    };
+    Ok(rows(tree, "circles").into_iter().filter_map(check_row).collect())
 }
 
 fn check_package(tree: &Tree, limit: &Limit) -> Option<Finding> {
-    let circles = circles(&Package::read(tree, &limit.folder));
+    let package = Package::read(tree, &limit.folder);
+    if package.files.is_empty() {
+        let text = format!("`{}` of the table of circles has no sources", limit.folder);
+        return Some(Finding::fail(PAGE, 0, text));
+    }
+    let circles = circles(&package);
     let largest = circles.iter().max_by_key(|files| files.len())?;
     (largest.len() > limit.most).then(|| {
         let (found, most, files) = (largest.len(), limit.most, largest.join(", "));
@@ -274,8 +286,11 @@ mod tests {
     use super::*;
 
     fn found(most: usize, files: &[(&str, &str)]) -> Vec<String> {
-        let page =
-            format!("<!-- circles: begin -->\n| `crates/a` | {most} |\n<!-- circles: end -->\n");
+        found_by(&format!("| `crates/a` | {most} |"), files)
+    }
+
+    fn found_by(row: &str, files: &[(&str, &str)]) -> Vec<String> {
+        let page = format!("<!-- circles: begin -->\n{row}\n<!-- circles: end -->\n");
         let paths: Vec<String> =
             files.iter().map(|(within, _)| format!("crates/a/src/{within}")).collect();
         let mut all: Vec<(&str, &str)> =
@@ -307,6 +322,13 @@ mod tests {
             assert!(found[0].starts_with("2 files in one circle, 0 at most"), "{found:?}");
         }
         assert_eq!(found(2, circles[0]), [""; 0], "as large as the table allows");
+    }
+
+    #[test]
+    fn a_row_that_checks_nothing_fails() {
+        let files = [("a.rs", "fn a() {}")];
+        assert!(found_by("| `crates/a` | few |", &files).concat().contains("no row of circles"));
+        assert!(found_by("| `crates/b` | 0 |", &files).concat().contains("has no sources"));
     }
 
     #[test]

@@ -21,8 +21,15 @@ pub(super) fn check(tree: &Tree) -> Result<Vec<Finding>, String> {
         let (folder, machine) = (names(folder).pop()?, names(machine).pop()?);
         Some(Parts { folder, parts: names(parts), machine })
     };
-    let all: Vec<Parts> = rows(tree, "parts").into_iter().filter_map(parts).collect();
-    Ok(all.iter().flat_map(|parts| check_package(tree, parts)).collect())
+    let check_row = |cells: Vec<&str>| {
+        let row = cells.join(" | ");
+        let Some(parts) = parts(cells) else {
+            let text = format!("`{row}` is no row of parts: expected a folder, parts, a machine");
+            return vec![Finding::fail(PAGE, 0, text)];
+        };
+        check_package(tree, &parts)
+    };
+    Ok(rows(tree, "parts").into_iter().flat_map(check_row).collect())
 }
 
 fn check_package(tree: &Tree, parts: &Parts) -> Vec<Finding> {
