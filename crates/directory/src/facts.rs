@@ -27,7 +27,7 @@ pub(crate) struct Facts {
     version: u64,
     silos: Silos,
     ring: Ring,
-    /// What this silo owns by the installed view.
+    /// The ranges that this silo owns by the installed view.
     owned: RangeSet,
     /// Silos that are Dead and may still run turns, and until when: no silo is granted one of their
     /// grains before (invariant I8).

@@ -1,4 +1,4 @@
-//! What one part of the directory asks of the others, without knowing them.
+//! Events by which one part of the directory asks the others for something.
 
 use emmer_core::{GrainId, SiloAddress};
 
@@ -63,8 +63,8 @@ pub(crate) enum Inner {
     Answer(Question),
     /// This silo reports to its own recovery of this number.
     Report(u64, Batch),
-    /// What this silo collected for itself: by the view, told up to the second view, but for those
-    /// that are missing.
+    /// Registrations that this silo collected for itself. Hosts told them up to the view `at`, but
+    /// for the `missing` ones.
     Collected {
         view: u64,
         at: u64,

@@ -1,4 +1,4 @@
-//! What one part of the machine asks of the others, without knowing them.
+//! Events by which one part of the machine asks the others for something.
 
 use emmer_core::{Instant, SiloAddress};
 

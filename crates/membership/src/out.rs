@@ -23,7 +23,7 @@ pub(crate) enum Act {
     Inner(Inner),
 }
 
-/// What comes out of the machine, and what only moves forward: timers, dials, numbers, chance.
+/// The effects of the machine, and its timers, dials, numbers and chance.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Out {
     me: SiloAddress,

@@ -17,7 +17,7 @@ pub(crate) struct Order {
     /// Whether its caller waits for it all the time.
     #[serde(default)]
     pub(crate) is_awaited: bool,
-    /// Until when somebody waits for it, in milliseconds since the world began; 0 when nobody says.
+    /// The end of its caller's wait, in milliseconds since the world began; 0 when it is not known.
     #[serde(default)]
     pub(crate) until_ms: u64,
 }

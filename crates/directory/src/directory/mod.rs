@@ -89,7 +89,7 @@ impl Directory {
 
     /// Removes the registration of `grain` if it is exactly this silo's `activation`. Before the
     /// call the activation has run its last turn and is confirmed no more. Retried for
-    /// `unregister_timeout`; without a `token` nobody is told.
+    /// `unregister_timeout`; without a `token` the machine reports nothing.
     pub fn unregister(
         &mut self,
         now: Instant,

@@ -1,4 +1,4 @@
-//! What a new view changes: the ring, what this silo owns, and from whom it learns what it gained.
+//! A new view: the ring, the ranges of this silo, and the silos that know what it gained.
 
 use std::collections::BTreeMap;
 

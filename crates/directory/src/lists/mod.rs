@@ -25,7 +25,7 @@ struct Stream {
     to: SiloAddress,
     body: Body,
     sent: u32,
-    /// When it is given up: the receiver has said nothing for so long.
+    /// The time at which the list is given up, if the receiver stays silent.
     due: Instant,
 }
 

@@ -56,7 +56,7 @@ impl Probing {
         self.peers.len()
     }
 
-    /// Probes no silo, and tells nobody.
+    /// Probes no silo, and leaves the lifelines as they are.
     pub(super) fn end(&mut self) {
         self.peers.clear();
     }

@@ -1,8 +1,8 @@
 //! Silos that are Dead and may still run turns for a moment, because they do not know it yet
 //! (invariant I8).
 //!
-//! Whoever takes over their grains waits for them. How long is the longest time for which such a
-//! silo can still hold a confirmation of its fence, by the evidence of its death that the row
+//! A silo that takes over their grains waits for them. How long is the longest time for which such
+//! a silo can still hold a confirmation of its fence, by the evidence of its death that the row
 //! bears:
 //!
 //! | the row says | how long |

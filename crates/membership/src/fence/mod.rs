@@ -192,7 +192,7 @@ impl Fence {
 
     /// Takes the latest moment by which enough monitors had heard this silo.
     pub(crate) fn confirm_by_monitors(&mut self, facts: &Facts, out: &mut Out, word: &Word<'_>) {
-        // A monitor whose process is gone votes no more, and what it had voted is over.
+        // A monitor whose process is gone does not vote, and its votes are over.
         let heard = self.heard.iter().filter(|(monitor, _)| !(word.is_gone)(monitor));
         let mut times: Vec<Instant> = heard.map(|(_, at)| *at).collect();
         times.sort_unstable_by(|a, b| b.cmp(a));
@@ -229,7 +229,7 @@ impl Fence {
         !self.shut && (!self.closed || (self.armed && fresh))
     }
 
-    /// Votes against this silo that stand in the table, of silos that do not probe it any more.
+    /// The number of votes in the table against this silo, of silos that do not probe it.
     fn standing_votes(&self, facts: &Facts) -> usize {
         let Some(row) = facts.view().get(&facts.me()) else { return 0 };
         let is_active = |voter: &SiloAddress| {

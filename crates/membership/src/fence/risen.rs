@@ -42,7 +42,7 @@ impl Who {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Risen {
     steps: VecDeque<(Instant, Who)>,
-    /// When somebody became Active last of those for whom there was no room.
+    /// The last time at which a silo became Active for which there was no room.
     crowded_out: Option<Instant>,
 }
 

@@ -30,7 +30,7 @@ enum Phase {
     Done,
 }
 
-/// What a silo keeps on its way into the table.
+/// The state of a silo on its way into the table.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Entry {
     phase: Phase,

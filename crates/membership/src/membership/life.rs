@@ -88,8 +88,8 @@ impl Membership {
         self.drain();
     }
 
-    /// A successor of this silo is about to be written: nothing is served any more, and the silo
-    /// that writes may know.
+    /// A writer is about to insert a successor of this silo. This silo serves nothing from now on,
+    /// and tells the writer so.
     pub(super) fn on_superseded(&mut self, from: SiloAddress, by: SiloAddress) {
         if self.facts.me().is_succeeded_by(&by) {
             self.fence.shut(&self.facts, &mut self.out);

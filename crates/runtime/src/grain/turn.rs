@@ -131,7 +131,6 @@ impl TurnContext {
         }
     }
 
-    /// Runs a turn of `activation` in place, with `context`.
     /// The context of a director that is asked where `grain` shall be: the calls that it makes come
     /// behind those that wait for its answer, as if the grain made them.
     pub(crate) fn director(grain: GrainId, chain: &CallChain, due: Due) -> Self {
@@ -151,6 +150,7 @@ impl TurnContext {
         }
     }
 
+    /// Runs a turn of `activation` in place, with `context`.
     #[inline]
     pub(crate) fn scope_instant<R>(activation: &Held, context: Self, run: impl FnOnce() -> R) -> R {
         INSTANT.set(activation, || Self::scope(&mut Some(context), run))
