@@ -73,7 +73,12 @@ fn digests(all: &[Named]) -> Vec<u64> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let mut found: Vec<(usize, u64)> = std::thread::scope(|scope| {
         let workers: Vec<_> = (0..cores).map(|_| scope.spawn(work)).collect();
-        workers.into_iter().flat_map(|worker| worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
+        workers
+            .into_iter()
+            .flat_map(|worker| {
+                worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            })
+            .collect()
     });
     found.sort_unstable();
     found.into_iter().map(|(_, digest)| digest).collect()
