@@ -18,6 +18,10 @@ use crate::tls;
 const REPEATS_MAX: usize = 2;
 /// The most idle connections kept to one server.
 const IDLE_CONNECTIONS_MAX: usize = 32;
+/// The longest time for which an idle connection is used again. A server or a balancer closes idle
+/// connections too, and a commit that crosses its closing has no known outcome; the shortest usual
+/// limit is the five seconds of Node.js.
+const IDLE_MAX: Duration = Duration::from_secs(4);
 /// The largest answer that is read, in bytes.
 const ANSWER_BYTES_MAX: usize = 256 << 20;
 
@@ -103,7 +107,8 @@ impl Http {
             .redirect(reqwest::redirect::Policy::none())
             .retry(reqwest::retry::never())
             .connect_timeout(address.timeout * 5 / 6)
-            .pool_max_idle_per_host(IDLE_CONNECTIONS_MAX);
+            .pool_max_idle_per_host(IDLE_CONNECTIONS_MAX)
+            .pool_idle_timeout(IDLE_MAX);
         if let Some(file) = address.text("ca_file") {
             let invalid = |e: reqwest::Error| {
                 Fault::new(StoreErrorKind::Invalid, format!("ca_file {file}: {}", words(&e)))

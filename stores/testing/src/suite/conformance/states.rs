@@ -26,12 +26,23 @@ async fn write(
     Ok(slot.write(expected, "raw", payload.into(), NOW).await?)
 }
 
+/// Writes a state that no other writer changes. A write whose answer was lost is looked up, as the
+/// contract asks of every caller: it happened, or it is tried once more.
 async fn must_write(
     slot: &StateSlot,
     expected: Option<&Etag>,
     payload: &[u8],
 ) -> Result<Etag, Failure> {
-    match write(slot, expected, payload).await? {
+    let mut outcome = write(slot, expected, payload).await?;
+    if let WriteOutcome::Unknown(_) = outcome {
+        match slot.read().await? {
+            Some(found) if Some(&found.etag) != expected && *found.payload == *payload => {
+                return Ok(found.etag);
+            }
+            _ => outcome = write(slot, expected, payload).await?,
+        }
+    }
+    match outcome {
         WriteOutcome::Written(etag) => Ok(etag),
         other => Err(Failure(format!("a write that must happen: {other:?}"))),
     }
