@@ -9,26 +9,20 @@
 mod access;
 mod calls;
 mod client;
-mod clock;
 mod cluster;
 mod filters;
+mod gateways;
 pub mod grain;
 mod hosting;
-mod log;
 pub mod metrics;
-mod net;
-mod numbers;
 mod options;
 mod reminders;
 mod silo;
 mod stores;
 mod timers;
-#[cfg(feature = "tls")]
-mod tls;
 pub mod trace;
 mod turn;
 mod wheel;
-mod world;
 
 pub use access::{Access, Credentials, Identity, OutsideCall, TokenError};
 pub use client::{
@@ -36,6 +30,13 @@ pub use client::{
 };
 pub use cluster::membership::MembershipStatistics;
 pub use emmer_core::reminder::Missed;
+#[cfg(feature = "tls")]
+#[doc(hidden)]
+pub use emmer_net::tls::WebTls;
+#[cfg(feature = "certs")]
+pub use emmer_net::tls::certs;
+#[cfg(feature = "tls")]
+pub use emmer_net::tls::{Tls, TlsError, TlsRollout};
 pub use filters::{Filter, FilterCall, Next, Outcome};
 pub use grain::Error;
 pub use metrics::{GrainQueue, Latency, MethodStatistics, SiloStatistics};
@@ -49,13 +50,6 @@ pub use silo::{
 };
 pub use stores::StoreSource;
 pub use timers::{StartTimer, Timer};
-#[cfg(feature = "tls")]
-#[doc(hidden)]
-pub use tls::WebTls;
-#[cfg(feature = "certs")]
-pub use tls::certs;
-#[cfg(feature = "tls")]
-pub use tls::{Tls, TlsError, TlsRollout};
 
 /// What the generated code names. Not for people; may change in any version.
 #[doc(hidden)]

@@ -21,7 +21,7 @@ use tracing::Span;
 use tracing::field::{Empty, display};
 use tracing::span::Entered;
 
-use crate::world;
+use emmer_net::world;
 
 /// The target of every span of the runtime, for filters.
 pub const TARGET: &str = "emmer::trace";

@@ -19,7 +19,7 @@ use emmer_core::Instant;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use crate::clock::Clock;
+use emmer_net::clock::Clock;
 
 /// At most so many entries whose time has come are taken at once: meanwhile nothing can be put in.
 const BATCH: usize = 256;

@@ -21,7 +21,7 @@ impl Ground {
                 ("crates/membership", "emmer-membership"),
                 ("crates/directory", "emmer-directory"),
             ],
-            Self::Runtime => &[("crates/runtime", "emmer-runtime")],
+            Self::Runtime => &[("crates/net", "emmer-net"), ("crates/runtime", "emmer-runtime")],
             Self::Reminders => &[("crates/reminders", "emmer-reminders")],
         }
     }
@@ -48,6 +48,7 @@ impl Ground {
                 "crates/directory",
                 "crates/macros",
                 "crates/virtual",
+                "crates/net",
                 "crates/runtime",
                 "crates/testkit",
                 "crates/emmer",

@@ -10,7 +10,7 @@ use crate::workspace;
 const FACADE_MAX: usize = 130;
 
 /// The most packages that the README's first command compiles.
-const PROGRAM_MAX: usize = 120;
+const PROGRAM_MAX: usize = 121;
 
 /// What the program of operators may not contain, as cargo names packages and features.
 const NOT_SHIPPED: &[&str] = &[

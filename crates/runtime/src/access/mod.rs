@@ -10,8 +10,9 @@ mod authenticate;
 mod authorize;
 mod identity;
 
-pub(crate) use self::authenticate::{Admitted, Authenticate, TokenSource, admit};
-pub use self::authenticate::{Credentials, TokenError};
+pub use emmer_net::credentials::{Credentials, TokenError};
+
+pub(crate) use self::authenticate::{Authenticate, Known};
 pub(crate) use self::authorize::Authorize;
 pub use self::authorize::{Access, OutsideCall};
 pub use self::identity::Identity;

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use crate::cluster::Question;
 use crate::grain::TurnContext;
 use crate::turn::contained;
-use crate::world::{Abort, Spawner, Watched};
+use emmer_net::world::{Abort, Spawner, Watched};
 
 /// A grain, and the method that is called.
 type Key = (GrainId, u32);

@@ -7,11 +7,10 @@ use crate::calls::invoke::{Caller, Finished, bounded, interrupted};
 use crate::calls::one_way::set_off;
 use crate::calls::path::unreachable_silo;
 use crate::calls::travel::travel;
-use crate::clock::Due;
 use crate::grain::{CallHead, NoError, Node};
 use crate::turn::{CallError, Failure};
-use crate::world;
-use crate::world::elsewhere::{CallFate, CallFault};
+use emmer_net::clock::Due;
+use emmer_net::world::{self, CallFate, CallFault};
 
 /// What this call meets in a virtual world; none where it goes its way.
 pub(crate) fn fate(head: &CallHead) -> Option<CallFate> {
@@ -19,8 +18,7 @@ pub(crate) fn fate(head: &CallHead) -> Option<CallFate> {
     if matches!(node, Node::Nowhere) {
         return None;
     }
-    let fate = node.clock().host()?.calls().meets(head.method.grain_type, head.method.name);
-    (fate != CallFate::default()).then_some(fate)
+    node.clock().fate_of_call(head.method.grain_type, head.method.name)
 }
 
 /// Makes a call that does not go its way unhindered.

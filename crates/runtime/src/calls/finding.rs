@@ -8,13 +8,13 @@ use emmer_placement::PlaceError;
 
 use super::Calls;
 use super::path::Hint;
-use crate::clock::Due;
 use crate::cluster::locations::Locations;
 use crate::cluster::{Chosen, Question, Sought};
 use crate::grain::TurnContext;
 use crate::hosting::{BoxTurn, Given, Held, StartError};
 use crate::trace;
 use crate::turn::{Failure, Rejection, contain};
+use emmer_net::clock::Due;
 
 /// Where a call goes.
 pub(crate) enum Place {

@@ -18,10 +18,10 @@ use crate::calls::travel::travel;
 use crate::calls::{fated, filtered};
 use crate::grain::{Call, CallHead, Found, Lane, Method, Node, TurnContext};
 use crate::hosting::{Begun, Has, Held, LocalSlot, Sink, Slot, StartError, TurnEnd};
-use crate::net::{Correlation, KEPT_BODY_BYTES_MAX, SendError};
 use crate::trace;
 use crate::turn::{CallError, Failure, contain};
-use crate::world::Spawner;
+use emmer_net::transport::{Correlation, KEPT_BODY_BYTES_MAX, SendError};
+use emmer_net::world::Spawner;
 
 /// A call being made. Dropping it cancels a call that has not begun.
 #[must_use = "futures do nothing unless polled"]

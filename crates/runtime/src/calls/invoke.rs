@@ -16,16 +16,16 @@ use crate::calls::lanes::Handed;
 use crate::calls::path::{Met, unreachable_silo};
 use crate::calls::travel::travel;
 use crate::calls::{AnyCall, Calls};
-use crate::clock::{Clock, CoarseInstant, Due};
 use crate::cluster::{Shut, Sought};
 use crate::grain::{Aim, CallHead, Extra, MethodInfo, Node, Target};
 use crate::hosting::{
     Begun, BoxTurn, Ends, Has, Held, Input, Sink, Slot, StartError, TurnEnd, empty, poll_begun,
     run_to_end, standing, until_begun,
 };
-use crate::net::SendError;
 use crate::trace;
 use crate::turn::{Asked, Asker, Failure, Rejection, contained};
+use emmer_net::clock::{Clock, CoarseInstant, Due};
+use emmer_net::transport::SendError;
 
 /// Result of a call that owns its slot: the slot with the output. The failure is in a box: a call
 /// that succeeds then moves few bytes.

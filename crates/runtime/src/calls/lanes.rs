@@ -11,7 +11,7 @@ use emmer_store::BoxFuture;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-use crate::world;
+use emmer_net::world;
 
 /// Held by the call that is first in its lane: dropped when the next one may go.
 pub(crate) type Handed = oneshot::Sender<()>;

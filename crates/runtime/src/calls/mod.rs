@@ -32,11 +32,11 @@ pub use self::future::CallFuture;
 use self::lanes::Lanes;
 use self::shedding::Shedding;
 use self::waits::Waits;
-use crate::clock::Clock;
 use crate::cluster::Cluster;
 use crate::filters::Filters;
 use crate::hosting::Host;
-use crate::world::Spawner;
+use emmer_net::clock::Clock;
+use emmer_net::world::Spawner;
 
 /// A silo as the calls see it that are made on it or come to it.
 pub(crate) struct Calls {

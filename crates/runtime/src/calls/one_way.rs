@@ -19,9 +19,9 @@ use crate::calls::travel::{travel, travel_in_line};
 use crate::calls::{fated, filtered};
 use crate::grain::{CallHead, Found, MethodInfo, NoError, Node, Target, TurnContext};
 use crate::hosting::{Has, Held, Sink, Slot, StartError, TurnEnd, empty};
-use crate::net::{Connection, SendError};
 use crate::trace;
 use crate::turn::{CallError, Failure, let_go};
+use emmer_net::transport::{Connection, SendError};
 
 /// One-way calls of this process under way at once; one more is `Overloaded`.
 const ONE_WAY_MAX: usize = 100_000;

@@ -5,8 +5,8 @@ use emmer_wire::{FailureCode, ResponseStatus, decode_failure};
 
 use crate::grain::{MethodInfo, Node};
 use crate::hosting::Slot;
-use crate::net::Answer;
 use crate::turn::{CallError, Failure, Rejection, contain};
+use emmer_net::transport::Answer;
 
 /// Reads the output of a call of `node` that `peer` (a gateway, when it is none) answered. Returns
 /// where the grain really is if the peer had to pass it on.

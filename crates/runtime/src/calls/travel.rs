@@ -15,13 +15,13 @@ use crate::calls::lanes::Handed;
 use crate::calls::path::{Asker, Met, Next, Path, Tried, unreachable_silo};
 use crate::calls::remote;
 use crate::calls::{AnyCall, Calls, Place};
-use crate::client::ClientCore;
-use crate::clock::{Clock, CoarseInstant, Due};
+use crate::gateways::ClientCore;
 use crate::grain::{CallHead, Lane, MethodInfo, Node, Route, Target};
 use crate::hosting::{Slot, StartError};
-use crate::net::{Connection, SendError};
 use crate::trace;
 use crate::turn::{Failure, contain, contained};
+use emmer_net::clock::{Clock, CoarseInstant, Due};
+use emmer_net::transport::{Connection, SendError};
 
 /// Makes a call: finds the grain, here or elsewhere, placing it if it is nowhere, and tries again
 /// as long as the call certainly did not run. `met`: what its first try came to.

@@ -6,9 +6,9 @@ use std::time::Duration;
 use emmer_core::ClusterId;
 use emmer_wire::RefuseCode;
 
-use super::gateways::greeting;
-use crate::net::{DialError, Security, dial};
+use crate::gateways::greeting;
 use crate::options::ClientOptions;
+use emmer_net::transport::{DialError, Security, dial};
 
 /// The security of a silo's port, as it looks to a peer without a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

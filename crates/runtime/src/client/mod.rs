@@ -1,13 +1,6 @@
-//! A client outside the cluster: finds gateways through the system store, keeps connections to some
-//! of them, and calls grains through them.
+//! A client outside the cluster, as its application sees it.
 
-mod dialling;
-mod gateways;
-mod listing;
 mod looking;
-mod message;
-mod records;
-mod state;
 
 use std::fmt;
 use std::future::Future;
@@ -17,78 +10,21 @@ use std::time::Duration;
 use emmer_core::backoff::Backoff;
 use emmer_core::rng::SeededRng;
 use emmer_core::{ClusterId, SiloAddress};
+use emmer_store::BoxFuture;
 use emmer_store::silos::SiloTable;
-use emmer_store::{BoxFuture, StoreError, StoreErrorKind};
 use emmer_stores::{CredentialError, CredentialSource, StoreCredentials};
 
-use self::dialling::Settled;
-pub(crate) use self::gateways::ClientCore;
-use self::listing::Listing;
 pub use self::looking::{PortSecurity, port_security};
-pub(crate) use self::message::{ClientFigures, GatewayMessage};
-pub use self::state::{ClientState, ClientWatch};
-use crate::access::{TokenError, TokenSource};
 use crate::filters::{Filter, Filters};
+use crate::gateways::{ClientCore, Listing, Settled, backoff};
+pub use crate::gateways::{ClientState, ClientWatch, ConnectError};
 use crate::grain::{ClusterClient, Interface, IntoKey};
 use crate::metrics::SiloStatistics;
-use crate::net::Security;
-use crate::options::{ClientOptions, OptionError, Setting, Wrong};
-use crate::stores::{STORE_VARIABLE, StoreSource};
-use crate::world;
-
-/// Why a client did not connect.
-#[derive(thiserror::Error)]
-#[non_exhaustive]
-pub enum ConnectError {
-    /// The system store cannot be used.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// No store was given.
-    #[error("no store is configured: call .store(...) or .gateways(...), or set {STORE_VARIABLE}")]
-    NoStore,
-    /// An option cannot be worked with.
-    #[error(transparent)]
-    Option(#[from] OptionError),
-    /// TLS cannot be used as it was asked for.
-    #[cfg(feature = "tls")]
-    #[error("TLS: {0}")]
-    Tls(#[from] crate::tls::TlsError),
-    /// No name of the list of gateways is known.
-    #[error("no gateway of the list has an address: {0}")]
-    Unresolved(String),
-    /// The table names no Active silo with a gateway.
-    #[error("cluster {0:?} has no Active silo with a gateway in this store")]
-    NoGateway(ClusterId),
-    /// No gateway could be connected to.
-    #[error("no gateway of cluster {cluster:?} can be connected to: {detail}")]
-    Unreachable {
-        /// The cluster.
-        cluster: ClusterId,
-        /// What the last gateway tried said.
-        detail: String,
-    },
-}
-
-impl ConnectError {
-    /// Returns true if another try may go better.
-    fn may_pass(&self) -> bool {
-        match self {
-            // Its cluster may not have made the store yet.
-            Self::Store(error) => {
-                matches!(error.kind, StoreErrorKind::Unavailable | StoreErrorKind::NotFound)
-            }
-            Self::NoGateway(_) | Self::Unreachable { .. } | Self::Unresolved(_) => true,
-            _ => false,
-        }
-    }
-}
-
-/// The sentence, which a `main` or an `unwrap` shows.
-impl fmt::Debug for ConnectError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
+use crate::options::{ClientOptions, Setting, Wrong};
+use crate::stores::StoreSource;
+use emmer_net::credentials::{TokenError, TokenSource};
+use emmer_net::transport::Security;
+use emmer_net::world;
 
 /// Describes a client until it connects.
 ///
@@ -115,7 +51,7 @@ pub struct ClientBuilder {
     discovers: bool,
     token: Option<TokenSource>,
     #[cfg(feature = "tls")]
-    tls: Option<crate::tls::Tls>,
+    tls: Option<emmer_net::tls::Tls>,
 }
 
 impl ClientBuilder {
@@ -196,7 +132,7 @@ impl ClientBuilder {
     /// Encrypts the connections to gateways, and talks to silos of the cluster only.
     #[cfg(feature = "tls")]
     #[must_use]
-    pub fn tls(mut self, tls: crate::tls::Tls) -> Self {
+    pub fn tls(mut self, tls: emmer_net::tls::Tls) -> Self {
         self.tls = Some(tls);
         self
     }
@@ -204,7 +140,7 @@ impl ClientBuilder {
     #[cfg(feature = "tls")]
     fn security(&self) -> Result<Security, ConnectError> {
         let cluster = &self.options.cluster_id;
-        Ok(Security::new(self.tls.clone(), cluster, crate::tls::Role::Client)?)
+        Ok(Security::new(self.tls.clone(), cluster, emmer_net::tls::Role::Client)?)
     }
 
     #[cfg(not(feature = "tls"))]
@@ -332,7 +268,7 @@ struct Patience {
 
 impl Patience {
     fn new(longest: Duration) -> Self {
-        let backoff = gateways::backoff();
+        let backoff = backoff();
         let rng = SeededRng::new(world::random_bits());
         Self { until: tokio::time::Instant::now() + longest, backoff, rng, is_told: false }
     }

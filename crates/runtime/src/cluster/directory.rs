@@ -17,8 +17,8 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
 use super::Peers;
-use crate::clock::Clock;
 use crate::metrics::threads::Counter;
+use emmer_net::clock::Clock;
 
 /// How often a registration is tried again over a left-behind one of this same silo.
 const STALE_SELF_RETRIES: usize = 3;

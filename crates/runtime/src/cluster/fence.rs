@@ -11,10 +11,10 @@ use emmer_core::Instant;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use crate::clock::{COARSE_LAG, Clock, CoarseInstant};
-use crate::log::warn_seldom;
 use crate::metrics::threads;
-use crate::world::Watched;
+use emmer_net::clock::{COARSE_LAG, Clock, CoarseInstant};
+use emmer_net::warn_seldom;
+use emmer_net::world::Watched;
 
 /// Turns that wait for the silo's end are spread over so many lists, so that threads seldom meet at
 /// one.

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::clock::CoarseInstant;
+use emmer_net::clock::CoarseInstant;
 
 /// From this lateness on a silo is too busy.
 const BUSY: Duration = Duration::from_millis(200);

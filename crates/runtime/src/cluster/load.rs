@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Peers;
 use super::choice::Choice;
-use crate::clock::{Clock, wall};
+use emmer_net::clock::{Clock, wall};
 
 /// What silos say to each other on the channel.
 #[derive(Serialize, Deserialize)]

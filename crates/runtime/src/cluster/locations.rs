@@ -5,7 +5,7 @@ use emmer_core::limits::LOCATION_SHARDS as SHARDS;
 use emmer_core::{GrainId, SiloAddress};
 use parking_lot::RwLock;
 
-use crate::numbers::NumberMap;
+use emmer_net::numbers::NumberMap;
 
 /// A bounded memory of locations.
 pub(crate) struct Locations {

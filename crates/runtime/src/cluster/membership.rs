@@ -18,10 +18,10 @@ use tokio::sync::mpsc;
 
 use super::Cluster;
 use super::history::changes_of;
-use crate::clock::{CoarseInstant, wall};
-use crate::log::warn_seldom;
-use crate::net::{dial_probe, keep_lifeline};
-use crate::world::{self, Abort};
+use emmer_net::clock::{CoarseInstant, wall};
+use emmer_net::transport::{dial_probe, keep_lifeline};
+use emmer_net::warn_seldom;
+use emmer_net::world::{self, Abort};
 
 /// Inputs waiting for the machine; one more is dropped (the protocol bears lost messages).
 const INPUTS_MAX: usize = 16_384;

@@ -29,9 +29,9 @@ use self::locations::Locations;
 use self::membership::{MembershipHandle, MembershipStatistics};
 pub(crate) use self::peers::Peers;
 pub(crate) use self::placing::{Chosen, Placing, Question, Sought};
-use crate::clock::Clock;
-use crate::net::Greeting;
-use crate::world::{self, Watched};
+use emmer_net::clock::Clock;
+use emmer_net::transport::Greeting;
+use emmer_net::world::{self, Watched};
 
 /// What one silo knows of the cluster, and says to it.
 pub(crate) struct Cluster {

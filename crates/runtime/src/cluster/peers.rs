@@ -14,8 +14,8 @@ use parking_lot::Mutex;
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
-use crate::log::warn_seldom;
-use crate::net::{Connection, DialError, Greeting, Lost, Pool, SendError, dial_probe};
+use emmer_net::transport::{Connection, DialError, Greeting, Lost, Pool, SendError, dial_probe};
+use emmer_net::warn_seldom;
 
 /// The most bytes that wait for one peer's connection; what comes then is dropped (the protocols
 /// bear it).
@@ -70,7 +70,7 @@ impl Peers {
             waiting.insert(to, queue);
             drop(waiting);
             let peers = self.clone();
-            crate::world::spawn(async move { peers.connect_and_flush(to).await });
+            emmer_net::world::spawn(async move { peers.connect_and_flush(to).await });
         }
     }
 
@@ -78,7 +78,7 @@ impl Peers {
     /// dials: another one takes its place, on both sides.
     pub(crate) fn renew(self: &Arc<Self>, silo: SiloAddress) {
         let peers = self.clone();
-        crate::world::spawn(async move {
+        emmer_net::world::spawn(async move {
             if let Err(error) = peers.pool.renew(silo).await {
                 tracing::debug!(%silo, %error, "the connection was not renewed");
             }
@@ -98,7 +98,7 @@ impl Peers {
             return;
         };
         let pool = self.pool.clone();
-        crate::world::spawn(async move {
+        emmer_net::world::spawn(async move {
             let answers = if connection.is_retired() {
                 dial_probe(silo, &greeting, SILENT_DIAL).await == DialOutcome::Answered
             } else {

@@ -15,7 +15,7 @@ use emmer_wire::{CallChain, HINT_KEY};
 
 use super::choice::Wanted;
 use super::load::LoadService;
-use crate::clock::Clock;
+use emmer_net::clock::Clock;
 
 /// A call whose grain is looked for.
 #[derive(Clone, Copy)]

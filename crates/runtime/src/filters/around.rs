@@ -8,8 +8,8 @@ use emmer_wire::RequestContext;
 use parking_lot::Mutex;
 
 use super::{End, FilterCall, Filters, Next, Outcome};
-use crate::log::warn_seldom;
 use crate::turn::contained;
+use emmer_net::warn_seldom;
 
 /// What became of the work that filters were around.
 pub(crate) enum Around<T> {

@@ -15,8 +15,9 @@ use super::bond::Bond;
 use super::persistent::encoded;
 use crate::grain::{Ctx, STATE_FORMAT, StateSpec};
 use crate::metrics::{StateEnded, StateOperation};
+use crate::trace;
 use crate::turn::StateError;
-use crate::{clock, trace};
+use emmer_net::clock;
 
 /// No row is removed.
 const NONE: Range<u64> = 0..0;

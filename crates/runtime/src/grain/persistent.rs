@@ -14,8 +14,9 @@ use serde::de::DeserializeOwned;
 use super::bond::Bond;
 use crate::grain::{Ctx, StateSpec};
 use crate::metrics::StateOperation;
+use crate::trace;
 use crate::turn::StateError;
-use crate::{clock, trace};
+use emmer_net::clock;
 
 /// A value that is read from the system store when its grain is activated, and written when the
 /// grain says so.

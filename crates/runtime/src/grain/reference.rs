@@ -12,15 +12,15 @@ use parking_lot::Mutex;
 
 use crate::calls::Calls;
 use crate::calls::path::Hint;
-use crate::client::ClientCore;
-use crate::clock::Clock;
 use crate::cluster::locations::Locations;
 use crate::filters::Filters;
+use crate::gateways::ClientCore;
 use crate::grain::{Call, Ctx, Interface, IntoKey, KeyType, Method};
 use crate::hosting::{Activation, Held};
-use crate::net::Connection;
 use crate::turn::Names;
-use crate::world::Spawner;
+use emmer_net::clock::Clock;
+use emmer_net::transport::Connection;
+use emmer_net::world::Spawner;
 
 /// The way into a cluster: makes references to grains. Cheap to clone.
 #[derive(Clone)]

@@ -10,12 +10,12 @@ use emmer_wire::{CallChain, ChainLink, RequestContext};
 use tracing::Span;
 
 use crate::calls::waits::{Listing, next_turn};
-use crate::clock::{CoarseInstant, Due};
 use crate::grain::MethodInfo;
 use crate::hosting::{Asks, Held, Who};
 use crate::metrics::{Ended, Outer};
 use crate::trace;
 use crate::turn::{Asker, DeactivationReason};
+use emmer_net::clock::{CoarseInstant, Due};
 
 /// The state of the turn that is being polled.
 pub struct TurnContext {

@@ -14,11 +14,11 @@ use emmer_wire::CallChain;
 use super::seat::Held;
 use super::{Activation, BoxTurn, Host, Input, StartError};
 use crate::calls::waits::{Listing, Wait};
-use crate::clock::{CoarseInstant, Due};
 use crate::grain::{ClusterClient, Services, TurnContext, arriving};
 use crate::metrics::{Ended, Outer, StateEnded, StateOperation};
 use crate::reminders::Reminding;
 use crate::turn::{Asker, DeactivationReason, contain};
+use emmer_net::clock::{CoarseInstant, Due};
 
 impl Activation {
     /// The grain.

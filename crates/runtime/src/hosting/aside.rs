@@ -11,9 +11,9 @@ use emmer_wire::CallChain;
 
 use super::turn::{Work, turn};
 use super::{Activation, BoxTurn, Closed, Slot, StartError, TurnOutcome};
-use crate::clock::Due;
 use crate::grain::TurnContext;
 use crate::turn::DeactivationReason;
+use emmer_net::clock::Due;
 
 /// Such a call. It never begins here.
 struct Aside {

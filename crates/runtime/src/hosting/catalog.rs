@@ -14,8 +14,8 @@ use super::seat::Seat;
 use super::workers::{Place, Queued, Workers};
 use super::{Activation, Held};
 use crate::cluster::directory::Activations;
-use crate::log::warn_seldom;
 use crate::turn::DeactivationReason;
+use emmer_net::warn_seldom;
 
 /// Locks the map is divided over, so that calls on different cores seldom meet.
 const SHARDS: usize = 1 << SHARD_BITS;

@@ -8,8 +8,8 @@ use parking_lot::Mutex;
 
 use super::Host;
 use super::catalog::{BUSY_FOR, Catalog};
-use crate::clock::CoarseInstant;
-use crate::world;
+use emmer_net::clock::CoarseInstant;
+use emmer_net::world;
 
 /// Idle activations are looked for no more often.
 const PAUSE_MIN: Duration = Duration::from_millis(50);

@@ -8,8 +8,8 @@ use std::time::Duration;
 use emmer_core::{GrainId, SiloAddress};
 use parking_lot::Mutex;
 
-use crate::clock::CoarseInstant;
-use crate::numbers::NumberMap;
+use emmer_net::clock::CoarseInstant;
+use emmer_net::numbers::NumberMap;
 
 /// How long calls follow. By then whoever calls the grain has heard where it is.
 const KEPT: Duration = Duration::from_secs(1);

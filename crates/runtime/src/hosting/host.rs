@@ -15,18 +15,18 @@ use super::states::States;
 use super::workers::{Given, Place, Queued};
 use super::{Activation, Class, Held, StartError};
 use crate::calls::waits::Waits;
-use crate::clock::{Clock, CoarseInstant};
 use crate::cluster::directory::DirectoryService;
 use crate::cluster::{Fence, Shut};
 use crate::grain::{OwnClient, Services};
 use crate::metrics::{MethodStatistics, Metrics};
-use crate::net::Ticking;
-use crate::numbers::NumberMap;
 use crate::reminders::ReminderService;
 use crate::timers::Timers;
 use crate::turn::{Failure, Rejection};
 use crate::wheel::Wheel;
-use crate::world::Spawner;
+use emmer_net::clock::{Clock, CoarseInstant};
+use emmer_net::numbers::NumberMap;
+use emmer_net::transport::Ticking;
+use emmer_net::world::Spawner;
 
 /// The classes that a silo hosts, by the number of their grain type.
 pub(crate) type Classes = NumberMap<GrainTypeId, Arc<Class>>;

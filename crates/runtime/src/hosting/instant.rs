@@ -19,12 +19,12 @@ use super::{
     Activation, Class, Ends, Exclusive, Held, LocalSlot, MethodEntry, Shared, Sink, Slot,
     StartError, TurnEnd,
 };
-use crate::clock::{CoarseInstant, Due};
 use crate::filters::{Around, FilterCall, Outcome, around_now};
 use crate::grain::{Method, MethodInfo, TurnContext};
 use crate::metrics::Ended;
 use crate::trace;
 use crate::turn::{DeactivationReason, contain};
+use emmer_net::clock::{CoarseInstant, Due};
 
 /// Code that runs a method in place, if it cannot suspend. It takes the arguments from the slot and
 /// puts the output there.

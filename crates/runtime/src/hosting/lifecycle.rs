@@ -13,13 +13,13 @@ use super::gate::{Alone, Asks, Life};
 use super::room::AnyRoom;
 use super::turn::suspend;
 use super::{Activation, Class, Closed};
-use crate::clock::{CoarseInstant, Due};
 use crate::cluster::Shut;
 use crate::cluster::directory::{Registered, Registrant};
 use crate::grain::{Ctx, TurnContext};
-use crate::log::warn_seldom;
 use crate::trace;
 use crate::turn::{DeactivationReason, contain, contained};
+use emmer_net::clock::{CoarseInstant, Due};
+use emmer_net::warn_seldom;
 
 /// One activation in so many is timed.
 const TIMED_EVERY: u64 = 8;

@@ -60,10 +60,10 @@ pub use self::slot::{LocalSlot, Slot, arrive};
 pub(crate) use self::turn::Progress;
 pub(crate) use self::turn::{Begun, poll_begun, run_to_end, standing, until_begun};
 pub use self::turn::{BoxTurn, Turn, TurnEnd, TurnOutcome, boxed, not_admitted};
-use crate::clock::CoarseInstant;
 use crate::cluster::Shut;
 use crate::grain::{MethodInfo, TurnContext};
 use crate::turn::{Failure, Rejection};
+use emmer_net::clock::CoarseInstant;
 
 /// Starts one method of a class: the arguments out of the slot, the turn around the method.
 pub type StartMethod = fn(Arc<Activation>, &mut dyn Slot, TurnContext) -> Result<BoxTurn, String>;

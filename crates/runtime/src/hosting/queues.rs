@@ -7,10 +7,10 @@ use emmer_core::GrainId;
 
 use super::catalog::Catalog;
 use super::{Activation, Host};
-use crate::clock::CoarseInstant;
-use crate::log::warn_seldom;
 use crate::metrics::{BLOCKING_MIN, GrainQueue};
-use crate::world;
+use emmer_net::clock::CoarseInstant;
+use emmer_net::warn_seldom;
+use emmer_net::world;
 
 impl Host {
     /// Looks at the queue of an activation at every tick, until nobody waits there any more.

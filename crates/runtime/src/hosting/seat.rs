@@ -9,7 +9,7 @@ use emmer_wire::CallChain;
 
 use super::catalog::Catalog;
 use super::{Activation, BoxTurn, Ends, Input, StartError, TurnEnd};
-use crate::clock::Due;
+use emmer_net::clock::Due;
 
 /// A call's hold on an activation.
 #[derive(Clone)]

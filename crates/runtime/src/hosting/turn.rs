@@ -21,13 +21,13 @@ use tracing::Span;
 
 use super::{Closed, LocalSlot, Sink, Slot};
 use crate::calls::waits::Listing;
-use crate::clock::{Clock, CoarseInstant};
 use crate::cluster::{Fence, Shut};
 use crate::grain::{Method, TurnContext};
-use crate::log::warn_seldom;
 use crate::metrics::{Ended, Outer};
 use crate::trace;
 use crate::turn::{Asker, contain, let_go_by};
+use emmer_net::clock::{Clock, CoarseInstant};
+use emmer_net::warn_seldom;
 
 /// How a turn ended.
 #[derive(Debug, PartialEq, Eq)]

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::threads::{self, OWNERS};
-use crate::clock::CoarseInstant;
+use emmer_net::clock::CoarseInstant;
 
 /// A turn that holds its thread for so long is told of.
 pub(crate) const BLOCKING_MIN: Duration = Duration::from_millis(100);

@@ -107,7 +107,7 @@ fn percent(value: f64) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::Clock;
+    use emmer_net::clock::Clock;
 
     #[test]
     fn an_average_follows_what_is_measured() {

@@ -12,7 +12,7 @@ use emmer_store::{
 };
 
 use super::latency::{Histogram, Latency};
-use crate::clock::Clock;
+use emmer_net::clock::Clock;
 
 /// The operations of a store.
 #[derive(Clone, Copy, Debug)]

@@ -73,7 +73,7 @@ pub(crate) struct Reminding {
 impl Ctx {
     /// The time by this silo's wall clock.
     pub fn now(&self) -> Timestamp {
-        crate::clock::wall()
+        emmer_net::clock::wall()
     }
 
     /// Asks to be called at some time, or again and again, also when this activation, its silo or

@@ -20,14 +20,14 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore};
 
 use super::tick::{ReminderTick, Tick};
-use crate::clock::Clock;
 use crate::cluster::Peers;
 use crate::grain::{Aim, Call, Node, OwnClient};
-use crate::log::warn_seldom;
 use crate::options::ReminderOptions;
 use crate::trace;
 use crate::wheel::Wheel;
-use crate::world::Spawner;
+use emmer_net::clock::Clock;
+use emmer_net::warn_seldom;
+use emmer_net::world::Spawner;
 
 /// The most reads and writes of single rows under way at once.
 const WRITES_MAX: usize = 64;

@@ -11,9 +11,9 @@ use emmer_wire::{PeerKind, RequestHeader, channel, codec};
 use super::SiloCore;
 use crate::calls::arriving::put_failure;
 use crate::cluster::membership::Input as MembershipInput;
-use crate::log::warn_seldom;
-use crate::net::{Connection, Handler, Lost};
 use crate::turn::{Failure, contain};
+use emmer_net::transport::{Connection, Handler, Lost};
+use emmer_net::warn_seldom;
 
 impl Handler for SiloCore {
     fn request(

@@ -26,17 +26,17 @@ use super::tasks::{self, LeaveTask, StartTask};
 use super::watch::{Observer, SiloWatch};
 use super::wiring::{Given, wire};
 use super::{Silo, SiloCore, StartError, identity, lifecycle};
-use crate::clock::{self, Clock};
 use crate::cluster::membership::{self, Input, MembershipHandle};
 use crate::grain::{ClusterClient, Ctx, Error, Grain, Hosted, Interface, Services};
 use crate::hosting::{States, constructor};
-use crate::log::warn_seldom;
 use crate::metrics::store::{Measured, StoreMetrics};
-use crate::net::{Callers, Listener, Port, descriptors};
 use crate::options::{Setting, SiloOptions, Wrong};
 use crate::stores::{Apart, StoreSource};
 use crate::turn::{ActivationError, contain};
-use crate::world::{self, Spawner, TcpListener};
+use emmer_net::clock::{self, Clock};
+use emmer_net::transport::{Callers, Listener, Port, descriptors};
+use emmer_net::warn_seldom;
+use emmer_net::world::{self, Spawner, TcpListener};
 
 type TerminateHook = Box<dyn FnOnce(TerminateReason) + Send>;
 
@@ -91,7 +91,7 @@ pub struct SiloBuilder {
     before_leave: Vec<LeaveTask>,
     observers: Vec<Box<dyn Observer>>,
     #[cfg(feature = "tls")]
-    pub(super) tls: Option<crate::tls::Tls>,
+    pub(super) tls: Option<emmer_net::tls::Tls>,
 }
 
 impl SiloBuilder {

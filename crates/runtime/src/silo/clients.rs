@@ -12,10 +12,10 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::SiloCore;
-use crate::client::{ClientFigures, GatewayMessage};
-use crate::clock::wall;
-use crate::log::warn_seldom;
-use crate::net::Connection;
+use crate::gateways::{ClientFigures, GatewayMessage};
+use emmer_net::clock::wall;
+use emmer_net::transport::Connection;
+use emmer_net::warn_seldom;
 
 /// The longest name of a client's host that is recorded, in characters.
 const HOST_CHARS_MAX: usize = 255;

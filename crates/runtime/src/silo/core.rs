@@ -11,19 +11,20 @@ use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use super::clients::ToldByClients;
+use super::log;
 use super::records::Records;
 use super::tasks::LeaveTask;
 use crate::calls::Calls;
-use crate::clock::COARSE_TICK;
 use crate::cluster::Cluster;
 use crate::cluster::membership::Seat;
 use crate::hosting::{Collection, Host};
-use crate::log::{self, warn_seldom};
 use crate::metrics::SiloStatistics;
 use crate::metrics::store::StoreMetrics;
-use crate::net::{Lost, Pool, Quiet};
 use crate::options::SiloOptions;
-use crate::world::Watched;
+use emmer_net::clock::COARSE_TICK;
+use emmer_net::transport::{Lost, Pool, Quiet};
+use emmer_net::warn_seldom;
+use emmer_net::world::Watched;
 
 /// Period of looks at peers that were answered. A peer that says nothing is asked for a word after
 /// one period at least and two at most, and is silent three seconds later.

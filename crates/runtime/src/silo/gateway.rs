@@ -8,9 +8,9 @@ use emmer_core::SiloAddress;
 use emmer_wire::{PeerKind, channel, codec};
 
 use super::SiloCore;
-use crate::client::GatewayMessage;
-use crate::log::warn_seldom;
-use crate::net::Connection;
+use crate::gateways::GatewayMessage;
+use emmer_net::transport::Connection;
+use emmer_net::warn_seldom;
 
 /// How often the calls that still run for others are counted while stopping.
 const DRAIN_CHECK: Duration = Duration::from_millis(1);

@@ -8,9 +8,9 @@ use std::time::Duration;
 use emmer_core::limits::NAME_BYTES_MAX;
 use emmer_core::{SiloAddress, SiloEntry, SiloStatus};
 
-use crate::clock;
 use crate::options::SiloOptions;
-use crate::world;
+use emmer_net::clock;
+use emmer_net::world;
 
 /// The identity of a silo that starts at `endpoint` when the clock says `now`, in a table of these
 /// rows. Its epoch is later than every one that the table knows of this endpoint: a wall clock that

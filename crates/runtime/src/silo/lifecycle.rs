@@ -12,8 +12,8 @@ use futures_util::stream::FuturesUnordered;
 use super::{SiloCore, StartError, tasks};
 use crate::cluster::membership::Input;
 use crate::hosting::catalog::Catalog;
-use crate::log::warn_seldom;
 use crate::turn::DeactivationReason;
+use emmer_net::warn_seldom;
 
 /// Deactivations under way at once while stopping.
 const PARALLEL_DEACTIVATIONS: usize = 256;

@@ -7,11 +7,11 @@ use emmer_placement::load::LoadReport;
 use parking_lot::Mutex;
 
 use crate::calls::shedding::Shedding;
-use crate::clock::Clock;
 use crate::cluster::load::Measured;
 use crate::hosting::catalog::Catalog;
 use crate::metrics::resources::{InUse, Resources};
-use crate::net::Pool;
+use emmer_net::clock::Clock;
+use emmer_net::transport::Pool;
 
 /// Measures a silo by its parts.
 pub(super) struct Meter {

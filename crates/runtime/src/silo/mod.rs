@@ -11,6 +11,7 @@ mod filters;
 mod gateway;
 mod identity;
 mod lifecycle;
+mod log;
 mod meter;
 mod metrics;
 mod records;
@@ -36,8 +37,8 @@ pub use self::start_error::StartError;
 pub use self::watch::{Observer, Readiness, SiloWatch};
 use crate::cluster::membership::MembershipStatistics;
 use crate::grain::ClusterClient;
-use crate::log::warn_seldom;
 use crate::metrics::{GrainQueue, MethodStatistics, Sample, SiloStatistics};
+use emmer_net::warn_seldom;
 
 /// A running silo. Dropping it does not stop it, and the log says so; [`stop`](Self::stop) does, in
 /// good order.

@@ -13,10 +13,10 @@ use emmer_store::statistics::{Kind, Source, StatisticsTable};
 use emmer_store::{StoreError, SystemStore};
 
 use super::SiloCore;
-use crate::clock::wall;
-use crate::log::warn_seldom;
 use crate::metrics::statistics::statistics_of;
 use crate::options::RecordOptions;
+use emmer_net::clock::wall;
+use emmer_net::warn_seldom;
 
 /// Changes of the membership are written together when this time has passed since the first.
 const HISTORY_PAUSE: Duration = Duration::from_secs(1);

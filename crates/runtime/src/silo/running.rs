@@ -7,7 +7,8 @@ use emmer_membership::TerminateReason;
 use emmer_store::BoxFuture;
 
 use super::{Silo, SiloBuilder, StartError};
-use crate::{EXIT_CODE_TABLE_WENT_BACK, EXIT_CODE_TERMINATED, world};
+use crate::{EXIT_CODE_TABLE_WENT_BACK, EXIT_CODE_TERMINATED};
+use emmer_net::world;
 
 /// The time between two lines about a silo that leaves.
 const PROGRESS: Duration = Duration::from_secs(2);

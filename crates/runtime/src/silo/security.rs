@@ -9,11 +9,11 @@ use emmer_store::silos::SiloTable;
 use tokio::task::JoinSet;
 
 use super::{SiloBuilder, SiloCore, StartError};
-use crate::net::Security;
 use crate::options::SiloOptions;
 #[cfg(feature = "tls")]
-use crate::tls::{Role, Tls};
-use crate::world;
+use emmer_net::tls::{Role, Tls};
+use emmer_net::transport::Security;
+use emmer_net::world;
 
 impl SiloBuilder {
     /// Lets the silo listen where other hosts reach it, although nothing is encrypted: whoever

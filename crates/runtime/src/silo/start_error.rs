@@ -91,7 +91,7 @@ pub enum StartError {
     /// TLS cannot be used as it was asked for.
     #[cfg(feature = "tls")]
     #[error("TLS: {0}")]
-    Tls(#[from] crate::tls::TlsError),
+    Tls(#[from] emmer_net::tls::TlsError),
     /// A membership option is out of its range.
     #[error("membership: {0}")]
     Membership(#[from] emmer_membership::ConfigError),

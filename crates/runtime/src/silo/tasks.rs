@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use super::{SiloCore, StartError};
 use crate::grain::{ClusterClient, Error};
-use crate::log::warn_seldom;
 use crate::turn::contained;
+use emmer_net::warn_seldom;
 
 type Work<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 type Task<T> = Box<dyn FnOnce(ClusterClient) -> Work<T> + Send>;

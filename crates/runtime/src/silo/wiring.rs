@@ -22,7 +22,6 @@ use crate::access::Authenticate;
 use crate::calls::shedding::Shedding;
 use crate::calls::waits::Waits;
 use crate::calls::{Calls, Open, Rules};
-use crate::clock::Clock;
 use crate::cluster::directory::DirectoryService;
 use crate::cluster::load::{LoadService, LoadTimes};
 use crate::cluster::locations::Locations;
@@ -34,11 +33,12 @@ use crate::hosting::catalog::Catalog;
 use crate::hosting::{Classes, Departures, Host, Kept, States};
 use crate::metrics::Metrics;
 use crate::metrics::store::StoreMetrics;
-use crate::net::{Budget, Greeting, HeldBytes, Pool, Security};
 use crate::options::SiloOptions;
 use crate::reminders::{ReminderService, Surroundings};
 use crate::wheel::Wheel;
-use crate::world::{Spawner, Watched};
+use emmer_net::clock::Clock;
+use emmer_net::transport::{Budget, Greeting, HeldBytes, Pool, Security};
+use emmer_net::world::{Spawner, Watched};
 
 /// Who a silo is, and what it was given.
 pub(super) struct Given {
@@ -238,7 +238,7 @@ fn greeting(
         timeout: options.connect_timeout,
         options: options.digest(),
         security,
-        authenticate,
+        admit: Some(authenticate.admission()),
         token: None,
     }
 }

@@ -16,7 +16,7 @@ use emmer_store::{
     StoreLimits, StoredRow, SystemStore, TableDecl, Value,
 };
 
-use crate::world::Spawner;
+use emmer_net::world::Spawner;
 
 /// A store whose requests run in tasks of the silo.
 pub(crate) struct Apart {

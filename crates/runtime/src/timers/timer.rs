@@ -13,14 +13,14 @@ use tracing::Span;
 use super::method::{TimerMethod, TimerTick};
 use super::owners::Entry;
 use crate::calls::invoke::failure_of;
-use crate::clock;
 use crate::grain::{Ctx, TurnContext};
 use crate::hosting::{
     Activation, Begun, BoxTurn, LocalSlot, Sink, TurnEnd, run_to_end, until_begun,
 };
-use crate::log::warn_seldom;
 use crate::trace;
 use crate::wheel::{Due, Place};
+use emmer_net::clock;
+use emmer_net::warn_seldom;
 
 /// No timer ticks more often than this.
 const LEAST: Duration = Duration::from_millis(10);

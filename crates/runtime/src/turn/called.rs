@@ -5,7 +5,7 @@ use std::fmt::{self, Write};
 
 use emmer_core::{GrainId, GrainKey};
 
-use crate::log::Plain;
+use emmer_net::log::Plain;
 
 /// A key is shown up to this many characters.
 const SHOWN_MAX: usize = 64;

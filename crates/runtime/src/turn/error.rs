@@ -6,7 +6,7 @@ use emmer_core::SiloAddress;
 use serde::{Deserialize, Serialize};
 
 use super::called::{Called, Rejection};
-use crate::log::Plain;
+use emmer_net::log::Plain;
 
 /// Why a call failed. Each kind says what is known about the effect;
 /// [`maybe_executed`](Self::maybe_executed) answers it for a program. All but the method's own

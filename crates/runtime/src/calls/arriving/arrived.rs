@@ -10,11 +10,11 @@ use emmer_wire::{PeerKind, RequestHeader, ResponseHeader, encode_failure, encode
 use super::inline::start;
 use crate::calls::Calls;
 use crate::calls::remote::failure_parts;
-use crate::clock::{Clock, CoarseInstant, Due};
 use crate::cluster::Sought;
 use crate::hosting::{BoxTurn, Held, StartError};
-use crate::net::Connection;
 use crate::turn::{Asker, Failure};
+use emmer_net::clock::{Clock, CoarseInstant, Due};
+use emmer_net::transport::Connection;
 
 /// A call that came over a connection and is not answered yet.
 pub(super) struct Arrived {

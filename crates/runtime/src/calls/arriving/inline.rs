@@ -12,10 +12,10 @@ use emmer_wire::{
 use crate::calls::Calls;
 use crate::calls::invoke::failure_of;
 use crate::calls::remote::failure_parts;
-use crate::clock::Due;
 use crate::hosting::{BoxTurn, Ends, Held, Input, Sink, StartError, TurnEnd};
-use crate::net::Connection;
 use crate::turn::Failure;
+use emmer_net::clock::Due;
+use emmer_net::transport::Connection;
 
 /// How a turn polled in the read loop stands.
 pub(super) enum Inline {

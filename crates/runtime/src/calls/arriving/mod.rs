@@ -19,12 +19,14 @@ use crate::calls::Calls;
 use crate::calls::invoke::InlineDepth;
 use crate::calls::path::Met;
 use crate::hosting::Progress;
-use crate::net::{Connection, weight};
+use crate::trace;
 use crate::turn::Failure;
-use crate::{trace, world};
+use emmer_net::transport::{Connection, weight};
+use emmer_net::world;
 
 impl Calls {
-    /// A call comes over a connection. See [`Handler::request`](crate::net::Handler::request).
+    /// A call comes over a connection. See
+    /// [`Handler::request`](emmer_net::transport::Handler::request).
     pub(crate) fn arrived(
         self: &Arc<Self>,
         connection: &Arc<Connection>,

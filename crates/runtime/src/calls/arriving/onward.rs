@@ -13,14 +13,14 @@ use crate::calls::invoke::{dropped, failure_of, overdue, send_failure};
 use crate::calls::path::{Asker, Met, Next, Path, Tried, unreachable_silo};
 use crate::calls::remote::{read_failed, timed_out};
 use crate::calls::{Calls, Place};
-use crate::clock::Due;
 use crate::cluster::{Shut, Sought};
 use crate::hosting::{
     Begun, BoxTurn, Progress, Sink, StartError, TurnEnd, run_to_end, until_begun,
 };
-use crate::net::{Answer, Expected, SendError};
 use crate::trace;
 use crate::turn::Failure;
+use emmer_net::clock::Due;
+use emmer_net::transport::{Answer, Expected, SendError};
 
 impl Calls {
     /// Goes on with a turn that suspended in the read loop.

@@ -8,12 +8,12 @@ use emmer_core::GrainId;
 use emmer_wire::{CallChain, ContextError, OUTSIDE_KEY, PeerKind, RequestContext, RequestHeader};
 
 use super::arrived::Arrived;
-use crate::access::{Authorize, Identity, OutsideCall};
+use crate::access::{Authorize, Identity, Known, OutsideCall};
 use crate::calls::Calls;
 use crate::hosting::Classes;
-use crate::log::warn_seldom;
-use crate::net::Connection;
 use crate::turn::{Failure, Rejection};
+use emmer_net::transport::Connection;
+use emmer_net::warn_seldom;
 
 /// The rules about calls from outside.
 #[derive(Debug)]
@@ -61,6 +61,7 @@ impl Calls {
         header: &mut RequestHeader,
     ) -> Result<(), Failure> {
         let admitted = connection.admitted.as_ref();
+        let admitted = admitted.and_then(|admitted| admitted.proof.downcast_ref::<Known>());
         // No turn of the cluster waits for a client's call, whatever it says.
         header.chain = match admitted {
             _ if !header.chain.context().is_empty() => {

@@ -11,9 +11,9 @@ use emmer_wire::channel;
 use super::graph::{Graph, PATH_MAX, Path, REACHED_MAX};
 use super::{LOOK_EVERY, Looks, PATIENCE, Wait, WaitsMessage};
 use crate::calls::Calls;
-use crate::clock::CoarseInstant;
 use crate::hosting::Activation;
-use crate::log::warn_seldom;
+use emmer_net::clock::CoarseInstant;
+use emmer_net::warn_seldom;
 
 /// The most searches that begin in one look; the other gates have their turn in the next.
 /// Questions about all of them every 50 ms would keep everything else between two silos waiting.

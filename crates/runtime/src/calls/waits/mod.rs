@@ -27,11 +27,11 @@ use serde::{Deserialize, Serialize};
 
 use self::graph::Path;
 use self::searches::{Answered, Searches};
-use crate::clock::CoarseInstant;
 use crate::hosting::Activation;
-use crate::numbers::NumberMap;
 use crate::turn::Asker;
-use crate::world;
+use emmer_net::clock::CoarseInstant;
+use emmer_net::numbers::NumberMap;
+use emmer_net::world;
 
 /// A call that has waited for so long for its grain is looked at.
 const PATIENCE: Duration = Duration::from_millis(200);

@@ -12,7 +12,7 @@ use emmer_core::SiloAddress;
 
 use super::Wait;
 use super::graph::{Path, in_words};
-use crate::clock::CoarseInstant;
+use emmer_net::clock::CoarseInstant;
 
 /// Circles of one gate that are remembered from one search to the next.
 const CIRCLES_MAX: usize = 64;
@@ -178,7 +178,7 @@ impl Answered {
 mod tests {
     use super::super::graph::Step;
     use super::*;
-    use crate::clock::CoarseInstant;
+    use emmer_net::clock::CoarseInstant;
 
     const GATE: u64 = 10;
 

@@ -8,9 +8,9 @@ use std::task::Waker;
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::calls::waits::Wait;
-use crate::clock::CoarseInstant;
 use crate::turn::{Asker, DeactivationReason};
-use crate::world;
+use emmer_net::clock::CoarseInstant;
+use emmer_net::world;
 
 /// A waiter that was called and has not come for so many ticks of the silo's clock has lost its
 /// place: its caller keeps the call and does not poll it. Not so one that a task of the runtime

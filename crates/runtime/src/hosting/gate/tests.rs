@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
 
 use super::*;
-use crate::clock::CoarseInstant;
 use crate::hosting::room;
+use emmer_net::clock::CoarseInstant;
 
 const LATE: CoarseInstant = CoarseInstant::LAST;
 

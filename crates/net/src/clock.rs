@@ -1,0 +1,503 @@
+//! The process's clocks as the runtime uses them: one exact, one coarse and nearly free. Both go on
+//! while the process is stopped, and while the whole machine sleeps.
+//!
+//! On Linux the exact clock is `CLOCK_BOOTTIME`. The kernel has no coarse form of it: the coarse
+//! clock is `CLOCK_MONOTONIC_COARSE`, which stands still while the machine sleeps, plus the time
+//! slept so far. Whoever reads it sees from the coarse wall clock that the machine has slept since:
+//! both get the time slept in the same step of the kernel, so the gap between the two then differs,
+//! and the exact clocks are asked. A wall clock that somebody sets looks the same, and costs one
+//! such question.
+//!
+//! Elsewhere both are `std::time::Instant`. On macOS that clock stands still while the machine
+//! sleeps.
+
+use std::num::NonZeroU64;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use emmer_core::{Instant, Now, Timestamp};
+
+use crate::elsewhere;
+
+/// How often deadlines are looked at, and so how exact call timeouts are (with the coarse clock's
+/// own 1 to 10 ms).
+pub const COARSE_TICK: Duration = Duration::from_millis(5);
+
+/// How far the coarse clock may lag behind the exact one: ten milliseconds with the slowest kernel
+/// tick in use, the shortest sleep that is noticed, and a little more.
+pub const COARSE_LAG: Duration = Duration::from_millis(30);
+
+/// How exact idle times are. They are kept as 31 bits of such ticks, which is more than four years.
+const IDLE_TICK_MS: u64 = 64;
+
+/// A wait for a moment is cut into pieces of this length: timers stand still while the machine
+/// sleeps.
+const SLEEP_PIECE: Duration = Duration::from_millis(200);
+
+/// Milliseconds since the clock was made, by the kernel's coarse clock: good enough for deadlines
+/// and idle times, and a few nanoseconds to read. It goes on while the process is stopped and while
+/// the machine sleeps, so that whoever wakes up late knows it before the first turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CoarseInstant(u64);
+
+impl CoarseInstant {
+    /// Later than any other.
+    pub const LAST: Self = Self(u64::MAX);
+
+    /// So many milliseconds after the clock was made.
+    #[inline]
+    pub const fn from_millis(millis: u64) -> Self {
+        Self(millis)
+    }
+
+    /// The instant that comes `d` later, by a millisecond at least.
+    #[inline]
+    pub fn after(self, d: Duration) -> Self {
+        Self(self.0.saturating_add(u64::try_from(d.as_millis()).unwrap_or(u64::MAX).max(1)))
+    }
+
+    /// Time left until this instant; zero when it has passed.
+    #[inline]
+    pub const fn left(self, now: Self) -> Duration {
+        Duration::from_millis(self.0.saturating_sub(now.0))
+    }
+
+    /// Time left until this instant as requests carry it: milliseconds, at least 1, because 0 says
+    /// that there is no deadline.
+    #[inline]
+    pub fn left_on_wire(self, now: Self) -> u32 {
+        u32::try_from(self.left(now).as_millis()).unwrap_or(u32::MAX).max(1)
+    }
+
+    /// The idle ticks until this instant, for [`idle_since`](Self::idle_since).
+    #[expect(clippy::cast_possible_truncation, reason = "the low bits are what is asked for")]
+    #[inline]
+    pub const fn as_idle_ticks(self) -> u32 {
+        (self.0 / IDLE_TICK_MS) as u32
+    }
+
+    /// For how long nothing has happened, at least, when something last happened in the tick
+    /// `since`.
+    #[inline]
+    pub const fn idle_since(self, since: u32) -> Duration {
+        let ticks = self.as_idle_ticks().wrapping_sub(since);
+        // Another thread may have read a later clock than this one.
+        let ticks = if ticks > u32::MAX / 2 { 0 } else { ticks.saturating_sub(1) };
+        Duration::from_millis(ticks as u64 * IDLE_TICK_MS)
+    }
+
+    /// Milliseconds since the clock was made.
+    #[inline]
+    pub const fn as_millis(self) -> u64 {
+        self.0
+    }
+}
+
+/// Until when a call may take: a moment, or a span that begins when somebody first needs to know. A
+/// call that is over before it ever waits does so without a look at the clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Due(u64);
+
+/// Set when the rest is a span.
+const SPAN: u64 = 1 << 63;
+
+impl Due {
+    /// At `at`.
+    #[inline]
+    pub const fn at(at: CoarseInstant) -> Self {
+        Self(if at.0 < SPAN { at.0 } else { SPAN - 1 })
+    }
+
+    /// `span` after now, whenever that is looked at first.
+    #[inline]
+    pub fn after(span: Duration) -> Self {
+        let millis =
+            span.as_secs().saturating_mul(1_000).saturating_add(u64::from(span.subsec_millis()));
+        let millis = millis.clamp(1, SPAN - 1);
+        Self(millis | SPAN)
+    }
+
+    /// The moment, with a span counted from `now`.
+    #[inline]
+    pub const fn settle(self, now: CoarseInstant) -> CoarseInstant {
+        if self.0 & SPAN == 0 {
+            CoarseInstant(self.0)
+        } else {
+            CoarseInstant(now.0.saturating_add(self.0 & !SPAN))
+        }
+    }
+}
+
+/// The clocks of one silo or client. A clone shows the same.
+#[derive(Clone, Debug)]
+pub struct Clock {
+    /// The exact clock when this one was made, in nanoseconds.
+    start: u64,
+    start_millis: u64,
+    coarse: Coarse,
+    /// The virtual host of these clocks; none in the kernel's world.
+    host: Option<elsewhere::Host>,
+}
+
+impl Default for Clock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Clock {
+    /// A clock that starts now.
+    pub fn new() -> Self {
+        let start = source::exact_nanos();
+        Self {
+            start,
+            start_millis: start / NANOS_PER_MILLI,
+            coarse: Coarse::new(),
+            host: elsewhere::host(),
+        }
+    }
+
+    /// Returns what a call of this method meets in a virtual world; none where it goes its way.
+    #[inline]
+    pub fn fate_of_call(
+        &self,
+        grain_type: &'static str,
+        method: &'static str,
+    ) -> Option<elsewhere::CallFate> {
+        let fate = self.host.as_ref()?.calls().meets(grain_type, method);
+        (fate != elsewhere::CallFate::default()).then_some(fate)
+    }
+
+    /// Whether these are the clocks of a virtual world.
+    #[inline]
+    pub const fn is_virtual(&self) -> bool {
+        self.host.is_some()
+    }
+
+    /// The coarse time.
+    #[inline]
+    pub fn now(&self) -> CoarseInstant {
+        if let Some(host) = &self.host {
+            return CoarseInstant(host.clock().mono_nanos() / NANOS_PER_MILLI);
+        }
+        CoarseInstant(self.coarse.millis().saturating_sub(self.start_millis))
+    }
+
+    /// Both exact clocks, for the state machines.
+    pub fn exact(&self) -> Now {
+        Now { mono: self.mono(), wall: wall() }
+    }
+
+    /// The exact monotonic clock.
+    pub fn mono(&self) -> Instant {
+        if let Some(host) = &self.host {
+            return Instant::from_nanos(host.clock().mono_nanos());
+        }
+        Instant::from_nanos(source::exact_nanos().saturating_sub(self.start))
+    }
+
+    /// The exact clock as a stamp for [`since_stamp`](Self::since_stamp).
+    #[inline]
+    pub fn stamp(&self) -> NonZeroU64 {
+        NonZeroU64::new(self.mono().as_nanos()).unwrap_or(NonZeroU64::MIN)
+    }
+
+    /// How long ago a stamp was taken.
+    #[inline]
+    pub fn since_stamp(&self, stamp: NonZeroU64) -> Duration {
+        Duration::from_nanos(self.mono().as_nanos().saturating_sub(stamp.get()))
+    }
+
+    /// Waits until a machine's timeout; for ever when it has none.
+    pub async fn sleep_until(&self, due: Option<Instant>) {
+        let Some(due) = due else { return std::future::pending().await };
+        loop {
+            let left = due.saturating_since(self.mono());
+            if left.is_zero() {
+                return;
+            }
+            tokio::time::sleep(self.piece_of(left)).await;
+        }
+    }
+
+    /// How long to sleep before the next look at the clock.
+    fn piece_of(&self, left: Duration) -> Duration {
+        if self.host.as_ref().is_some_and(|host| host.clock().is_true()) {
+            return left;
+        }
+        left.min(SLEEP_PIECE)
+    }
+
+    /// The tokio instant of a coarse one, as long as the machine does not sleep.
+    pub fn tokio_at_coarse(&self, at: CoarseInstant) -> tokio::time::Instant {
+        // Thirty years are for ever, and an instant that is too far away would panic.
+        let left = at.left(self.now()).min(Duration::from_secs(1_000_000_000));
+        tokio::time::Instant::now() + left
+    }
+}
+
+const NANOS_PER_MILLI: u64 = 1_000_000;
+
+#[cfg(target_os = "linux")]
+use self::boot_time as source;
+#[cfg(target_os = "linux")]
+use self::boot_time::Coarse;
+#[cfg(not(target_os = "linux"))]
+use self::portable as source;
+#[cfg(not(target_os = "linux"))]
+use self::portable::Coarse;
+
+/// Linux.
+#[cfg(target_os = "linux")]
+mod boot_time {
+    use std::cell::Cell;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use parking_lot::Mutex;
+    use rustix::time::{ClockId, clock_gettime};
+
+    use super::NANOS_PER_MILLI;
+
+    /// The gap between the two coarse clocks differs by more than this from the one known: the
+    /// machine has slept, or somebody has set the wall clock. They are read one after the other,
+    /// with a tick of the kernel in between at worst.
+    const GAP_TOLERANCE_MS: u64 = 15;
+
+    /// How often the exact clocks are read again when other threads ran in between.
+    const EXACT_TRIES: usize = 8;
+
+    /// Two readings of one clock that are closer than this enclose a reading of another well
+    /// enough.
+    const EXACT_ENOUGH_NANOS: u64 = NANOS_PER_MILLI;
+
+    fn nanos(clock: ClockId) -> u64 {
+        let time = clock_gettime(clock);
+        // Neither is ever negative.
+        time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
+    }
+
+    fn millis(clock: ClockId) -> u64 {
+        let time = clock_gettime(clock);
+        time.tv_sec.cast_unsigned().wrapping_mul(1_000)
+            + time.tv_nsec.cast_unsigned() / NANOS_PER_MILLI
+    }
+
+    /// The exact clock, in nanoseconds since the machine started.
+    pub(super) fn exact_nanos() -> u64 {
+        nanos(ClockId::Boottime)
+    }
+
+    /// The time for which the machine has slept since it started, in milliseconds.
+    fn slept_millis() -> u64 {
+        let mut slept = 0;
+        for _ in 0..EXACT_TRIES {
+            let before = nanos(ClockId::Monotonic);
+            let boot = exact_nanos();
+            let after = nanos(ClockId::Monotonic);
+            slept = boot.saturating_sub(after) / NANOS_PER_MILLI;
+            if after - before < EXACT_ENOUGH_NANOS {
+                break;
+            }
+        }
+        slept
+    }
+
+    /// What a thread last read. It holds for every clock of the process: all count from the
+    /// machine's start.
+    #[derive(Clone, Copy)]
+    struct Last {
+        seconds: i64,
+        nanos: i64,
+        millis: u64,
+    }
+
+    thread_local! {
+        // No clock shows these nanoseconds.
+        static LAST: Cell<Last> = const { Cell::new(Last { seconds: 0, nanos: -1, millis: 0 }) };
+    }
+
+    /// The coarse clock.
+    #[derive(Debug)]
+    pub(super) struct Coarse {
+        /// The wall clock less the monotonic one, in milliseconds, when they were last looked at.
+        gap: AtomicU64,
+        /// For how many milliseconds the machine had slept by then. Never shrinks.
+        slept: AtomicU64,
+        looking: Mutex<()>,
+    }
+
+    impl Clone for Coarse {
+        fn clone(&self) -> Self {
+            // In the order in which whoever reads the clock reads them.
+            let gap = AtomicU64::new(self.gap.load(Ordering::Acquire));
+            let slept = AtomicU64::new(self.slept.load(Ordering::Relaxed));
+            Self { gap, slept, looking: Mutex::new(()) }
+        }
+    }
+
+    impl Coarse {
+        pub(super) fn new() -> Self {
+            let new =
+                Self { gap: AtomicU64::new(0), slept: AtomicU64::new(0), looking: Mutex::new(()) };
+            new.look(|| millis(ClockId::RealtimeCoarse), slept_millis);
+            new
+        }
+
+        /// Milliseconds since the machine started. The coarse clocks move together, a tick at a
+        /// time: as long as the wall clock shows what it showed at this thread's last look, to the
+        /// nanosecond, no time has passed, awake or asleep.
+        #[inline]
+        pub(super) fn millis(&self) -> u64 {
+            let wall = clock_gettime(ClockId::RealtimeCoarse);
+            let last = LAST.get();
+            if last.nanos == wall.tv_nsec && last.seconds == wall.tv_sec {
+                return last.millis;
+            }
+            let millis = self.millis_by(|| millis(ClockId::RealtimeCoarse), slept_millis);
+            LAST.set(Last { seconds: wall.tv_sec, nanos: wall.tv_nsec, millis });
+            millis
+        }
+
+        /// As [`millis`](Self::millis), by a wall clock and a time slept of the caller's.
+        #[inline]
+        pub(super) fn millis_by(&self, wall: impl Fn() -> u64, slept: impl Fn() -> u64) -> u64 {
+            let mono = millis(ClockId::MonotonicCoarse);
+            // Read before the time slept, as it is written after it.
+            let known = self.gap.load(Ordering::Acquire);
+            let off = wall().wrapping_sub(mono).wrapping_sub(known).wrapping_add(GAP_TOLERANCE_MS);
+            if off > 2 * GAP_TOLERANCE_MS {
+                return mono + self.look(wall, slept);
+            }
+            mono + self.slept.load(Ordering::Relaxed)
+        }
+
+        /// Asks the exact clocks how long the machine has slept.
+        #[cold]
+        fn look(&self, wall: impl Fn() -> u64, slept: impl Fn() -> u64) -> u64 {
+            // One at a time: whoever looks later must not be overwritten by who looked earlier.
+            let _one = self.looking.lock();
+            let gap = wall().wrapping_sub(millis(ClockId::MonotonicCoarse));
+            let slept = slept().max(self.slept.load(Ordering::Relaxed));
+            self.slept.store(slept, Ordering::Relaxed);
+            self.gap.store(gap, Ordering::Release);
+            slept
+        }
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use std::cell::Cell;
+
+        use super::*;
+
+        #[test]
+        fn the_coarse_clock_counts_the_time_slept_at_the_first_look_after_it() {
+            let clock = Coarse::new();
+            let (gap, slept) = (Cell::new(0), Cell::new(slept_millis()));
+            let wall = || millis(ClockId::RealtimeCoarse) + gap.get();
+            let now = || clock.millis_by(wall, || slept.get());
+            let before = now();
+            // An hour of sleep: the wall clock and the time slept have it, the monotonic clock does
+            // not.
+            gap.set(3_600_000);
+            slept.set(slept.get() + 3_600_000);
+            let woken = now();
+            assert!(woken - before >= 3_600_000, "{before} {woken}");
+            // The wall clock is set back by two hours: no time has passed by that.
+            gap.set(0);
+            assert!((woken..woken + 60_000).contains(&now()));
+        }
+
+        #[test]
+        fn the_coarse_clock_follows_the_exact_one() {
+            let clock = Coarse::new();
+            let exact = || exact_nanos() / NANOS_PER_MILLI;
+            let (before, coarse, after) = (exact(), clock.millis(), exact());
+            let lag = u64::try_from(crate::clock::COARSE_LAG.as_millis()).unwrap_or(0);
+            assert!(coarse + lag >= before && coarse <= after + 1, "{before} {coarse} {after}");
+        }
+    }
+}
+
+/// Where the kernel has no such clocks, the one of the standard library, since the first look at
+/// it.
+#[cfg(not(target_os = "linux"))]
+mod portable {
+    use std::sync::OnceLock;
+    use std::time::Instant;
+
+    #[allow(clippy::disallowed_methods, reason = "this is the one place")]
+    pub(super) fn exact_nanos() -> u64 {
+        static START: OnceLock<Instant> = OnceLock::new();
+        u64::try_from(START.get_or_init(Instant::now).elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// The coarse clock: the exact one.
+    #[derive(Clone, Debug)]
+    pub(super) struct Coarse;
+
+    impl Coarse {
+        pub(super) fn new() -> Self {
+            Self
+        }
+
+        pub(super) fn millis(&self) -> u64 {
+            exact_nanos() / super::NANOS_PER_MILLI
+        }
+    }
+}
+
+/// The exact clock of the process, for the log alone: of no virtual host.
+pub(crate) fn of_the_log() -> Instant {
+    Instant::from_nanos(source::exact_nanos())
+}
+
+/// The wall clock.
+#[allow(clippy::disallowed_methods, reason = "this is the one place")]
+pub fn wall() -> Timestamp {
+    if let Some(host) = elsewhere::host() {
+        return Timestamp::from_millis(
+            i64::try_from(host.clock().wall_micros() / 1_000).unwrap_or(i64::MAX),
+        );
+    }
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp::from_millis(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+}
+
+/// The wall clock in microseconds since 1970: the epoch of a silo that starts now.
+#[allow(clippy::disallowed_methods, reason = "this is the one place")]
+pub fn epoch_now() -> u64 {
+    if let Some(host) = elsewhere::host() {
+        return host.clock().wall_micros();
+    }
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn idle_times_are_told_for_years_and_never_too_early() {
+        let day = 86_400_000;
+        let idle =
+            |from: u64, to: u64| CoarseInstant(to).idle_since(CoarseInstant(from).as_idle_ticks());
+        for (from, to) in [(0, 1), (63, 64), (5, 2_000), (9, 60 * day), (3 * day, 1_500 * day)] {
+            let (told, true_one) = (idle(from, to), Duration::from_millis(to - from));
+            assert!(
+                told <= true_one && true_one - told <= Duration::from_millis(2 * IDLE_TICK_MS),
+                "{told:?}"
+            );
+        }
+        assert_eq!(idle(1_000, 900), Duration::ZERO, "a clock that was read before");
+    }
+
+    #[test]
+    fn a_span_counts_from_when_it_is_looked_at_and_a_moment_does_not() {
+        let (start, later) = (CoarseInstant(1_000), CoarseInstant(5_000));
+        assert_eq!(Due::at(start).settle(later), start);
+        assert_eq!(Due::after(Duration::from_millis(7)).settle(later), CoarseInstant(5_007));
+        assert!(Due::after(Duration::MAX).settle(later) > later);
+        assert_eq!(Due::at(CoarseInstant(u64::MAX)).settle(later), CoarseInstant(SPAN - 1));
+    }
+}

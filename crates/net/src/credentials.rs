@@ -1,0 +1,149 @@
+//! What a client shows when it connects, and what its connection keeps once it was let in.
+
+use std::any::Any;
+use std::fmt;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use emmer_wire::{TOKEN_BYTES_MAX, Token};
+use futures_util::future::BoxFuture;
+
+use crate::contain::contained;
+
+/// The credentials that a client shows when it connects.
+#[derive(Clone)]
+pub struct Credentials {
+    token: Option<Token>,
+    names: Vec<String>,
+    address: SocketAddr,
+    is_encrypted: bool,
+}
+
+impl Credentials {
+    /// The credentials of a client that connects from `address`.
+    pub const fn new(
+        token: Option<Token>,
+        names: Vec<String>,
+        address: SocketAddr,
+        is_encrypted: bool,
+    ) -> Self {
+        Self { token, names, address, is_encrypted }
+    }
+
+    /// The client's token (`ClientBuilder::token`), if it shows one.
+    pub fn token(&self) -> Option<&str> {
+        self.token.as_ref().map(Token::text)
+    }
+
+    /// The names in the client's certificate, DNS names and URIs, beside the one that says that it
+    /// is a client of this cluster. None without a certificate.
+    pub fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// The address that the connection comes from, which may be that of a proxy.
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// True if nobody on the way can read or change what the connection carries.
+    pub const fn is_encrypted(&self) -> bool {
+        self.is_encrypted
+    }
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Credentials")
+            .field("token", &self.token)
+            .field("names", &self.names)
+            .field("address", &self.address)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A client that was let in, as its connection keeps it.
+#[derive(Clone)]
+pub struct Admitted {
+    /// The end of its proof: the client is asked then to connect again.
+    pub until: Option<SystemTime>,
+    /// The client's identity, in a form that only the code above connections knows.
+    pub proof: Arc<dyn Any + Send + Sync>,
+}
+
+impl fmt::Debug for Admitted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Admitted").field("until", &self.until).finish_non_exhaustive()
+    }
+}
+
+type Answer = BoxFuture<'static, Result<Option<Admitted>, String>>;
+
+/// The silo's way from a client's credentials to its identity.
+#[derive(Clone)]
+pub struct Admit(Arc<dyn Fn(Credentials) -> Answer + Send + Sync>);
+
+impl Admit {
+    /// The way of `admit`: none if the client has no identity, and words for the client if it is
+    /// refused.
+    pub fn new(admit: impl Fn(Credentials) -> Answer + Send + Sync + 'static) -> Self {
+        Self(Arc::new(admit))
+    }
+
+    pub(crate) fn ask(&self, shown: Credentials) -> Answer {
+        (self.0)(shown)
+    }
+}
+
+impl fmt::Debug for Admit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Admit")
+    }
+}
+
+/// Why a client has no token to show. It does not connect, and tries again as if the gateway were
+/// away.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no token to show: {0}")]
+pub struct TokenError(String);
+
+impl TokenError {
+    /// For this reason.
+    pub fn new(why: impl fmt::Display) -> Self {
+        Self(why.to_string())
+    }
+}
+
+type Source = dyn Fn() -> BoxFuture<'static, Result<String, TokenError>> + Send + Sync;
+
+/// The source of a client's tokens.
+#[derive(Clone)]
+pub struct TokenSource(Arc<Source>);
+
+impl TokenSource {
+    /// The source that calls `source` for each connection.
+    pub fn new<F, W>(source: F) -> Self
+    where
+        F: Fn() -> W + Send + Sync + 'static,
+        W: Future<Output = Result<String, TokenError>> + Send + 'static,
+    {
+        Self(Arc::new(move || Box::pin(source())))
+    }
+
+    /// A token for one connection.
+    pub async fn token(&self) -> Result<Token, TokenError> {
+        let text = contained(async { (self.0)().await }).await.map_err(TokenError::new)??;
+        let bytes = text.len();
+        Token::new(text).ok_or_else(|| {
+            TokenError::new(format!("expected 1 to {TOKEN_BYTES_MAX} bytes, it has {bytes}"))
+        })
+    }
+}
+
+impl fmt::Debug for TokenSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TokenSource")
+    }
+}

@@ -1,0 +1,127 @@
+//! Room for large frames that have begun and not ended: a peer that sends most of a frame and stops
+//! holds memory, and many such peers would hold all of it.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Waker};
+use std::time::Duration;
+
+use emmer_wire::PeerKind;
+use parking_lot::Mutex;
+use tokio::time::Sleep;
+
+/// A frame of at most so many bytes needs no room: each connection may hold them.
+const FREE_BYTES: usize = 64 << 10;
+
+/// So many bytes of larger frames, announced and not yet there, are received at once: from silos,
+/// and from clients. What comes then waits, unread.
+const FRAME_ROOM_BYTES: usize = 48 << 20;
+
+/// A large frame that takes longer ends its connection.
+const FRAME_TIME_MAX: Duration = Duration::from_secs(30);
+
+/// How long a frame is that has begun, and has to wait for room. `input` begins with a frame, whose
+/// length was checked.
+pub(in super::super) fn wanted(input: &[u8]) -> Option<usize> {
+    let prefix = input.first_chunk::<4>()?;
+    let whole = prefix.len() + u32::from_le_bytes(*prefix) as usize;
+    (whole > FREE_BYTES && whole > input.len()).then_some(whole)
+}
+
+/// What a peer is told whose frame took too long.
+pub(in super::super) fn overdue() -> String {
+    format!("a frame was not there within {FRAME_TIME_MAX:?}")
+}
+
+/// The rooms of one silo or client.
+#[derive(Debug)]
+pub struct FrameRooms {
+    silos: Arc<FrameRoom>,
+    clients: Arc<FrameRoom>,
+}
+
+impl Default for FrameRooms {
+    fn default() -> Self {
+        Self::new(FRAME_ROOM_BYTES)
+    }
+}
+
+impl FrameRooms {
+    pub(in super::super) fn new(max: usize) -> Self {
+        let room = || Arc::new(FrameRoom { max, state: Mutex::default() });
+        Self { silos: room(), clients: room() }
+    }
+
+    /// The room for what `peer` sends.
+    pub(in super::super) fn of(&self, peer: PeerKind) -> Arc<FrameRoom> {
+        match peer {
+            PeerKind::Client(_) => self.clients.clone(),
+            _ => self.silos.clone(),
+        }
+    }
+}
+
+/// Room for the frames of many connections.
+#[derive(Debug)]
+pub(in super::super) struct FrameRoom {
+    max: usize,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    taken: usize,
+    /// At most one for each connection.
+    waiting: Vec<Waker>,
+}
+
+impl FrameRoom {
+    /// Takes room for a frame, if there is some; else `waker` is woken when room was given back.
+    /// One frame always fits.
+    pub(in super::super) fn take(self: &Arc<Self>, bytes: usize, waker: &Waker) -> Option<Room> {
+        let mut state = self.state.lock();
+        if state.taken > 0 && state.taken + bytes > self.max {
+            if !state.waiting.iter().any(|waiting| waiting.will_wake(waker)) {
+                state.waiting.push(waker.clone());
+            }
+            return None;
+        }
+        state.taken += bytes;
+        Some(Room {
+            of: self.clone(),
+            bytes,
+            deadline: Box::pin(tokio::time::sleep(FRAME_TIME_MAX)),
+        })
+    }
+
+    /// How many bytes are taken.
+    #[cfg(test)]
+    pub(in super::super) fn taken(&self) -> usize {
+        self.state.lock().taken
+    }
+}
+
+/// Room for one frame, until it is there.
+pub(in super::super) struct Room {
+    of: Arc<FrameRoom>,
+    bytes: usize,
+    deadline: Pin<Box<Sleep>>,
+}
+
+impl Room {
+    /// Whether the frame takes too long.
+    pub(in super::super) fn is_overdue(&mut self, cx: &mut Context<'_>) -> bool {
+        self.deadline.as_mut().poll(cx).is_ready()
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        let mut state = self.of.state.lock();
+        state.taken -= self.bytes;
+        let waiting = std::mem::take(&mut state.waiting);
+        drop(state);
+        waiting.into_iter().for_each(Waker::wake);
+    }
+}

@@ -1,0 +1,54 @@
+//! Descriptors of the process: each connection takes one, and when they run out nothing can connect
+//! any more, silos that join neither.
+
+/// At most so many are kept from clients: for the connections of silos, the store, and files.
+const RESERVE_MAX: u64 = 1_024;
+
+/// The most connections of clients that a gateway takes, if `wanted` are allowed: half of a process
+/// with few descriptors is for others.
+pub fn for_clients(wanted: usize, descriptors: Option<u64>) -> usize {
+    let Some(descriptors) = descriptors else { return wanted };
+    let room = descriptors - RESERVE_MAX.min(descriptors.div_ceil(2));
+    wanted.min(usize::try_from(room).unwrap_or(usize::MAX)).max(1)
+}
+
+/// Raises the soft limit of descriptors to the hard one, which any process may do, and returns it;
+/// none where there is no limit, or none that is known.
+#[cfg(unix)]
+pub fn raise() -> Option<u64> {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    if current == maximum {
+        return current;
+    }
+    let raised = Rlimit { current: maximum, maximum };
+    match setrlimit(Resource::Nofile, raised) {
+        Ok(()) => maximum,
+        Err(_) => current,
+    }
+}
+
+/// Nothing is known of descriptors here.
+#[cfg(not(unix))]
+pub const fn raise() -> Option<u64> {
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_descriptors_are_shared_and_many_take_what_is_wanted() {
+        for (descriptors, clients) in [
+            (None, 10_000),
+            (Some(65_536), 10_000),
+            (Some(1_024), 512),
+            (Some(40), 20),
+            (Some(1), 1),
+        ] {
+            assert_eq!(for_clients(10_000, descriptors), clients, "{descriptors:?}");
+        }
+        assert_eq!(for_clients(7, Some(40)), 7);
+    }
+}

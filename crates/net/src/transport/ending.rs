@@ -1,0 +1,239 @@
+//! How a connection ends: with a word, without one, or bit by bit.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::Waker;
+
+use bytes::BytesMut;
+use emmer_wire::{GoodbyeCode, PeerKind, channel, encode_goodbye};
+use parking_lot::MutexGuard;
+use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
+
+use super::connection::{Connection, Draining, Shared};
+use super::driver::Handler;
+use super::lost::Lost;
+
+/// What the two ends of a connection say to each other about calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum CallsMessage {
+    /// The sender has answered every call that it has begun, and begins no other.
+    #[serde(rename = "d")]
+    Drained,
+    /// "Say something": nothing has come from the receiver while calls wait for it.
+    #[serde(rename = "p")]
+    Ping,
+    /// The answer to it.
+    #[serde(rename = "a")]
+    Pong,
+    /// "Use this connection for what you have to say to me, and none from before": those have
+    /// fallen silent.
+    #[serde(rename = "i")]
+    Instead,
+}
+
+/// Wakes the driver, if it sleeps.
+pub(super) fn wake_driver(mut shared: MutexGuard<'_, Shared>) {
+    shared.driver_idle = false;
+    let driver = shared.driver.take();
+    drop(shared);
+    if let Some(driver) = driver {
+        driver.wake();
+    }
+}
+
+impl Connection {
+    /// Ends the connection after what is queued is written, saying why.
+    pub fn goodbye(&self, code: GoodbyeCode, text: &str) {
+        self.say_goodbye(self.shared.lock(), code, text);
+    }
+
+    /// As [`goodbye`](Self::goodbye), unless calls of this side wait for their answer; then false.
+    pub fn goodbye_if_idle(&self, code: GoodbyeCode, text: &str) -> bool {
+        let shared = self.shared.lock();
+        let idle = shared.pending.live() == 0;
+        if idle {
+            self.say_goodbye(shared, code, text);
+        }
+        idle
+    }
+
+    fn say_goodbye(&self, mut shared: MutexGuard<'_, Shared>, code: GoodbyeCode, text: &str) {
+        if shared.lost.is_none() && !shared.closing {
+            shared.closing = true;
+            encode_goodbye(&mut shared.out, code, text);
+            self.flush(shared, true);
+        }
+    }
+
+    /// The peer is dead in the view: every call that waits for it fails now, and no more are taken.
+    /// What the runtimes have to say to it still goes out, and its last words come in, until
+    /// somebody ends the connection.
+    pub fn part(&self) {
+        self.is_parting.store(true, Ordering::Relaxed);
+        self.take_no_calls(Lost::PeerDead);
+    }
+
+    /// The peer says that it serves no more calls, and that it has answered all that it has begun.
+    pub fn drained(&self) {
+        self.take_no_calls(Lost::Drained);
+    }
+
+    /// Another connection takes the place of this one: no new call goes out here, and what comes
+    /// from the peer's runtime is not heard any more. Calls that wait may still be answered.
+    pub(crate) fn retire(&self) {
+        self.shared.lock().retired = true;
+        self.is_retired.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns true if another connection has taken its place.
+    pub fn is_retired(&self) -> bool {
+        self.is_retired.load(Ordering::Relaxed)
+    }
+
+    fn take_no_calls(&self, why: Lost) {
+        let mut wake = Vec::new();
+        let mut shared = self.shared.lock();
+        // That nothing has run is known for certain, and stays so.
+        if shared.parting != Some(Lost::Drained) {
+            shared.parting = Some(why);
+        }
+        shared.pending.drain_wakers(&mut wake);
+        drop(shared);
+        wake.into_iter().for_each(Waker::wake);
+    }
+
+    /// This side serves no more calls of the peer: it answers those that it has begun, then the
+    /// driver tells the peer that no other one has run or will.
+    pub fn stop_serving(&self) {
+        let mut shared = self.shared.lock();
+        if shared.draining == Draining::No {
+            shared.draining = Draining::Wanted;
+            self.is_draining.store(true, Ordering::Relaxed);
+            wake_driver(shared);
+        }
+    }
+
+    /// Whether the peer was told that this side serves no more calls, or is not there any more.
+    pub fn has_stopped_serving(&self) -> bool {
+        let shared = self.shared.lock();
+        shared.draining == Draining::Told || shared.lost.is_some()
+    }
+
+    /// Returns true if the peer has read that this side serves no more calls, and sends none that
+    /// could still arrive; or if it is not there any more.
+    pub(crate) fn knows_of_the_end(&self) -> bool {
+        let shared = self.shared.lock();
+        let heard = shared.draining == Draining::Told && shared.said >= shared.asked_when_drained;
+        // Over a lifeline nobody calls, and the dead do not either.
+        let is_silent = matches!(self.peer, PeerKind::Watch(_)) || self.is_parting();
+        heard || is_silent || shared.closing || shared.lost.is_some()
+    }
+
+    /// This side has dialled the connection to take the place of another one, and tells the peer.
+    pub(crate) fn propose(&self) {
+        self.is_proposed.store(true, Ordering::Relaxed);
+        let _ = self.system(channel::CALLS, &CallsMessage::Instead);
+    }
+
+    /// The peer has dialled it for that. Returns false if it has said so before.
+    pub(crate) fn hear_proposal(&self) -> bool {
+        !self.is_proposed.swap(true, Ordering::Relaxed)
+    }
+
+    /// Bytes have come.
+    pub(super) fn has_received(&self, bytes: usize) {
+        let before = self.bytes_received.fetch_add(bytes as u64, Ordering::Relaxed);
+        if before == 0 && bytes > 0 {
+            let _ = self.first_word.set(Instant::now());
+        }
+    }
+
+    /// Returns true if the peer was told to use this connection instead of another one, and had
+    /// said nothing over it yet when `other` was made.
+    pub(crate) fn is_crossed_by(&self, other: &Self) -> bool {
+        let is_later = |word: &Instant| other.made > *word;
+        self.is_proposed.load(Ordering::Relaxed) && !self.first_word.get().is_some_and(is_later)
+    }
+
+    /// Lets the peer know that it was heard over this connection, and asks it for a word.
+    pub(crate) fn answer_proposal(&self) {
+        let mut shared = self.shared.lock();
+        if shared.lost.is_none() && !shared.closing {
+            shared.ask();
+            self.flush(shared, false);
+        }
+    }
+
+    /// Tells the peer so, when all is answered. Only the driver calls it: between its look at what
+    /// is under way and the word nobody begins a call. Whether the peer was told, now or before.
+    pub(super) fn tell_drained(&self) -> bool {
+        if !self.is_draining.load(Ordering::Relaxed) {
+            return false;
+        }
+        let mut shared = self.shared.lock();
+        if shared.draining == Draining::Wanted && self.serving() == 0 {
+            shared.tell_drained();
+        }
+        shared.draining == Draining::Told
+    }
+
+    /// Whether the peer is dead in the view.
+    pub fn is_parting(&self) -> bool {
+        self.is_parting.load(Ordering::Relaxed)
+    }
+
+    /// Ends the connection now, as a process that dies does; everybody who waits learns why.
+    pub fn lose(&self, why: Lost) {
+        self.cut(why, false);
+    }
+
+    /// As [`lose`](Self::lose), when the peer could not be told why. Its host gets a reset, not the
+    /// orderly end which only a process that has said goodbye or is gone may leave behind.
+    pub fn reset(&self, why: Lost) {
+        self.cut(why, true);
+    }
+
+    fn cut(&self, why: Lost, reset: bool) {
+        let mut wake = Vec::new();
+        let mut shared = self.shared.lock();
+        if shared.lost.is_none() {
+            shared.lost = Some(why);
+            if let Some(stream) = shared.stream.take()
+                && reset
+            {
+                stream.reset();
+            }
+            shared.out = BytesMut::new();
+            self.count_queued(&shared);
+            self.note_room();
+            shared.pending.drain_wakers(&mut wake);
+            wake.extend(shared.driver.take());
+        }
+        drop(shared);
+        wake.into_iter().for_each(Waker::wake);
+        // Nobody reads the answers.
+        let askers = std::mem::take(&mut *self.askers.lock());
+        askers.into_values().for_each(|asker| asker.give_up());
+    }
+}
+
+/// Handles what the peer says about calls.
+pub(super) fn handle_word<H: Handler>(
+    connection: &Arc<Connection>,
+    handler: &Arc<H>,
+    word: CallsMessage,
+) {
+    match word {
+        CallsMessage::Drained => {
+            connection.drained();
+            handler.drained(connection);
+        }
+        CallsMessage::Ping => {
+            // Without room the peer is told later, by what it reads first.
+            let _ = connection.system(channel::CALLS, &CallsMessage::Pong);
+        }
+        CallsMessage::Pong => connection.shared.lock().said += 1,
+        CallsMessage::Instead => handler.prefer(connection),
+    }
+}

@@ -1,0 +1,94 @@
+//! The connections that the clock matters to: those with calls whose deadlines pass, or with memory
+//! to give back. A silo has thousands of connections, and most of them are idle: nobody looks at
+//! those.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use super::Connection;
+use super::connection::Ticked;
+use crate::clock::CoarseInstant;
+
+/// A connection over which nothing comes while calls wait.
+pub enum Quiet {
+    /// Its peer is asked for a word.
+    Asked(Arc<Connection>),
+    /// Its peer said nothing. Told of about once a second.
+    Silent(Arc<Connection>),
+}
+
+/// The connections of one silo or client that are looked at when its clock ticks: at most one entry
+/// for each.
+#[derive(Default)]
+pub struct Ticking {
+    list: Mutex<Vec<Arc<Connection>>>,
+    /// There is something to look at again.
+    begun: Notify,
+}
+
+impl Ticking {
+    /// Looks at this one, too, until there is nothing to look at.
+    pub(super) fn add(&self, connection: Arc<Connection>) {
+        let mut list = self.list.lock();
+        list.push(connection);
+        if list.len() == 1 {
+            self.begun.notify_one();
+        }
+    }
+
+    /// Whether there is nothing to look at.
+    pub fn is_calm(&self) -> bool {
+        self.list.lock().is_empty()
+    }
+
+    /// Something else has to be looked at.
+    pub fn begin(&self) {
+        self.begun.notify_one();
+    }
+
+    /// Waits until there is something to look at again.
+    pub async fn begun(&self) {
+        self.begun.notified().await;
+    }
+
+    /// A tick of the clock; what is to be told of connections over which nothing comes
+    /// (`silence.rs`).
+    #[must_use]
+    pub fn tick(&self, now: CoarseInstant) -> Vec<Quiet> {
+        let mut looked_at = std::mem::take(&mut *self.list.lock());
+        let mut quiet = Vec::new();
+        looked_at.retain(|connection| match connection.expire(now) {
+            Ticked::Over => false,
+            Ticked::GoesOn => true,
+            Ticked::Asked => {
+                quiet.push(Quiet::Asked(connection.clone()));
+                true
+            }
+            Ticked::Silent => {
+                quiet.push(Quiet::Silent(connection.clone()));
+                true
+            }
+        });
+        let mut list = self.list.lock();
+        if list.is_empty() {
+            *list = looked_at;
+        } else {
+            list.append(&mut looked_at);
+        }
+        quiet
+    }
+
+    /// How many are looked at.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.list.lock().len()
+    }
+}
+
+impl std::fmt::Debug for Ticking {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Ticking").finish_non_exhaustive()
+    }
+}
