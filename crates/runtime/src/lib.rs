@@ -22,6 +22,7 @@ mod stores;
 mod timers;
 pub mod trace;
 mod turn;
+mod waits;
 mod wheel;
 
 pub use access::{Access, Credentials, Identity, OutsideCall, TokenError};
@@ -64,14 +65,13 @@ pub mod macro_support {
 
     pub use crate::grain::{
         ActivationError, Call, CallError, CallFuture, Ctx, Error, FieldDefault, Grain, Hosted,
-        Interface, Journal, JournalSpec, KeyKind, KeyType, Lifecycle, Method, NoError, NoResult,
-        Persistent, RawRef, Returned, ServiceNeed, StateError, StateSpec, TurnContext, own_error,
-        service, shareable,
+        Interface, Journal, JournalSpec, KeyKind, KeyType, Lifecycle, LocalSlot, Method, NoError,
+        NoResult, Persistent, RawRef, Returned, ServiceNeed, StateError, StateSpec, TurnContext,
+        arrive, boxed, not_admitted, own_error, poll_now, run_now, service, shareable,
     };
     pub use crate::hosting::{
-        Activation, ArriveMethod, BoxTurn, Closed, Exclusive, Instant, LocalSlot, MethodEntry, Ran,
-        Shared, Slot, StartMethod, Turn, TurnEnd, TurnOutcome, arrive, boxed, not_admitted,
-        poll_now, run_now,
+        Activation, ArriveMethod, BoxTurn, Closed, Exclusive, Instant, MethodEntry, Ran, Shared,
+        Slot, StartMethod, Turn, TurnEnd, TurnOutcome,
     };
     pub use crate::reminders::{
         NoReminders, ReminderError, ReminderTick, TickResult, is_among, no_handler,

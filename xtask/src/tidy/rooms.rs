@@ -17,7 +17,7 @@ const FOR_ALL: &[&str] = &["trace"];
 /// Where the rooms are.
 const SOURCES: &str = "crates/runtime/src/";
 
-/// No room names one that it may not use, and each is in the table.
+/// No room names one that it may not use, each is in the table, and the table is an order.
 pub(super) fn check(tree: &Tree) -> Result<Vec<Finding>, String> {
     let room = |cells: Vec<&str>| {
         let name = names(cells.first()?).pop()?;
@@ -28,7 +28,27 @@ pub(super) fn check(tree: &Tree) -> Result<Vec<Finding>, String> {
         let within = rust.file.path.strip_prefix(SOURCES)?;
         (within != "lib.rs").then_some((within, rust))
     });
-    Ok(files.flat_map(|(within, rust)| check_file(&rooms, within, rust)).collect())
+    let in_files = files.flat_map(|(within, rust)| check_file(&rooms, within, rust));
+    Ok(check_order(&rooms).into_iter().chain(in_files).collect())
+}
+
+/// Each row names earlier rows alone: then no rooms name each other in a circle.
+fn check_order(rooms: &[Room]) -> Vec<Finding> {
+    let of_room = |(at, room): (usize, &Room)| {
+        let earlier: Vec<&str> = rooms[..at].iter().map(|room| room.name.as_str()).collect();
+        let is_later = |used: &&String| !earlier.contains(&base(used));
+        let finding = |used: &String| {
+            let text = format!("`{}` may not use `{used}`, which is no earlier row", room.name);
+            Finding::fail(PAGE, 0, text)
+        };
+        room.may_use.iter().filter(is_later).map(finding).collect::<Vec<_>>()
+    };
+    rooms.iter().enumerate().flat_map(of_room).collect()
+}
+
+/// The room of a path.
+fn base(path: &str) -> &str {
+    path.split("::").next().unwrap_or_default()
 }
 
 fn check_file(rooms: &[Room], within: &str, rust: &RustFile) -> Vec<Finding> {
@@ -40,7 +60,7 @@ fn check_file(rooms: &[Room], within: &str, rust: &RustFile) -> Vec<Finding> {
     };
     let code = &rust.split.code;
     let forbidden = named_from_root(code, depth(within)).into_iter().filter(|(_, named)| {
-        let other = named.split("::").next().unwrap_or_default();
+        let other = base(named);
         let may = |allowed: &String| named == allowed || named.starts_with(&format!("{allowed}::"));
         let free = other == own || FOR_ALL.contains(&other);
         !free && rooms.iter().any(|room| room.name == other) && !room.may_use.iter().any(may)
@@ -143,15 +163,15 @@ mod tests {
             ("metrics/mod.rs", "use super::cluster::Fence;"),
             ("metrics/mod.rs", "mod tests {\n    use super::super::cluster::Fence;\n}"),
             ("hosting/turn.rs", "use crate::calls::path::Path;"),
-            ("hosting/turn.rs", "use crate::{calls::{waits::Waits, path::Path}};"),
-            ("hosting/turn.rs", "use crate::calls::{self, waits};"),
+            ("hosting/turn.rs", "use crate::{waits::Waits, calls::{path::Path}};"),
+            ("hosting/turn.rs", "use crate::calls::{self, path};"),
         ];
         for (within, code) in bad {
             assert!(!findings(within, code).is_empty(), "{within}: {code}");
         }
         let good = [
-            ("hosting/turn.rs", "use crate::calls::waits::Waits;"),
-            ("hosting/turn.rs", "use crate::{calls::{waits::Waits}, cluster::Fence};"),
+            ("hosting/turn.rs", "use crate::waits::Waits;"),
+            ("hosting/turn.rs", "use crate::{waits::{graph::Graph}, cluster::Fence};"),
             (
                 "hosting/turn.rs",
                 "// crate::silo\nfn f() { print(\"crate::silo\"); mycrate::silo(); }",
@@ -178,6 +198,19 @@ mod tests {
             "{}",
             found[0].text
         );
+    }
+
+    #[test]
+    fn a_row_that_names_a_later_one_fails() {
+        let found = |rows: &str| {
+            let page = format!("<!-- rooms: begin -->\n{rows}\n<!-- rooms: end -->\n");
+            let found = check(&tree(&[], &[(PAGE, &page)])).unwrap();
+            found.into_iter().map(|finding| finding.text).collect::<Vec<_>>()
+        };
+        let up = found("| `a` | `b` |\n| `b` | `a` |");
+        assert_eq!(up, ["`a` may not use `b`, which is no earlier row"]);
+        assert_eq!(found("| `a` | `a::x` |").len(), 1, "itself");
+        assert_eq!(found("| `a` | no other room |\n| `b` | `a::x` |"), [""; 0]);
     }
 
     #[test]

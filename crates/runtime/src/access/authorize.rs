@@ -8,8 +8,7 @@ use emmer_core::GrainKey;
 use emmer_wire::RequestContext;
 
 use super::Identity;
-use crate::grain::ContextKey;
-use crate::turn::{Failure, contain};
+use crate::turn::{ContextKey, Failure, contain};
 
 /// A call from outside the cluster, about which the application is asked.
 pub struct OutsideCall<'a> {

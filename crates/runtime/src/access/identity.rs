@@ -7,12 +7,10 @@ use std::time::SystemTime;
 
 use emmer_wire::{CLAIM_PREFIX, ContextError, IDENTITY_KEY, RequestContext};
 
-use crate::grain::TurnContext;
-
 /// The identity of a client: a name, and claims about its owner.
 ///
 /// It goes along with the client's calls and with all that follow from them, beside the [request
-/// context](crate::grain::ContextKey), and shares its room: name and claims together have some
+/// context](crate::turn::ContextKey), and shares its room: name and claims together have some
 /// kilobytes at most. Clients cannot set it.
 ///
 /// ```
@@ -64,12 +62,6 @@ impl Identity {
     /// The claims, ordered by their keys.
     pub fn claims(&self) -> impl Iterator<Item = (&str, &str)> {
         self.claims.iter().map(|(key, value)| (&**key, &**value))
-    }
-
-    /// The identity of the client that the current turn's call comes from, over however many
-    /// grains; none if it comes from none, and outside a turn.
-    pub fn of_caller() -> Option<Self> {
-        Self::read(&TurnContext::request_context()?)
     }
 
     pub(crate) const fn end(&self) -> Option<SystemTime> {

@@ -11,7 +11,7 @@ use emmer_placement::{AsyncDirector, PlaceError, PlacementRequest, PlacementTabl
 use parking_lot::Mutex;
 
 use crate::cluster::Question;
-use crate::grain::TurnContext;
+use crate::hosting::TurnContext;
 use crate::turn::contained;
 use emmer_net::world::{Abort, Spawner, Watched};
 

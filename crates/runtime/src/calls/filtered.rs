@@ -10,14 +10,16 @@ use emmer_core::limits::CALL_CHAIN_MAX;
 use emmer_wire::RequestContext;
 use tokio::sync::Semaphore;
 
-use crate::calls::future::{AnyCall, Way};
+use crate::calls::CallHead;
 use crate::calls::invoke::{Caller, Finished, too_deep};
 use crate::calls::one_way::pass;
+use crate::calls::{AnyCall, Way};
 use crate::filters::{Around, FilterCall, Outcome, around};
-use crate::grain::{CallHead, MethodInfo, NoError, TurnContext};
+use crate::hosting::TurnContext;
 use crate::hosting::{Has, Slot, empty};
 use crate::trace;
 use crate::turn::{CallError, Failure, contain, contained, let_go};
+use crate::turn::{MethodInfo, NoError};
 
 /// One-way calls of this process whose filters wait; one more is `Overloaded`.
 const WAITING_MAX: usize = 100_000;
@@ -92,7 +94,7 @@ async fn through_filters(call: AnyCall) -> Finished {
     let clock = head.target.0.node.clock();
     let deadline = clock.tokio_at_coarse(due.settle(clock.now()));
     let extra = head.extra.as_deref().and_then(|extra| extra.as_ref().ok());
-    let told = FilterCall::outgoing(head.method, &head.target.0.id, extra);
+    let told = outgoing(head.method, &head.target.0.id, extra);
     let passed = AtomicBool::new(false);
     let work = |context: Option<RequestContext>| {
         passed.store(true, Ordering::Relaxed);
@@ -142,7 +144,7 @@ fn sent_through(mut head: CallHead, slot: &mut dyn Slot) -> Result<(), Failure> 
         Some(Ok(extra)) => Some(extra),
         None => None,
     };
-    let told = FilterCall::outgoing(method, &head.target.0.id, extra);
+    let told = outgoing(method, &head.target.0.id, extra);
     let mut slot = slot.boxed();
     let mut filtered: Pin<Box<dyn Future<Output = _> + Send>> = Box::pin(async move {
         let work = |context: Option<RequestContext>| {
@@ -187,4 +189,16 @@ fn sent_through(mut head: CallHead, slot: &mut dyn Slot) -> Result<(), Failure> 
         drop(permit);
     }));
     Ok(())
+}
+
+/// A call that is about to be made, which takes `extra` along, as its filters see it.
+fn outgoing(
+    method: &MethodInfo,
+    grain: &emmer_core::GrainId,
+    extra: Option<&RequestContext>,
+) -> FilterCall {
+    let turns = TurnContext::request_context().unwrap_or_default();
+    // If both together are too much, the call is refused when it is made.
+    let context = extra.and_then(|own| turns.merged(own).ok()).unwrap_or(turns);
+    FilterCall::new(method, grain, TurnContext::own_grain(), context)
 }

@@ -10,7 +10,7 @@ use super::Calls;
 use super::path::Hint;
 use crate::cluster::locations::Locations;
 use crate::cluster::{Chosen, Question, Sought};
-use crate::grain::TurnContext;
+use crate::hosting::TurnContext;
 use crate::hosting::{BoxTurn, Given, Held, StartError};
 use crate::trace;
 use crate::turn::{Failure, Rejection, contain};

@@ -15,15 +15,16 @@ use tokio_util::sync::CancellationToken;
 use crate::calls::lanes::Handed;
 use crate::calls::path::{Met, unreachable_silo};
 use crate::calls::travel::travel;
+use crate::calls::{Aim, CallHead, Node, Target};
 use crate::calls::{AnyCall, Calls};
 use crate::cluster::{Shut, Sought};
-use crate::grain::{Aim, CallHead, Extra, MethodInfo, Node, Target};
 use crate::hosting::{
     Begun, BoxTurn, Ends, Has, Held, Input, Sink, Slot, StartError, TurnEnd, empty, poll_begun,
     run_to_end, standing, until_begun,
 };
 use crate::trace;
 use crate::turn::{Asked, Asker, Failure, Rejection, contained};
+use crate::turn::{Extra, MethodInfo};
 use emmer_net::clock::{Clock, CoarseInstant, Due};
 use emmer_net::transport::SendError;
 

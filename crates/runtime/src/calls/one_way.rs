@@ -8,19 +8,21 @@ use std::task::{Context, Poll, Waker};
 use emmer_store::BoxFuture;
 use emmer_wire::CallChain;
 
+use crate::calls::AnyCall;
 use crate::calls::Calls;
-use crate::calls::future::AnyCall;
 use crate::calls::invoke::{
     Caller, Finished, InlineDepth, LocalTurn, failure_of, finish_local, send_failure, unbound,
 };
 use crate::calls::lanes::Handed;
 use crate::calls::path::Met;
 use crate::calls::travel::{travel, travel_in_line};
+use crate::calls::{CallHead, Found, Node, Target};
 use crate::calls::{fated, filtered};
-use crate::grain::{CallHead, Found, MethodInfo, NoError, Node, Target, TurnContext};
+use crate::hosting::TurnContext;
 use crate::hosting::{Has, Held, Sink, Slot, StartError, TurnEnd, empty};
 use crate::trace;
 use crate::turn::{CallError, Failure, let_go};
+use crate::turn::{MethodInfo, NoError};
 use emmer_net::transport::{Connection, SendError};
 
 /// One-way calls of this process under way at once; one more is `Overloaded`.

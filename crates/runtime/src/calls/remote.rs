@@ -3,8 +3,9 @@
 use emmer_core::SiloAddress;
 use emmer_wire::{FailureCode, ResponseStatus, decode_failure};
 
-use crate::grain::{MethodInfo, Node};
+use crate::calls::Node;
 use crate::hosting::Slot;
+use crate::turn::MethodInfo;
 use crate::turn::{CallError, Failure, Rejection, contain};
 use emmer_net::transport::Answer;
 

@@ -18,7 +18,7 @@ use emmer_wire::{CallChain, ContextError, RequestContext};
 use parking_lot::Mutex;
 
 use crate::access::Identity;
-use crate::grain::{ContextKey, MethodInfo, TurnContext};
+use crate::turn::{ContextKey, MethodInfo};
 
 pub(crate) use around::{Around, around, around_now};
 
@@ -114,31 +114,14 @@ pub struct FilterCall {
 }
 
 impl FilterCall {
-    /// A call that is about to be made, which takes `extra` along.
-    pub(crate) fn outgoing(
-        method: &MethodInfo,
-        grain: &GrainId,
-        extra: Option<&RequestContext>,
-    ) -> Self {
-        let turns = TurnContext::request_context().unwrap_or_default();
-        // If both together are too much, the call is refused when it is made.
-        let context = extra.and_then(|own| turns.merged(own).ok()).unwrap_or(turns);
-        Self::new(method, grain, TurnContext::own_grain(), context)
-    }
-
-    /// The call of the current turn.
-    pub(crate) fn incoming(method: &MethodInfo, grain: &GrainId) -> Self {
-        let context = TurnContext::request_context().unwrap_or_default();
-        Self::new(method, grain, TurnContext::calling_grain(), context)
-    }
-
     /// The call of a turn that runs in place.
     pub(crate) fn in_place(method: &MethodInfo, grain: &GrainId, chain: &CallChain) -> Self {
         let caller = chain.last().map(|caller| caller.grain.clone());
         Self::new(method, grain, caller, chain.context().inherited())
     }
 
-    fn new(
+    /// A call of the grain `caller`, if a turn makes it, which takes `context` along.
+    pub(crate) fn new(
         method: &MethodInfo,
         grain: &GrainId,
         caller: Option<GrainId>,

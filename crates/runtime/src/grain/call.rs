@@ -4,13 +4,14 @@ use std::fmt::{self, Display};
 use std::future::IntoFuture;
 use std::time::Duration;
 
-use emmer_wire::{HINT_KEY, RequestContext};
+use emmer_wire::HINT_KEY;
 use tokio_util::sync::CancellationToken;
 
-use super::{Aim, ContextKey, Extra, Method, MethodInfo, NoError, TurnContext};
-use crate::calls::{AnyCall, CallFuture, one_way};
-use crate::hosting::{LocalSlot, Slot};
-use crate::turn::{CallError, Failure};
+use super::Method;
+use super::{CallFuture, LocalSlot};
+use crate::calls::{Aim, CallHead, one_way};
+use crate::turn::CallError;
+use crate::turn::{ContextKey, NoError};
 
 /// A call that was not made yet: await it, or [`send`](Self::send) it.
 ///
@@ -23,44 +24,6 @@ use crate::turn::{CallError, Failure};
 pub struct Call<M: Method> {
     pub(crate) head: CallHead,
     pub(crate) args: M,
-}
-
-/// All of a call but its arguments, whatever its method.
-pub(crate) struct CallHead {
-    pub(crate) target: Aim,
-    pub(crate) method: &'static MethodInfo,
-    pub(crate) timeout: Option<Duration>,
-    pub(crate) cancel: Option<CancellationToken>,
-    /// What it takes along, if it has something of its own.
-    pub(crate) extra: Option<Box<Extra>>,
-}
-
-impl CallHead {
-    fn with(&mut self, put: &dyn Fn(&RequestContext) -> Extra) {
-        let extra = self.extra.get_or_insert_with(|| Box::new(Ok(RequestContext::EMPTY)));
-        if let Ok(context) = &**extra {
-            **extra = put(context);
-        }
-    }
-
-    /// Takes along by itself what the current turn sends along: it may be made outside of it.
-    pub(crate) fn take_turns_context(&mut self) {
-        if let Some(turns) = TurnContext::request_context().filter(|turns| !turns.is_empty()) {
-            let own = self.extra.take().map_or(Ok(RequestContext::EMPTY), |own| *own);
-            self.extra = Some(Box::new(own.and_then(|own| turns.merged(&own))));
-        }
-    }
-
-    /// The call, with what `slot` holds.
-    pub(crate) fn with_slot(self, slot: &mut dyn Slot) -> AnyCall {
-        AnyCall { head: self, slot: slot.boxed() }
-    }
-
-    /// The failure of this call.
-    #[cold]
-    pub(crate) fn failed(&self, failure: Failure) -> Box<Failure> {
-        Box::new(failure.of(&*self.target.0, self.method.name))
-    }
 }
 
 impl<M: Method> Call<M> {
@@ -89,7 +52,7 @@ impl<M: Method> Call<M> {
     pub fn with<T: Display>(mut self, key: &ContextKey<T>, value: impl Into<T>) -> Self {
         let value: T = value.into();
         let value = value.to_string();
-        self.head.with(&|context| key.put_text(context, &value));
+        self.head.take(&|context| key.put_text(context, &value));
         self
     }
 
@@ -98,7 +61,7 @@ impl<M: Method> Call<M> {
     /// can host the grain. What follows from the call does not carry it.
     pub fn hint(mut self, hint: impl Display) -> Self {
         let hint = hint.to_string();
-        self.head.with(&|context| context.with(HINT_KEY, &hint));
+        self.head.take(&|context| context.with(HINT_KEY, &hint));
         self
     }
 

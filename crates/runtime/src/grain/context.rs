@@ -11,10 +11,9 @@ use emmer_store::journal::JournalSlot;
 use emmer_store::state::StateSlot;
 use tokio_util::sync::CancellationToken;
 
-use super::TurnContext;
 use crate::grain::{ClusterClient, Interface, RawRef, Services};
 use crate::hosting::Activation;
-use crate::reminders::Reminding;
+use crate::hosting::TurnContext;
 use crate::turn::DeactivationReason;
 
 /// A grain's view of itself and of the cluster. Cheap to clone; may be kept in a field marked
@@ -34,16 +33,17 @@ pub struct Ctx {
 }
 
 impl Ctx {
-    pub(crate) fn new(activation: &Arc<Activation>, client: ClusterClient) -> Self {
-        Self { activation: Arc::downgrade(activation), client, id: activation.id().clone() }
+    /// The context of the grain of this activation; none when its silo is gone.
+    pub(crate) fn of(activation: &Arc<Activation>) -> Option<Self> {
+        let client = ClusterClient::of(activation)?;
+        Some(Self { activation: Arc::downgrade(activation), client, id: activation.id().clone() })
     }
 
     /// The context of the grain whose turn runs on this thread now; none outside a turn.
     pub fn current() -> Option<Self> {
         TurnContext::with(|turn| {
             let activation = turn?.activation(|held| held.activation().clone())?;
-            let client = activation.client()?;
-            Some(Self::new(&activation, client))
+            Self::of(&activation)
         })
     }
 
@@ -144,11 +144,6 @@ impl Ctx {
     /// The activation, while it is there.
     pub(crate) fn activation(&self) -> Option<Arc<Activation>> {
         self.activation.upgrade()
-    }
-
-    /// Returns what this grain's reminders need; none when its silo is gone.
-    pub(crate) fn reminding(&self) -> Option<Reminding> {
-        Some(self.activation.upgrade()?.reminding())
     }
 
     pub(crate) fn break_activation(&self, why: String) {

@@ -1,7 +1,6 @@
 //! What a grain interface and its methods are to the runtime. Implemented by `#[grain_interface]`
 //! only.
 
-use std::convert::Infallible;
 use std::marker::PhantomData;
 
 use bytes::BytesMut;
@@ -9,8 +8,9 @@ use emmer_wire::CodecError;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::grain::{Grain, KeyType, RawRef};
+use crate::grain::{Grain, RawRef};
 use crate::hosting::MethodEntry;
+use crate::turn::{KeyType, MethodInfo};
 
 /// A grain interface, implemented for `dyn Trait` by `#[grain_interface]`.
 #[diagnostic::on_unimplemented(
@@ -32,21 +32,6 @@ pub trait Interface: 'static {
     const VERSION: u32;
 }
 
-/// A method, as code knows it that is compiled once for all of them.
-#[derive(Debug)]
-pub struct MethodInfo {
-    /// The name of its interface.
-    pub interface: &'static str,
-    /// The name of the grain type that its interface is for.
-    pub grain_type: &'static str,
-    /// Its name.
-    pub name: &'static str,
-    /// Its number.
-    pub id: u32,
-    /// True if it takes `&mut self`.
-    pub exclusive: bool,
-}
-
 /// One method of an interface. The implementing type holds the arguments as named fields, so that
 /// arguments travel as a map and may grow by trailing ones with a default.
 pub trait Method: Sized + Send + 'static {
@@ -56,7 +41,7 @@ pub trait Method: Sized + Send + 'static {
     type Output: Serialize + DeserializeOwned + Send + 'static;
     /// What a successful call yields: `T` of `Result<T, E>`, or the whole return type.
     type Ok: Send + 'static;
-    /// The method's own error: `E` of `Result<T, E>`, or [`Infallible`].
+    /// The method's own error: `E` of `Result<T, E>`, or [`NoError`](crate::turn::NoError).
     type Err: Send + 'static;
     /// The method's name.
     const NAME: &'static str;
@@ -125,6 +110,3 @@ pub trait NoResult {
 }
 
 impl<T: ?Sized> NoResult for Returned<T> {}
-
-/// The error type of methods that have none of their own.
-pub type NoError = Infallible;

@@ -5,16 +5,18 @@ mod any_error;
 mod bond;
 mod call;
 mod context;
+mod future;
 mod interface;
+mod interleaved;
 mod journal;
-mod key;
 mod persistent;
 mod reference;
 mod request_context;
+mod room;
 mod service;
 mod stored;
 mod travelling;
-mod turn;
+mod work;
 
 use std::future::Future;
 use std::time::Duration;
@@ -23,27 +25,25 @@ use emmer_placement::{DataError, Placement};
 
 pub use self::any_error::{Error, own_error};
 pub use self::call::Call;
-pub(crate) use self::call::CallHead;
 pub use self::context::Ctx;
-pub use self::interface::{Hosted, Interface, Method, MethodInfo, NoError, NoResult, Returned};
+pub use self::future::CallFuture;
+pub use self::interface::{Hosted, Interface, Method, NoResult, Returned};
+pub use self::interleaved::Interleaved;
 pub use self::journal::{Apply, Journal, JournalSpec};
-pub use self::key::{IntoKey, KeyKind, KeyType};
 pub use self::persistent::Persistent;
-pub(crate) use self::reference::{Aim, Found, Lane, Node, OwnClient, Route, Target, class_name};
 pub use self::reference::{ClusterClient, RawRef};
-pub(crate) use self::request_context::Extra;
-pub use self::request_context::{ContextKey, SetContextError};
-pub use self::service::{
-    FieldDefault, ServiceField, ServiceNeed, Services, Shareable, service, shareable,
-};
+pub(crate) use self::reference::{OwnClient, class_name};
+pub use self::request_context::SetContextError;
+pub(crate) use self::room::constructor;
+pub use self::service::{FieldDefault, Shareable, service, shareable};
 pub use self::stored::{FORMAT as STATE_FORMAT, Migrate, OldState, StateSpec};
-pub(crate) use self::travelling::arriving;
-pub use self::turn::TurnContext;
-pub use crate::calls::CallFuture;
+pub use self::work::{LocalSlot, arrive, boxed, not_admitted, poll_now, run_now};
 use crate::hosting::MethodEntry;
-pub use crate::hosting::{Interleaved, Left};
+pub use crate::hosting::TurnContext;
+pub use crate::hosting::{Left, ServiceField, ServiceNeed, Services};
 pub use crate::turn::{
-    ActivationError, CallError, Called, DeactivationReason, Rejection, StateError,
+    ActivationError, CallError, Called, ContextKey, DeactivationReason, IntoKey, KeyKind, KeyType,
+    MethodInfo, NoError, Rejection, StateError,
 };
 
 /// What may happen in a grain's life besides calls. `#[derive(Grain)]` implements it empty; a class

@@ -2,107 +2,19 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::sync::{Arc, LazyLock, Weak};
-use std::time::Duration;
+use std::sync::{Arc, OnceLock, Weak};
 
-use emmer_core::limits::GRAIN_KEY_BYTES_MAX;
 use emmer_core::{GrainId, GrainKey, GrainTypeId, SiloAddress};
 
-use parking_lot::Mutex;
-
-use crate::calls::Calls;
-use crate::calls::path::Hint;
-use crate::cluster::locations::Locations;
-use crate::filters::Filters;
+use crate::calls::{Aim, Calls, Node, Target};
 use crate::gateways::ClientCore;
-use crate::grain::{Call, Ctx, Interface, IntoKey, KeyType, Method};
-use crate::hosting::{Activation, Held};
-use crate::turn::Names;
-use emmer_net::clock::Clock;
-use emmer_net::transport::Connection;
-use emmer_net::world::Spawner;
+use crate::grain::{Call, Interface, Method};
+use crate::hosting::Activation;
+use crate::turn::{IntoKey, KeyType};
 
 /// The way into a cluster: makes references to grains. Cheap to clone.
 #[derive(Clone)]
 pub struct ClusterClient(pub(crate) Node);
-
-/// Whose calls: a silo's own, or an outside client's.
-#[derive(Clone)]
-pub(crate) enum Node {
-    Silo(Arc<Calls>),
-    Client(Arc<ClientCore>),
-    /// Nobody's: the reference was decoded outside both. Its calls are refused before anything is
-    /// asked of the node.
-    Nowhere,
-}
-
-/// The clock of references that belong nowhere.
-static NO_CLOCK: LazyLock<Clock> = LazyLock::new(Clock::new);
-
-impl Node {
-    pub(crate) fn clock(&self) -> &Clock {
-        match self {
-            Self::Silo(silo) => &silo.clock,
-            Self::Client(client) => &client.clock,
-            Self::Nowhere => &NO_CLOCK,
-        }
-    }
-
-    /// The runtime where its tasks, its connections and the turns of a silo belong.
-    pub(crate) fn spawner(&self) -> Option<&Spawner> {
-        match self {
-            Self::Silo(silo) => Some(&silo.spawner),
-            Self::Client(client) => Some(&client.spawner),
-            Self::Nowhere => None,
-        }
-    }
-
-    /// The filters around the calls that are made there; none where there are none.
-    #[inline]
-    pub(crate) fn filters(&self) -> Option<&Filters> {
-        let filters = match self {
-            Self::Silo(silo) => &silo.outgoing,
-            Self::Client(client) => &client.filters,
-            Self::Nowhere => return None,
-        };
-        (!filters.is_empty()).then_some(filters)
-    }
-
-    /// Where grains were last found.
-    pub(crate) fn locations(&self) -> Option<&Locations> {
-        match self {
-            Self::Silo(silo) => Some(&silo.cluster.locations),
-            Self::Client(client) => Some(&client.locations),
-            Self::Nowhere => None,
-        }
-    }
-
-    pub(crate) fn response_timeout(&self) -> Duration {
-        match self {
-            Self::Silo(silo) => silo.response_timeout,
-            Self::Client(client) => client.options.response_timeout,
-            Self::Nowhere => Duration::ZERO,
-        }
-    }
-
-    /// How many activations a silo may have of a stateless worker; none for other grains, and for a
-    /// client, which knows no classes.
-    #[cold]
-    pub(crate) fn workers_max(&self, id: &GrainId) -> Option<usize> {
-        match self {
-            Self::Silo(silo) => silo.host.workers_max(id),
-            Self::Client(_) | Self::Nowhere => None,
-        }
-    }
-
-    /// The version of the view that calls name; 0 for a client, which has none.
-    pub(crate) fn view_version(&self) -> u64 {
-        match self {
-            Self::Silo(silo) => silo.cluster.view_version(),
-            Self::Client(_) | Self::Nowhere => 0,
-        }
-    }
-}
 
 impl ClusterClient {
     pub(crate) const fn of_silo(silo: Arc<Calls>) -> Self {
@@ -113,10 +25,17 @@ impl ClusterClient {
         Self(Node::Client(client))
     }
 
+    /// The way to call other grains from an activation; none when its silo is gone.
+    pub(crate) fn of(activation: &Activation) -> Option<Self> {
+        Node::of(activation).map(Self)
+    }
+
     /// A reference to the grain `key` behind interface `I`, as in
     /// `client.grain::<dyn Counter>("home")`.
     ///
-    /// A text key of more than [`GRAIN_KEY_BYTES_MAX`] bytes makes every call `Rejected`.
+    /// A text key of more than
+    /// [`GRAIN_KEY_BYTES_MAX`](emmer_core::limits::GRAIN_KEY_BYTES_MAX) bytes makes every call
+    /// `Rejected`.
     pub fn grain<I: Interface + ?Sized>(&self, key: impl IntoKey<I::Key>) -> I::Ref {
         let id = GrainId::new(GrainTypeId::of(I::GRAIN_TYPE), key.into_key());
         RawRef::new(self.0.clone(), id, Cow::Borrowed(I::GRAIN_TYPE)).into()
@@ -148,40 +67,18 @@ impl fmt::Debug for ClusterClient {
 }
 
 /// The way into the cluster for what a silo holds itself. It keeps nothing alive.
-pub(crate) struct OwnClient(Weak<Calls>);
+#[derive(Clone, Default)]
+pub(crate) struct OwnClient(Arc<OnceLock<Weak<Calls>>>);
 
 impl OwnClient {
-    pub(crate) const fn new(silo: Weak<Calls>) -> Self {
-        Self(silo)
+    /// Leads to `silo` from now on.
+    pub(crate) fn lead_to(&self, silo: &Arc<Calls>) {
+        let _ = self.0.set(Arc::downgrade(silo));
     }
 
-    /// None when the silo is gone.
+    /// None before the silo is made, and when it is gone.
     pub(crate) fn get(&self) -> Option<ClusterClient> {
-        self.0.upgrade().map(ClusterClient::of_silo)
-    }
-}
-
-/// Where a reference's last call found its grain: a hint, as all locations are, that spares the
-/// next call the search.
-pub(crate) enum Route {
-    Unknown,
-    /// On this silo.
-    Here(Weak<Activation>),
-    /// Behind a connection.
-    There(Arc<Lane>),
-}
-
-/// A connection as one reference knows it: calls count their holds on this, and not on what all
-/// references share.
-pub(crate) struct Lane {
-    pub(crate) connection: Arc<Connection>,
-    /// The number of the client's list of gateways then; always 0 in a silo.
-    listed: u64,
-}
-
-impl Lane {
-    pub(crate) fn new(connection: Arc<Connection>, listed: u64) -> Arc<Self> {
-        Arc::new(Self { connection, listed })
+        self.0.get()?.upgrade().map(ClusterClient::of_silo)
     }
 }
 
@@ -209,156 +106,9 @@ impl Hidden for Target {
     }
 }
 
-/// The grain of a call: this very reference, and what it knows of the way.
-pub(crate) struct Aim(pub(crate) Arc<Target>);
-
-impl Aim {
-    /// That of a call of the runtime itself.
-    pub(crate) fn of(client: &ClusterClient, id: GrainId, type_name: &'static str) -> Self {
-        Self(Arc::new(Target::new(client.0.clone(), id, Cow::Borrowed(type_name))))
-    }
-
-    /// The same once more.
-    pub(crate) fn share(&self) -> Self {
-        Self(self.0.clone())
-    }
-
-    /// Lets a reference that belongs nowhere belong to the silo of the current turn: it was decoded
-    /// outside, and has come here by a call that encodes nothing.
-    #[inline]
-    pub(crate) fn bind(&mut self) {
-        if matches!(self.0.node, Node::Nowhere) {
-            self.bind_here();
-        }
-    }
-
-    #[cold]
-    fn bind_here(&mut self) {
-        if let Some(ctx) = Ctx::current() {
-            let (id, type_name) = (self.0.id.clone(), self.0.type_name.clone());
-            self.0 = Arc::new(Target::new(ctx.client().0.clone(), id, type_name));
-        }
-    }
-}
-
-impl fmt::Debug for Aim {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&*self.0, f)
-    }
-}
-
-/// Who is called.
-pub(crate) struct Target {
-    pub(crate) node: Node,
-    pub(crate) id: GrainId,
-    pub(crate) type_name: Cow<'static, str>,
-    /// Whether the node has filters around its calls.
-    pub(crate) is_filtered: bool,
-    route: Mutex<Route>,
-}
-
-/// A route that still leads somewhere.
-pub(crate) enum Found {
-    Here(Held),
-    There(Arc<Lane>),
-    Nothing,
-}
-
-impl Names for Target {
-    fn type_name(&self) -> &Cow<'static, str> {
-        &self.type_name
-    }
-
-    fn id(&self) -> &GrainId {
-        &self.id
-    }
-}
-
-impl fmt::Display for Target {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.type_name, self.id.key())
-    }
-}
-
-impl Target {
-    fn new(node: Node, id: GrainId, type_name: Cow<'static, str>) -> Self {
-        let is_filtered = node.filters().is_some();
-        Self { node, id, type_name, is_filtered, route: Mutex::new(Route::Unknown) }
-    }
-
-    /// Where the last call went, if that place is still there.
-    #[inline]
-    pub(crate) fn route(&self, generation: u64) -> Found {
-        match &*self.route.lock() {
-            Route::Unknown => Found::Nothing,
-            Route::Here(activation) => match activation.upgrade() {
-                Some(activation) => Found::Here(activation.into()),
-                None => Found::Nothing,
-            },
-            Route::There(lane) if lane.listed == generation => Found::There(lane.clone()),
-            Route::There(..) => Found::Nothing,
-        }
-    }
-
-    pub(crate) fn set_route(&self, route: Route) {
-        // What was there may be the last hold on an activation's memory: not under the lock.
-        let before = std::mem::replace(&mut *self.route.lock(), route);
-        drop(before);
-    }
-
-    /// Notes that the last call went to this activation. Which worker takes a call is asked anew
-    /// each time.
-    pub(crate) fn note_here(&self, activation: &Held) {
-        if !activation.is_worker() {
-            self.set_route(Route::Here(Arc::downgrade(activation.activation())));
-        }
-    }
-
-    /// Takes up where an answer said that the grain really is.
-    #[cold]
-    pub(crate) fn learn(&self, at: SiloAddress) {
-        let elsewhere = match &self.node {
-            Node::Silo(silo) => {
-                silo.cluster.locations.set(&self.id, at);
-                true
-            }
-            Node::Client(client) => client.learn(&self.id, at),
-            Node::Nowhere => false,
-        };
-        if elsewhere {
-            self.set_route(Route::Unknown);
-        }
-    }
-
-    /// Takes up what a try in vain says of where the grain is.
-    pub(crate) fn take_hint(&self, hint: Hint) {
-        self.set_route(Route::Unknown);
-        if let Some(locations) = self.node.locations() {
-            hint.tell(locations, &self.id);
-        }
-    }
-
-    /// Whether the key is short enough to travel.
-    #[inline]
-    pub(crate) fn key_fits(&self) -> bool {
-        match self.id.key() {
-            GrainKey::Text(text) => text.len() <= GRAIN_KEY_BYTES_MAX,
-            _ => true,
-        }
-    }
-}
-
 impl Clone for RawRef {
     fn clone(&self) -> Self {
-        let Target { node, id, type_name, is_filtered, route } = self.0.target();
-        let route = match &*route.lock() {
-            Route::Unknown => Route::Unknown,
-            Route::Here(activation) => Route::Here(activation.clone()),
-            Route::There(lane) => Route::There(Lane::new(lane.connection.clone(), lane.listed)),
-        };
-        let (node, id, type_name) = (node.clone(), id.clone(), type_name.clone());
-        let (is_filtered, route) = (*is_filtered, Mutex::new(route));
-        Self(Arc::new(Target { node, id, type_name, is_filtered, route }))
+        Self(Arc::new(self.0.target().fork()))
     }
 }
 

@@ -1,73 +1,15 @@
-//! The request context: what an application sends along with its calls.
+//! The request context of the turn that runs now.
 
-use std::fmt::{self, Display};
-use std::marker::PhantomData;
+use std::fmt::Display;
 use std::str::FromStr;
 
-use emmer_wire::{ContextError, RESERVED_PREFIX, RequestContext};
+use emmer_wire::ContextError;
 
-use super::TurnContext;
-
-/// A key of the request context, and the type of its values, which travel as texts.
-///
-/// ```ignore (needs the facade, whose tests compile it)
-/// static TENANT: ContextKey<String> = ContextKey::new("tenant");
-///
-/// cart.add(item).with(&TENANT, "acme").await?; // a caller, for this call and what follows from it
-/// let tenant = TENANT.get();                   // any grain on the way
-/// ```
-pub struct ContextKey<T> {
-    name: &'static str,
-    value: PhantomData<fn() -> T>,
-}
+use crate::access::Identity;
+use crate::hosting::TurnContext;
+use crate::turn::ContextKey;
 
 impl<T> ContextKey<T> {
-    /// The key of this name, of 1 to 64 bytes that do not begin with `emmer.`.
-    pub const fn new(name: &'static str) -> Self {
-        Self { name, value: PhantomData }
-    }
-
-    /// The key's name.
-    pub const fn name(&self) -> &'static str {
-        self.name
-    }
-
-    fn is_reserved(&self) -> bool {
-        self.name.starts_with(RESERVED_PREFIX)
-    }
-
-    /// The value in a context.
-    pub(crate) fn read(&self, context: &RequestContext) -> Option<T>
-    where
-        T: FromStr,
-    {
-        context.get(self.name)?.parse().ok()
-    }
-
-    /// A context with a value in it.
-    pub(crate) fn put(
-        &self,
-        context: &RequestContext,
-        value: impl Into<T>,
-    ) -> Result<RequestContext, ContextError>
-    where
-        T: Display,
-    {
-        self.put_text(context, &value.into().to_string())
-    }
-
-    /// A context with a value in it that is text already.
-    pub(crate) fn put_text(
-        &self,
-        context: &RequestContext,
-        value: &str,
-    ) -> Result<RequestContext, ContextError> {
-        if self.is_reserved() {
-            return Err(ContextError::Reserved(self.name.to_owned()));
-        }
-        context.with(self.name, value)
-    }
-
     /// The value that came with the call whose turn runs now; none if there is none, if it is no
     /// `T`, and outside a turn.
     pub fn get(&self) -> Option<T>
@@ -86,7 +28,8 @@ impl<T> ContextKey<T> {
     where
         T: Display,
     {
-        let context = TurnContext::request_context().ok_or(SetContextError::NoTurn(self.name))?;
+        let context =
+            TurnContext::request_context().ok_or_else(|| SetContextError::NoTurn(self.name()))?;
         TurnContext::set_request_context(self.put(&context, value)?);
         Ok(())
     }
@@ -94,14 +37,16 @@ impl<T> ContextKey<T> {
     /// Sends the key along no more. Outside a turn there is nothing to take away.
     pub fn clear(&self) {
         if let Some(context) = TurnContext::request_context().filter(|_| !self.is_reserved()) {
-            TurnContext::set_request_context(context.without(self.name));
+            TurnContext::set_request_context(context.without(self.name()));
         }
     }
 }
 
-impl<T> fmt::Debug for ContextKey<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("ContextKey").field(&self.name).finish()
+impl Identity {
+    /// The identity of the client that the current turn's call comes from, over however many
+    /// grains; none if it comes from none, and outside a turn.
+    pub fn of_caller() -> Option<Self> {
+        Self::read(&TurnContext::request_context()?)
     }
 }
 
@@ -117,6 +62,3 @@ pub enum SetContextError {
     )]
     NoTurn(&'static str),
 }
-
-/// What a call takes along beside what its turn does.
-pub(crate) type Extra = Result<RequestContext, ContextError>;

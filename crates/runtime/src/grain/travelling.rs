@@ -11,47 +11,13 @@ use emmer_store::keys::{parse_reference, reference};
 use serde::de::{Deserializer, Error, Visitor};
 use serde::ser::{Serialize, Serializer};
 
-use super::reference::{Node, class_name};
-use super::{Ctx, Interface, KeyType, RawRef};
-use crate::hosting::Held;
+use super::reference::class_name;
+use super::{Interface, RawRef};
+use crate::calls::Node;
+use crate::turn::KeyType;
 
 /// A text that is no reference is shown up to this many characters.
 const SHOWN_MAX: usize = 100;
-
-scoped_tls::scoped_thread_local! {
-    /// The silo or client for which something is decoded on this thread.
-    static DECODING: Node
-}
-
-scoped_tls::scoped_thread_local! {
-    /// The grain for which the arguments of a call are decoded that came from elsewhere.
-    static ARRIVING: Held
-}
-
-/// Runs `decode` for a call of this grain that came from elsewhere.
-#[inline]
-pub(crate) fn arriving<T>(grain: &Held, decode: impl FnOnce() -> T) -> T {
-    ARRIVING.set(grain, decode)
-}
-
-impl Node {
-    /// Runs `decode`, whose references belong to this node.
-    #[inline]
-    pub(crate) fn binds<T>(&self, decode: impl FnOnce() -> T) -> T {
-        DECODING.set(self, decode)
-    }
-
-    /// The node for which something is decoded now: the one that is said, or the silo of the turn.
-    fn of_decoding() -> Self {
-        if DECODING.is_set() {
-            return DECODING.with(Self::clone);
-        }
-        if ARRIVING.is_set() {
-            return ARRIVING.with(|grain| grain.client()).map_or(Self::Nowhere, |client| client.0);
-        }
-        Ctx::current().map_or(Self::Nowhere, |ctx| ctx.client().0.clone())
-    }
-}
 
 impl Serialize for RawRef {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {

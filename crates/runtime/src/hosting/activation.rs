@@ -11,13 +11,13 @@ use emmer_store::journal::JournalSlot;
 use emmer_store::state::StateSlot;
 use emmer_wire::CallChain;
 
+use super::arriving::arriving;
 use super::seat::Held;
-use super::{Activation, BoxTurn, Host, Input, StartError};
-use crate::calls::waits::{Listing, Wait};
-use crate::grain::{ClusterClient, Services, TurnContext, arriving};
+use super::services::Services;
+use super::{Activation, BoxTurn, Host, Input, StartError, TurnContext};
 use crate::metrics::{Ended, Outer, StateEnded, StateOperation};
-use crate::reminders::Reminding;
 use crate::turn::{Asker, DeactivationReason, contain};
+use crate::waits::{self, Listed, Listing, Wait};
 use emmer_net::clock::{CoarseInstant, Due};
 
 impl Activation {
@@ -46,11 +46,6 @@ impl Activation {
         (self.class.info.type_id)() == std::any::TypeId::of::<G>()
     }
 
-    /// The way to call other grains from it; none when its silo is gone.
-    pub(crate) fn client(&self) -> Option<ClusterClient> {
-        self.host.client.get()
-    }
-
     /// The services of its silo.
     pub(crate) fn services(&self) -> Arc<Services> {
         self.host.services.clone()
@@ -72,13 +67,9 @@ impl Activation {
         self.host.metrics.states.note(operation, ended);
     }
 
-    /// Returns what its reminders need.
-    pub(crate) fn reminding(&self) -> Reminding {
-        Reminding {
-            service: self.host.reminders.clone(),
-            grain_type: self.class.name,
-            names: self.class.info.reminders,
-        }
+    /// The names of its reminders that have a handler.
+    pub(crate) fn reminder_names(&self) -> &'static [&'static str] {
+        self.class.info.reminders
     }
 
     /// Keeps it for so long from now on, although it is idle.
@@ -182,25 +173,17 @@ impl Activation {
         self.gate.line().tick(now)
     }
 
-    /// The turns that wait for calls which wait here; see [`super::gate::Line::waits`].
-    pub(crate) fn waits(&self, out: &mut Vec<Wait>) {
-        self.gate.waits(out);
-    }
-
-    /// Ends the wait at this place: it is part of a circle. False when it is over already.
-    pub(crate) fn doom(&self, ticket: u64, circle: String) -> bool {
-        self.gate.line().doom(ticket, circle)
-    }
-
     /// Lists a turn of this activation that has made a call and waits.
     pub(crate) fn list_turn(
-        self: &Arc<Self>,
+        &self,
         turn: u64,
         caller: u64,
         asker: Option<Arc<Asker>>,
         holds: bool,
     ) -> Listing {
-        self.host.waits.list(self.clone(), turn, caller, asker, holds)
+        let (gate, type_name, grain) = (self.number, self.class.name, self.id.clone());
+        let turn = Listed { id: turn, caller, gate, holds, type_name, grain };
+        self.host.waits.list(turn, asker)
     }
 
     /// Returns true if the directory holds a registration for it.
@@ -246,5 +229,21 @@ impl Activation {
     /// The time since it was last called.
     pub(crate) fn idle_for(&self, now: CoarseInstant) -> Duration {
         now.idle_since(self.last_used.load(Ordering::Relaxed))
+    }
+}
+
+impl waits::Gate for Arc<Activation> {
+    fn number(&self) -> u64 {
+        self.number
+    }
+
+    fn waits(&self) -> Vec<Wait> {
+        let mut waits = Vec::new();
+        self.gate.waits(&mut waits);
+        waits
+    }
+
+    fn doom(&self, ticket: u64, circle: String) {
+        self.gate.line().doom(ticket, circle);
     }
 }

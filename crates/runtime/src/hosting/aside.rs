@@ -11,7 +11,7 @@ use emmer_wire::CallChain;
 
 use super::turn::{Work, turn};
 use super::{Activation, BoxTurn, Closed, Slot, StartError, TurnOutcome};
-use crate::grain::TurnContext;
+use crate::hosting::TurnContext;
 use crate::turn::DeactivationReason;
 use emmer_net::clock::Due;
 

@@ -7,9 +7,9 @@ use emmer_core::GrainId;
 use emmer_placement::Placement;
 
 use super::room::{AnyRoom, ClassInfo, Constructor, Parts};
+use super::services::{ServiceNeed, Services};
 use super::{Activation, Host, Instant, MethodEntry, States};
 use crate::filters::Filters;
-use crate::grain::{Ctx, ServiceNeed, Services};
 use crate::metrics::{LifeMetrics, LifeStatistics, MethodMetrics, MethodStatistics};
 use crate::turn::ActivationError;
 
@@ -130,13 +130,13 @@ impl Class {
     /// A service is missing, or the constructor refuses.
     pub(super) fn make(
         &self,
-        ctx: &Ctx,
+        at: &Arc<Activation>,
         services: &Services,
         room: &mut AnyRoom,
     ) -> Result<(), ActivationError> {
         match &self.constructor {
-            None => room.create(ctx),
-            Some(constructor) => constructor(ctx, services, room),
+            None => room.create(at),
+            Some(constructor) => constructor(at, services, room),
         }
     }
 

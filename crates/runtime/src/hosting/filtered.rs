@@ -10,7 +10,8 @@ use emmer_store::BoxFuture;
 
 use super::{Activation, TurnOutcome};
 use crate::filters::{Around, FilterCall, Filters, Outcome, around};
-use crate::grain::{MethodInfo, TurnContext};
+use crate::hosting::TurnContext;
+use crate::turn::MethodInfo;
 use crate::turn::contained;
 
 /// A method that puts its output away; true for its own error.
@@ -68,7 +69,9 @@ async fn filtered(
         Ok(false) => Outcome::done(),
         Err(panic) => Outcome::failed(format_args!("the grain panicked: {panic}")),
     };
-    match around(&filters, FilterCall::incoming(info, &grain), work, outcome_of).await {
+    let context = TurnContext::request_context().unwrap_or_default();
+    let call = FilterCall::new(info, &grain, TurnContext::calling_grain(), context);
+    match around(&filters, call, work, outcome_of).await {
         Around::Done(Ok(is_error)) => TurnOutcome::Done { is_error },
         Around::Refused(why) => TurnOutcome::Refused(why),
         // The grain may be half changed, and breaks, as without a filter.

@@ -1,6 +1,7 @@
 //! The part of a silo that hosts grains: what an activation needs, and who makes activations.
 
-use std::sync::Arc;
+use std::any::Any;
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use emmer_core::limits::Limits;
@@ -11,17 +12,16 @@ use tokio_util::sync::CancellationToken;
 use super::catalog::{Catalog, NotMade};
 use super::collection::Kept;
 use super::departures::Departures;
+use super::services::Services;
 use super::states::States;
+use super::timers::Timers;
 use super::workers::{Given, Place, Queued};
 use super::{Activation, Class, Held, StartError};
-use crate::calls::waits::Waits;
 use crate::cluster::directory::DirectoryService;
 use crate::cluster::{Fence, Shut};
-use crate::grain::{OwnClient, Services};
 use crate::metrics::{MethodStatistics, Metrics};
-use crate::reminders::ReminderService;
-use crate::timers::Timers;
 use crate::turn::{Failure, Rejection};
+use crate::waits::Waits;
 use crate::wheel::Wheel;
 use emmer_net::clock::{Clock, CoarseInstant};
 use emmer_net::numbers::NumberMap;
@@ -46,8 +46,8 @@ pub(crate) struct Host {
     pub(crate) services: Arc<Services>,
     /// Where grains have their state.
     pub(crate) states: States,
-    /// The reminders that this silo fires, and where its grains ask for theirs.
-    pub(crate) reminders: Arc<ReminderService>,
+    /// The reminders of the silo, for the room above that knows their type.
+    pub(crate) reminders: Arc<dyn Any + Send + Sync>,
     /// Everything of this silo that waits for a moment.
     pub(crate) wheel: Arc<Wheel>,
     /// The timers of its activations.
@@ -65,8 +65,8 @@ pub(crate) struct Host {
     pub(crate) queues: Mutex<Vec<Arc<Activation>>>,
     /// What is told when such deadlines begin to matter.
     pub(crate) ticking: Arc<Ticking>,
-    /// How the grains call others.
-    pub(crate) client: OwnClient,
+    /// The silo as calls see it, for the room above that knows its type.
+    pub(crate) calls: OnceLock<Weak<dyn Any + Send + Sync>>,
     pub(crate) limits: Limits,
     /// How many activations of a stateless worker there may be whose class does not say it.
     pub(crate) processors: usize,
@@ -81,6 +81,11 @@ pub(crate) struct Host {
 }
 
 impl Host {
+    /// Returns true if the rest of the silo is gone.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.calls.get().is_none_or(|calls| calls.strong_count() == 0)
+    }
+
     /// Whether no turn may begin or go on.
     pub(crate) fn is_fenced(&self) -> bool {
         self.fence.is_closed_at(self.clock.now())

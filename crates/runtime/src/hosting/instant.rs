@@ -5,24 +5,21 @@
 //! it back. `#[grain]` finds such methods; what stands in the way of a turn (somebody inside, the
 //! fence, a grain that is not there yet) sends it down the usual path.
 
-use std::future::Future;
 use std::num::NonZeroU64;
-use std::pin::pin;
-use std::task::{Context, Poll, Waker};
 
 use emmer_core::GrainId;
 use emmer_wire::CallChain;
 
 use super::gate::Gate;
-use super::slot::{empty, other_version};
+use super::slot::empty;
 use super::{
-    Activation, Class, Ends, Exclusive, Held, LocalSlot, MethodEntry, Shared, Sink, Slot,
-    StartError, TurnEnd,
+    Activation, Class, Ends, Exclusive, Held, MethodEntry, Shared, Sink, Slot, StartError, TurnEnd,
 };
 use crate::filters::{Around, FilterCall, Outcome, around_now};
-use crate::grain::{Method, MethodInfo, TurnContext};
+use crate::hosting::TurnContext;
 use crate::metrics::Ended;
 use crate::trace;
+use crate::turn::MethodInfo;
 use crate::turn::{DeactivationReason, contain};
 use emmer_net::clock::{CoarseInstant, Due};
 
@@ -49,29 +46,6 @@ pub enum Ran {
     Waits,
     /// The arguments are not its own, in these words.
     Refused(String),
-}
-
-/// Runs `method` with the arguments in `slot`.
-pub fn run_now<M: Method>(slot: &mut dyn Slot, method: impl FnOnce(M) -> Poll<M::Output>) -> Ran {
-    let Some(slot) = slot.as_any().downcast_mut::<LocalSlot<M>>() else {
-        return Ran::Refused(other_version(M::NAME));
-    };
-    let Some(args) = slot.args.take() else { return Ran::Refused(other_version(M::NAME)) };
-    match method(args) {
-        Poll::Ready(output) => {
-            if slot.put(output) {
-                Ran::OwnError
-            } else {
-                Ran::Done
-            }
-        }
-        Poll::Pending => Ran::Waits,
-    }
-}
-
-/// Polls the future of a method that waits for nothing.
-pub fn poll_now<T>(method: impl Future<Output = T>) -> Poll<T> {
-    pin!(method).poll(&mut Context::from_waker(Waker::noop()))
 }
 
 /// The lock of a turn.

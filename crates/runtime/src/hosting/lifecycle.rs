@@ -12,10 +12,9 @@ use tokio::task::JoinHandle;
 use super::gate::{Alone, Asks, Life};
 use super::room::AnyRoom;
 use super::turn::suspend;
-use super::{Activation, Class, Closed};
+use super::{Activation, Class, Closed, TurnContext};
 use crate::cluster::Shut;
 use crate::cluster::directory::{Registered, Registrant};
-use crate::grain::{Ctx, TurnContext};
 use crate::trace;
 use crate::turn::{DeactivationReason, contain, contained};
 use emmer_net::clock::{CoarseInstant, Due};
@@ -93,13 +92,15 @@ impl Activation {
             self.register().await?;
         }
         // Whoever drives a turn holds the silo.
-        let ctx = self.ctx().ok_or(Closed::Gone)?;
+        if self.host.is_alone() {
+            return Err(Closed::Gone);
+        }
         let mut held = Roused { activation: self, room, is_awake: false };
-        let made = contain(|| self.class.make(&ctx, &self.host.services, held.room));
+        let made = contain(|| self.class.make(self, &self.host.services, held.room));
         let made = made.map_err(|words| self.panicked(&words))?;
         made.map_err(|e| Closed::Failed(format!("{} was not made: {e}", self.title())))?;
         if self.class.info.has_state || self.class.info.has_hooks {
-            self.rouse(held.room, &ctx).await?;
+            self.rouse(held.room).await?;
         }
         held.is_awake = true;
         Ok(())
@@ -126,7 +127,7 @@ impl Activation {
 
     /// Reads the state and runs the hook, both contained apart from the grain: it must not be
     /// dropped while a panic of theirs unwinds.
-    async fn rouse(&self, grain: &mut AnyRoom, ctx: &Ctx) -> Result<(), Closed> {
+    async fn rouse(self: &Arc<Self>, grain: &mut AnyRoom) -> Result<(), Closed> {
         if self.class.info.has_state {
             let loaded = contained(async { grain.load().await })
                 .await
@@ -136,7 +137,7 @@ impl Activation {
         if !self.class.info.has_hooks {
             return Ok(());
         }
-        contained(async { grain.activate(ctx).await })
+        contained(async { grain.activate(self.clone()).await })
             .await
             .map_err(|words| self.panicked(&words))?
             .map_err(|e| Closed::Failed(format!("{} refused its activation: {e}", self.title())))
@@ -145,11 +146,6 @@ impl Activation {
     /// As the directory sees it.
     fn registrant(&self) -> Registrant<'_> {
         Registrant { grain: &self.id, number: self.number, registered: &self.registered }
-    }
-
-    /// Its context; none when its silo is gone.
-    fn ctx(self: &Arc<Self>) -> Option<Ctx> {
-        Some(Ctx::new(self, self.client()?))
     }
 
     /// The grain's type and key, for people.
@@ -197,11 +193,14 @@ impl Activation {
             return;
         }
         // The fence of a silo that is gone is shut: the hook would not be polled.
-        let Some(ctx) = self.ctx() else { return };
+        if self.host.is_alone() {
+            return;
+        }
         let limit = self.host.deactivation_timeout;
         // As a turn: a call of its own grain would wait for it.
         let context = TurnContext::hook(self.clone().into(), Due::after(limit));
-        let hook = in_turn(context, contained(async { grain.deactivate(&ctx, reason).await }));
+        let hook =
+            in_turn(context, contained(async { grain.deactivate(self.clone(), reason).await }));
         let hook = self.host.fence.guard(&self.host.clock, hook);
         match tokio::time::timeout(limit, hook).await {
             Ok(Ok(Ok(()))) => {}

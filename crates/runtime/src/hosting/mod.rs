@@ -10,22 +10,26 @@
 //! whoever waits comes to a fresh activation.
 
 mod activation;
+mod arriving;
 mod aside;
 pub(crate) mod catalog;
 mod class;
 mod collection;
+mod context;
 mod departures;
 mod filtered;
 mod gate;
 mod host;
 mod instant;
-mod interleaved;
 mod lifecycle;
+mod pieces;
 mod queues;
 mod room;
 mod seat;
+mod services;
 mod slot;
 mod states;
+mod timers;
 mod turn;
 mod workers;
 
@@ -40,28 +44,32 @@ use self::gate::{Alone, Gate, Home, Life, Together};
 pub(crate) use self::gate::{Asks, Who};
 pub use self::gate::{Exclusive, Shared};
 use self::lifecycle::drop_grain;
-use self::room::AnyGrain;
 
-pub use self::interleaved::{Interleaved, Left};
+pub use self::pieces::Left;
 
-pub use self::instant::{Instant, Ran, poll_now, run_now};
+pub use self::instant::{Instant, Ran};
 
 pub(crate) use self::collection::{Collection, Kept};
+pub use self::context::TurnContext;
 pub(crate) use self::departures::Departures;
 pub(crate) use self::host::{Classes, Host};
 pub(crate) use self::states::States;
 pub(crate) use self::workers::Given;
 
+pub(crate) use self::arriving::arriving_at;
 pub(crate) use self::class::{Class, Lack, MethodCollision};
-pub(crate) use self::room::{ClassInfo, Constructor, constructor};
+pub(crate) use self::room::{AnyGrain, AnyRoom, ClassInfo, Constructor};
 pub(crate) use self::seat::Held;
-pub(crate) use self::slot::{Ends, Has, Input, Sink, empty};
-pub use self::slot::{LocalSlot, Slot, arrive};
+pub use self::services::{ServiceField, ServiceNeed, Services};
+pub use self::slot::Slot;
+pub(crate) use self::slot::{Ends, Has, Input, Sink, empty, other_version};
+pub(crate) use self::timers::{Entry as TimerEntry, Timed};
 pub(crate) use self::turn::Progress;
 pub(crate) use self::turn::{Begun, poll_begun, run_to_end, standing, until_begun};
-pub use self::turn::{BoxTurn, Turn, TurnEnd, TurnOutcome, boxed, not_admitted};
+pub use self::turn::{BoxTurn, Turn, TurnEnd, TurnOutcome};
+pub(crate) use self::turn::{Work, turn};
 use crate::cluster::Shut;
-use crate::grain::{MethodInfo, TurnContext};
+use crate::turn::MethodInfo;
 use crate::turn::{Failure, Rejection};
 use emmer_net::clock::CoarseInstant;
 
@@ -295,16 +303,6 @@ impl Activation {
     /// [`Closed`] when the grain is not here any more.
     pub async fn admit_past(self: &Arc<Self>) -> Result<Shared<'_>, Closed> {
         self.admit_beside(true, true).await
-    }
-
-    /// As [`admit_past`](Self::admit_past), for a turn that holds nothing of the grain while it
-    /// waits.
-    ///
-    /// # Errors
-    /// [`Closed`] when the grain is not here any more.
-    pub async fn admit_interleaved<G>(self: &Arc<Self>) -> Result<Interleaved<G>, Closed> {
-        self.admit_beside(true, true).await?.done();
-        Ok(Interleaved::new(self.clone()))
     }
 
     async fn admit_beside(self: &Arc<Self>, past: bool, uses: bool) -> Result<Shared<'_>, Closed> {

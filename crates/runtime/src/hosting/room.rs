@@ -1,7 +1,7 @@
-//! The room of a grain within its activation, and what the runtime has to know of its class: the
-//! only code of a silo that knows a class by type.
+//! The room of a grain within its activation, and what the runtime has to know of its class. The
+//! code that knows a class by type stands above, in `grain/`.
 
-use std::any::{Any, TypeId, type_name};
+use std::any::{Any, TypeId};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::time::Duration;
@@ -11,8 +11,8 @@ use emmer_placement::{DataError, Placement};
 use emmer_store::BoxFuture;
 
 use super::gate::{Gate, Home, Life};
+use super::services::{ServiceNeed, Services};
 use super::{Activation, Class, Host, MethodEntry};
-use crate::grain::{Ctx, Grain, ServiceNeed, Services};
 use crate::turn::{ActivationError, DeactivationReason, StateError};
 
 /// A grain whose class is not known by type, or the room for it. All but [`create`](Self::create),
@@ -22,16 +22,16 @@ pub trait AnyGrain: Any + Send + Sync {
     ///
     /// # Errors
     /// The class's own.
-    fn create(&mut self, ctx: &Ctx) -> Result<(), ActivationError>;
+    fn create(&mut self, at: &Arc<Activation>) -> Result<(), ActivationError>;
 
     /// Reads its states.
     fn load(&mut self) -> BoxFuture<'_, Result<(), StateError>>;
 
     /// Runs the hook of its activation.
-    fn activate<'a>(&'a mut self, ctx: &'a Ctx) -> BoxFuture<'a, Result<(), ActivationError>>;
+    fn activate(&mut self, at: Arc<Activation>) -> BoxFuture<'_, Result<(), ActivationError>>;
 
     /// Runs the hook of its deactivation.
-    fn deactivate<'a>(&'a mut self, ctx: &'a Ctx, reason: DeactivationReason) -> BoxFuture<'a, ()>;
+    fn deactivate(&mut self, at: Arc<Activation>, reason: DeactivationReason) -> BoxFuture<'_, ()>;
 
     /// Returns true if the grain is there.
     fn has_grain(&self) -> bool;
@@ -40,88 +40,16 @@ pub trait AnyGrain: Any + Send + Sync {
     fn clear(&mut self);
 }
 
-/// The room of a grain of class `G`.
-struct Room<G>(Option<G>);
-
-impl<G: Grain> Room<G> {
-    fn grain(&mut self) -> &mut G {
-        self.0.as_mut().unwrap_or_else(|| other_class())
-    }
-}
-
-impl<G: Grain> AnyGrain for Room<G> {
-    fn create(&mut self, ctx: &Ctx) -> Result<(), ActivationError> {
-        self.0 = Some(G::create(ctx)?);
-        Ok(())
-    }
-
-    fn load(&mut self) -> BoxFuture<'_, Result<(), StateError>> {
-        Box::pin(self.grain().load())
-    }
-
-    fn activate<'a>(&'a mut self, ctx: &'a Ctx) -> BoxFuture<'a, Result<(), ActivationError>> {
-        Box::pin(self.grain().activate(ctx))
-    }
-
-    fn deactivate<'a>(&'a mut self, ctx: &'a Ctx, reason: DeactivationReason) -> BoxFuture<'a, ()> {
-        Box::pin(self.grain().deactivate(ctx, reason))
-    }
-
-    fn has_grain(&self) -> bool {
-        self.0.is_some()
-    }
-
-    fn clear(&mut self) {
-        self.0 = None;
-    }
-}
-
-/// The grain in this room, which is of class `G`.
-#[inline]
-pub(super) fn grain_of<G: Grain>(room: &mut AnyRoom) -> &mut G {
-    room_of::<G>(room).grain()
-}
-
-#[inline]
-fn room_of<G: Grain>(room: &mut AnyRoom) -> &mut Room<G> {
-    (room as &mut dyn Any).downcast_mut().unwrap_or_else(|| other_class())
-}
-
-/// Shared access to the grain in this room, which is of class `G`.
-#[inline]
-pub(super) fn shared_grain_of<G: Grain>(room: &AnyRoom) -> &G {
-    let room = (room as &dyn Any).downcast_ref::<Room<G>>();
-    room.and_then(|room| room.0.as_ref()).unwrap_or_else(|| other_class())
-}
-
-/// Stands where the generated code of a class has got a grain of another one: a fault of this
-/// crate.
-#[cold]
-fn other_class() -> ! {
-    unreachable!("a turn has a grain of its class")
-}
-
 /// The room of a grain whose class is not known by type.
 pub(crate) type AnyRoom = dyn AnyGrain + 'static;
 
 /// A constructor of the application: it makes the grain into its room.
-pub(crate) type Constructor =
-    Arc<dyn Fn(&Ctx, &Services, &mut AnyRoom) -> Result<(), ActivationError> + Send + Sync>;
-
-/// The constructor that `make` is ([`host_with`](crate::SiloBuilder::host_with)).
-pub(crate) fn constructor<G: Grain>(
-    make: impl Fn(&Ctx, &Services) -> Result<G, ActivationError> + Send + Sync + 'static,
-) -> Constructor {
-    Arc::new(move |ctx, services, room| {
-        let mut made = make(ctx, services)?;
-        made.bind(ctx);
-        room_of::<G>(room).0 = Some(made);
-        Ok(())
-    })
-}
+pub(crate) type Constructor = Arc<
+    dyn Fn(&Arc<Activation>, &Services, &mut AnyRoom) -> Result<(), ActivationError> + Send + Sync,
+>;
 
 /// The things that a new activation begins with.
-pub(super) struct Parts {
+pub(crate) struct Parts {
     pub(super) id: GrainId,
     pub(super) number: u64,
     pub(super) class: Arc<Class>,
@@ -131,7 +59,7 @@ pub(super) struct Parts {
 }
 
 /// A class, as code knows it that is compiled once for all of them. Its constants are those of
-/// [`Grain`].
+/// `Grain`.
 pub(crate) struct ClassInfo {
     pub(crate) type_id: fn() -> TypeId,
     pub(crate) type_name: fn() -> &'static str,
@@ -149,43 +77,22 @@ pub(crate) struct ClassInfo {
     pub(crate) placement: fn() -> Result<Placement, DataError>,
     pub(crate) ticks: fn() -> Option<MethodEntry>,
     /// Puts an activation around an empty room.
-    pub(super) activation: fn(Parts) -> Arc<Activation>,
+    pub(crate) activation: fn(Parts) -> Arc<Activation>,
 }
 
-impl ClassInfo {
-    /// The table of class `G`.
-    pub(crate) const fn of<G: Grain>() -> &'static Self {
-        const {
-            &Self {
-                type_id: TypeId::of::<G>,
-                type_name: type_name::<G>,
-                name: G::CLASS,
-                workers_max: G::WORKERS_MAX,
-                idle: G::IDLE,
-                has_state: G::HAS_STATE,
-                has_hooks: G::HAS_HOOKS,
-                reentrant: G::REENTRANT,
-                call_chain_reentrancy: G::CALL_CHAIN_REENTRANCY,
-                reminders: G::REMINDERS,
-                has_constructor: G::CONSTRUCTOR,
-                state_stores: G::STATE_STORES,
-                services: G::services,
-                placement: G::placement,
-                ticks: G::ticks,
-                activation: |Parts { id, number, class, host, last_used }| {
-                    let home = Home { life: Life::New, room: Room::<G>(None) };
-                    Arc::new(Activation {
-                        id,
-                        number,
-                        class,
-                        host,
-                        last_used: AtomicU32::new(last_used),
-                        registered: AtomicBool::new(false),
-                        gate: Gate::new(home),
-                    })
-                },
-            }
-        }
+impl<R: AnyGrain> Activation<R> {
+    /// A new activation, around an empty room.
+    pub(crate) fn around(parts: Parts, room: R) -> Arc<Self> {
+        let Parts { id, number, class, host, last_used } = parts;
+        Arc::new(Self {
+            id,
+            number,
+            class,
+            host,
+            last_used: AtomicU32::new(last_used),
+            registered: AtomicBool::new(false),
+            gate: Gate::new(Home { life: Life::New, room }),
+        })
     }
 }
 
@@ -194,20 +101,29 @@ impl ClassInfo {
 pub(super) fn for_tests() -> impl AnyGrain {
     struct Still;
 
-    impl crate::grain::Lifecycle for Still {}
-
-    impl Grain for Still {
-        const IDLE: Option<Duration> = None;
-        const HAS_STATE: bool = false;
-
-        fn create(_: &Ctx) -> Result<Self, ActivationError> {
-            Ok(Self)
-        }
-
-        async fn load(&mut self) -> Result<(), StateError> {
+    impl AnyGrain for Still {
+        fn create(&mut self, _: &Arc<Activation>) -> Result<(), ActivationError> {
             Ok(())
         }
+
+        fn load(&mut self) -> BoxFuture<'_, Result<(), StateError>> {
+            Box::pin(async { Ok(()) })
+        }
+
+        fn activate(&mut self, _: Arc<Activation>) -> BoxFuture<'_, Result<(), ActivationError>> {
+            Box::pin(async { Ok(()) })
+        }
+
+        fn deactivate(&mut self, _: Arc<Activation>, _: DeactivationReason) -> BoxFuture<'_, ()> {
+            Box::pin(async {})
+        }
+
+        fn has_grain(&self) -> bool {
+            true
+        }
+
+        fn clear(&mut self) {}
     }
 
-    Room(Some(Still))
+    Still
 }

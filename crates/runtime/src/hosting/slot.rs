@@ -1,27 +1,17 @@
-//! Where a turn's arguments come from and where its output goes: the only code of a call that knows
-//! the types of its method. Whatever moves calls does so through [`Slot`], and is compiled once.
+//! Where a turn's arguments come from and where its output goes. Whatever moves calls does so
+//! through [`Slot`], and is compiled once; the slot that knows its types is in `grain/`.
 
 use std::any::Any;
 
 use bytes::BytesMut;
-use emmer_wire::{CodecError, codec};
+use emmer_wire::CodecError;
 
 use super::TurnEnd;
-use crate::grain::Method;
 use crate::metrics::Ended;
 use crate::turn::{contain, let_go_by};
 
 /// A call's two ends: arguments on the way in (and back, when the activation was closed first), the
-/// output on the way out.
-#[derive(Debug)]
-pub struct LocalSlot<M: Method> {
-    /// The arguments; none while the turn has them.
-    pub args: Option<M>,
-    /// The result; some once the turn is done.
-    pub output: Option<M::Output>,
-}
-
-/// A [`LocalSlot`] whose method is not known by type.
+/// output on the way out. Its method is not known by type.
 pub trait Slot: Send {
     /// Appends the arguments to a request's body. A turn that has them leaves nothing to append.
     ///
@@ -73,104 +63,11 @@ pub enum Has {
     Nothing,
 }
 
-impl<M: Method> LocalSlot<M> {
-    /// The slot of a call that is about to be made.
-    pub const fn of(args: M) -> Self {
-        Self { args: Some(args), output: None }
-    }
-
-    /// The slot of a call whose turn runs.
-    pub const fn empty() -> Self {
-        Self { args: None, output: None }
-    }
-
-    /// Takes the arguments out of a slot.
-    ///
-    /// # Errors
-    /// The slot is of another method of this name.
-    pub fn args_of(slot: &mut dyn Slot) -> Result<M, String> {
-        let slot = slot.as_any().downcast_mut::<Self>();
-        slot.and_then(|slot| slot.args.take()).ok_or_else(|| other_version(M::NAME))
-    }
-
-    /// Puts the output in; true for the method's own error.
-    pub fn put(&mut self, output: M::Output) -> bool {
-        let is_error = M::is_error(&output);
-        self.output = Some(output);
-        is_error
-    }
-}
-
 #[cold]
-pub(super) fn other_version(method: &str) -> String {
+pub(crate) fn other_version(method: &str) -> String {
     format!(
         "this process calls {method} by another version of its interface than the one that it hosts"
     )
-}
-
-impl<M: Method> Slot for LocalSlot<M> {
-    fn encode_args(&self, out: &mut BytesMut) -> Result<(), CodecError> {
-        match &self.args {
-            Some(args) => args.encode_args(out),
-            None => Ok(()),
-        }
-    }
-
-    fn encode_output(&self, out: &mut BytesMut) -> Result<(), CodecError> {
-        match &self.output {
-            Some(output) => codec::encode_into(out, output),
-            None => Ok(()),
-        }
-    }
-
-    fn decode_output(&mut self, body: &[u8]) -> Result<(), CodecError> {
-        self.output = Some(codec::decode(body)?);
-        Ok(())
-    }
-
-    fn has(&self) -> Has {
-        match (&self.args, &self.output) {
-            (_, Some(output)) if M::is_error(output) => Has::OwnError,
-            (_, Some(_)) => Has::Output,
-            (Some(_), None) => Has::Args,
-            (None, None) => Has::Nothing,
-        }
-    }
-
-    fn boxed(&mut self) -> Box<dyn Slot> {
-        Box::new(std::mem::replace(self, Self::empty()))
-    }
-
-    fn take(&mut self, other: &mut dyn Slot) {
-        if let Some(other) = other.as_any().downcast_mut::<Self>() {
-            *self = std::mem::replace(other, Self::empty());
-        }
-    }
-
-    fn drop_args(&mut self) {
-        self.args = None;
-    }
-
-    fn clear(&mut self) {
-        self.args = None;
-        self.output = None;
-    }
-
-    fn as_any(&mut self) -> &mut (dyn Any + Send) {
-        self
-    }
-}
-
-/// Decodes the arguments of a call from another process, and passes them to `go_on` in a slot.
-///
-/// # Errors
-/// The codec's own.
-pub fn arrive<M: Method>(
-    body: &[u8],
-    go_on: &mut dyn FnMut(&mut dyn Slot),
-) -> Result<(), CodecError> {
-    go_on(&mut LocalSlot::<M>::of(M::decode_args(body)?));
-    Ok(())
 }
 
 /// Drops what is in a slot, in a place that must not be left by a panic.

@@ -9,7 +9,6 @@
 //! A turn that has begun and suspends is polled again only while the silo's fence is open. One
 //! whose fence was shut for good is dropped where it stands.
 
-use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -19,13 +18,12 @@ use emmer_store::BoxFuture;
 use pin_project_lite::pin_project;
 use tracing::Span;
 
-use super::{Closed, LocalSlot, Sink, Slot};
-use crate::calls::waits::Listing;
+use super::{Closed, Sink, Slot, TurnContext};
 use crate::cluster::{Fence, Shut};
-use crate::grain::{Method, TurnContext};
 use crate::metrics::{Ended, Outer};
 use crate::trace;
 use crate::turn::{Asker, contain, let_go_by};
+use crate::waits::Listing;
 use emmer_net::clock::{Clock, CoarseInstant};
 use emmer_net::warn_seldom;
 
@@ -72,11 +70,6 @@ pub enum TurnOutcome {
     Refused(String),
 }
 
-/// The end of a turn that was not admitted.
-pub fn not_admitted<M: Method>(args: M, closed: Closed) -> (LocalSlot<M>, TurnOutcome) {
-    (LocalSlot::of(args), TurnOutcome::Closed(closed))
-}
-
 /// The grain's own code in a turn. It alone knows the types of its method: all that runs a turn is
 /// compiled once.
 pub trait Work: Send {
@@ -88,42 +81,6 @@ pub trait Work: Send {
 
     /// Drops whatever is left. May panic, once.
     fn clear(self: Pin<&mut Self>);
-}
-
-pin_project! {
-    /// The future of the generated code, and then what it came to.
-    #[project = WorkState]
-    enum MethodWork<M, F>
-    where
-        M: Method,
-    {
-        Running { #[pin] future: F },
-        Over { slot: LocalSlot<M> },
-    }
-}
-
-impl<M, F> Work for MethodWork<M, F>
-where
-    M: Method,
-    F: Future<Output = (LocalSlot<M>, TurnOutcome)> + Send,
-{
-    fn poll_work(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<TurnOutcome> {
-        let WorkState::Running { future } = self.as_mut().project() else { return Poll::Pending };
-        let (slot, outcome) = ready!(future.poll(cx));
-        self.set(Self::Over { slot });
-        Poll::Ready(outcome)
-    }
-
-    fn slot(self: Pin<&mut Self>) -> Option<&mut dyn Slot> {
-        match self.project() {
-            WorkState::Over { slot } => Some(slot),
-            WorkState::Running { .. } => None,
-        }
-    }
-
-    fn clear(mut self: Pin<&mut Self>) {
-        self.set(Self::Over { slot: LocalSlot::empty() });
-    }
 }
 
 /// A turn in a box: the one allocation of a call.
@@ -182,20 +139,9 @@ fn end_half_way(context: &TurnContext, clear: &mut dyn FnMut()) -> Result<(), St
     contain(clear)
 }
 
-/// Makes a turn of the generated code's future.
-#[inline]
-pub fn boxed<M, F>(context: TurnContext, future: F) -> BoxTurn
-where
-    M: Method,
-    F: Future<Output = (LocalSlot<M>, TurnOutcome)> + Send + 'static,
-{
-    let span = context.span(M::INFO);
-    turn(context, span, MethodWork::<M, F>::Running { future })
-}
-
 /// Makes a turn of `work`.
 #[inline]
-pub(super) fn turn<W: Work + 'static>(
+pub(crate) fn turn<W: Work + 'static>(
     context: TurnContext,
     span: Option<Box<Span>>,
     work: W,

@@ -64,13 +64,21 @@ impl ReminderInfo {
 }
 
 /// A grain's type, its handlers, and the way to the reminders.
-pub(crate) struct Reminding {
-    pub(crate) service: Arc<ReminderService>,
-    pub(crate) grain_type: &'static str,
-    pub(crate) names: &'static [&'static str],
+struct Reminding {
+    service: Arc<ReminderService>,
+    grain_type: &'static str,
+    names: &'static [&'static str],
 }
 
 impl Ctx {
+    /// Returns what this grain's reminders need; none when its silo is gone.
+    fn reminding(&self) -> Option<Reminding> {
+        let activation = self.activation()?;
+        let service = activation.host().reminders.clone().downcast().ok()?;
+        let (grain_type, names) = (activation.type_name(), activation.reminder_names());
+        Some(Reminding { service, grain_type, names })
+    }
+
     /// The time by this silo's wall clock.
     pub fn now(&self) -> Timestamp {
         emmer_net::clock::wall()

@@ -6,7 +6,6 @@ mod error;
 mod service;
 mod tick;
 
-pub(crate) use self::api::Reminding;
 pub use self::api::{Remind, ReminderInfo};
 pub use self::error::ReminderError;
 pub(crate) use self::service::{ReminderService, Surroundings};

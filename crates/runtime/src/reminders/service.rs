@@ -20,8 +20,9 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore};
 
 use super::tick::{ReminderTick, Tick};
+use crate::calls::{Aim, Node};
 use crate::cluster::Peers;
-use crate::grain::{Aim, Call, Node, OwnClient};
+use crate::grain::{Call, OwnClient};
 use crate::options::ReminderOptions;
 use crate::trace;
 use crate::wheel::Wheel;
@@ -221,7 +222,7 @@ impl ReminderService {
             Node::Client(_) | Node::Nowhere => None,
         };
         let type_name = type_name.map_or("a grain of another silo", |class| class.name());
-        let target = Aim::of(&client, reminder.grain.clone(), type_name);
+        let target = Aim::of(client.0.clone(), reminder.grain.clone(), type_name);
         let args = ReminderTick { tick: Tick::of(reminder, tick) };
         let Reminder { grain, grain_type, name, .. } = reminder;
         let grain = || format!("{grain_type}/{}", grain.key());

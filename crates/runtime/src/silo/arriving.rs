@@ -81,7 +81,7 @@ impl Handler for SiloCore {
             }
             (channel::REMINDERS, PeerKind::Silo(from)) if self.knows(from) => {
                 match codec::decode(&payload) {
-                    Ok(message) => self.host.reminders.receive(from, message),
+                    Ok(message) => self.reminders.receive(from, message),
                     Err(e) => {
                         warn_seldom!(%from, error = %e, "an unreadable message about reminders");
                     }

@@ -27,8 +27,9 @@ use super::watch::{Observer, SiloWatch};
 use super::wiring::{Given, wire};
 use super::{Silo, SiloCore, StartError, identity, lifecycle};
 use crate::cluster::membership::{self, Input, MembershipHandle};
+use crate::grain::constructor;
 use crate::grain::{ClusterClient, Ctx, Error, Grain, Hosted, Interface, Services};
-use crate::hosting::{States, constructor};
+use crate::hosting::States;
 use crate::metrics::store::{Measured, StoreMetrics};
 use crate::options::{Setting, SiloOptions, Wrong};
 use crate::stores::{Apart, StoreSource};
@@ -459,7 +460,7 @@ impl SiloBuilder {
                 () = driven.stopped.cancelled() => {}
                 () = driven.cluster.directory.drive() => {}
                 () = driven.cluster.placing.load.drive() => {}
-                () = driven.host.reminders.drive() => {}
+                () = driven.reminders.drive() => {}
             }
         });
         if let Err(error) = check_agreement(&core, &table).await {

@@ -21,6 +21,7 @@ use crate::hosting::{Collection, Host};
 use crate::metrics::SiloStatistics;
 use crate::metrics::store::StoreMetrics;
 use crate::options::SiloOptions;
+use crate::reminders::ReminderService;
 use emmer_net::clock::COARSE_TICK;
 use emmer_net::transport::{Lost, Pool, Quiet};
 use emmer_net::warn_seldom;
@@ -46,6 +47,7 @@ pub(crate) struct SiloCore {
     pub(super) cluster: Arc<Cluster>,
     /// Calls on their way.
     pub(super) calls: Arc<Calls>,
+    pub(super) reminders: Arc<ReminderService>,
     /// Connections.
     pub(super) pool: Arc<Pool>,
     /// Fires when the silo has ended; every task of the silo ends with it.
@@ -110,7 +112,7 @@ impl SiloCore {
     pub(super) fn statistics(&self) -> SiloStatistics {
         let host = &self.host;
         let load = self.cluster.placing.load.reported();
-        let reminders = host.reminders.statistics();
+        let reminders = self.reminders.statistics();
         let lives = host.classes.values().map(|class| class.lives());
         let (activated, deactivated) = lives.fold((0, 0), |(activated, deactivated), lives| {
             (activated + lives.activated, deactivated + lives.deactivated)
@@ -293,7 +295,7 @@ impl Seat for SiloCore {
         self.announce_dead(&newly_dead);
         log::tell_view(self.address, &before, &view);
         self.cluster.install(view.clone(), status, fading);
-        self.host.reminders.install(&view);
+        self.reminders.install(&view);
     }
 
     fn set_fence(&self, closed: bool) {

@@ -150,7 +150,7 @@ impl SiloCore {
     }
 
     fn tell_rest(&self, samples: &mut Samples) {
-        let reminders = self.host.reminders.statistics();
+        let reminders = self.reminders.statistics();
         samples.put(&m::TIMERS, self.host.timers.len());
         samples.put(&m::REMINDERS, reminders.in_memory);
         for (outcome, count) in [

@@ -1,8 +1,9 @@
 //! The parts of a silo, each made of what it needs.
 
+use std::any::Any;
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock};
 
 use emmer_core::SiloAddress;
 use emmer_placement::PlacementTable;
@@ -20,7 +21,6 @@ use super::records::Records;
 use super::tasks::LeaveTask;
 use crate::access::Authenticate;
 use crate::calls::shedding::Shedding;
-use crate::calls::waits::Waits;
 use crate::calls::{Calls, Open, Rules};
 use crate::cluster::directory::DirectoryService;
 use crate::cluster::load::{LoadService, LoadTimes};
@@ -35,6 +35,7 @@ use crate::metrics::Metrics;
 use crate::metrics::store::StoreMetrics;
 use crate::options::SiloOptions;
 use crate::reminders::{ReminderService, Surroundings};
+use crate::waits::Waits;
 use crate::wheel::Wheel;
 use emmer_net::clock::Clock;
 use emmer_net::transport::{Budget, Greeting, HeldBytes, Pool, Security};
@@ -115,65 +116,67 @@ pub(super) fn wire(given: Given) -> Arc<SiloCore> {
     );
     let cluster = Arc::new(cluster);
     let rules = Rules::new(authorize, options.list_types_to_clients, &classes);
-    let calls = Arc::new_cyclic(|calls: &Weak<Calls>| {
-        let waits = Waits::new();
-        let wheel = Arc::new(Wheel::new(clock.clone()));
-        let reminders = ReminderService::new(Surroundings {
-            me: address,
-            clock: clock.clone(),
-            wheel: wheel.clone(),
-            spawner: spawner.clone(),
-            peers,
-            client: OwnClient::new(calls.clone()),
-            table: reminders,
-            options: options.reminders.clone(),
-        });
-        let host = Host {
-            address,
-            clock: clock.clone(),
-            spawner: spawner.clone(),
-            fence: Fence::default(),
-            catalog,
-            classes,
-            services,
-            states,
-            reminders,
-            wheel,
-            timers: Arc::default(),
-            kept: Kept::default(),
-            directory,
-            metrics: Metrics::default(),
-            departures: Departures::default(),
-            waits: waits.clone(),
-            queues: Mutex::default(),
-            ticking: pool.greeting().ticking.clone(),
-            client: OwnClient::new(calls.clone()),
-            limits: options.limits.clone(),
-            processors: processors(&clock),
-            response_timeout: options.response_timeout,
-            activation_timeout: options.activation_timeout,
-            deactivation_timeout: options.deactivation_timeout,
-            stopped: stopped.clone(),
-        };
-        Calls {
-            address,
-            clock,
-            spawner,
-            host: Arc::new(host),
-            cluster: cluster.clone(),
-            lanes: Arc::default(),
-            asked: Open::default(),
-            outgoing,
-            waits,
-            one_ways: Arc::new(AtomicUsize::new(0)),
-            serving: AtomicUsize::new(0),
-            response_timeout: options.response_timeout,
-            limits: options.limits.clone(),
-            rules,
-            shedding: shedding.clone(),
-            stopped: stopped.clone(),
-        }
+    let client = OwnClient::default();
+    let waits = Waits::new();
+    let wheel = Arc::new(Wheel::new(clock.clone()));
+    let reminders = ReminderService::new(Surroundings {
+        me: address,
+        clock: clock.clone(),
+        wheel: wheel.clone(),
+        spawner: spawner.clone(),
+        peers,
+        client: client.clone(),
+        table: reminders,
+        options: options.reminders.clone(),
     });
+    let host = Host {
+        address,
+        clock: clock.clone(),
+        spawner: spawner.clone(),
+        fence: Fence::default(),
+        catalog,
+        classes,
+        services,
+        states,
+        reminders: reminders.clone(),
+        wheel,
+        timers: Arc::default(),
+        kept: Kept::default(),
+        directory,
+        metrics: Metrics::default(),
+        departures: Departures::default(),
+        waits: waits.clone(),
+        queues: Mutex::default(),
+        ticking: pool.greeting().ticking.clone(),
+        calls: OnceLock::new(),
+        limits: options.limits.clone(),
+        processors: processors(&clock),
+        response_timeout: options.response_timeout,
+        activation_timeout: options.activation_timeout,
+        deactivation_timeout: options.deactivation_timeout,
+        stopped: stopped.clone(),
+    };
+    let calls = Arc::new(Calls {
+        address,
+        clock,
+        spawner,
+        host: Arc::new(host),
+        cluster: cluster.clone(),
+        lanes: Arc::default(),
+        asked: Open::default(),
+        outgoing,
+        waits,
+        one_ways: Arc::new(AtomicUsize::new(0)),
+        serving: AtomicUsize::new(0),
+        response_timeout: options.response_timeout,
+        limits: options.limits.clone(),
+        rules,
+        shedding,
+        stopped: stopped.clone(),
+    });
+    client.lead_to(&calls);
+    let silo: Arc<dyn Any + Send + Sync> = calls.clone();
+    let _ = calls.host.calls.set(Arc::downgrade(&silo));
     let host = calls.host.clone();
     let ended = Watched::new(None);
     let core = Arc::new(SiloCore {
@@ -182,6 +185,7 @@ pub(super) fn wire(given: Given) -> Arc<SiloCore> {
         host,
         cluster,
         calls,
+        reminders,
         pool,
         stopped,
         ended,

@@ -9,8 +9,10 @@ use emmer_core::hash::name32;
 use emmer_wire::{CodecError, codec};
 use serde::{Deserialize, Serialize};
 
-use crate::grain::{Grain, Interface, Method, RawRef, TurnContext};
-use crate::hosting::{Activation, BoxTurn, LocalSlot, TurnOutcome, boxed, not_admitted};
+use crate::grain::{Grain, Interface, Method, RawRef};
+use crate::grain::{LocalSlot, boxed, not_admitted};
+use crate::hosting::TurnContext;
+use crate::hosting::{Activation, BoxTurn, TurnOutcome};
 use crate::reminders::TickResult;
 
 /// The call that a timer's turn is: nobody else can make it.

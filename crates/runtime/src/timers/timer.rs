@@ -11,11 +11,11 @@ use parking_lot::Mutex;
 use tracing::Span;
 
 use super::method::{TimerMethod, TimerTick};
-use super::owners::Entry;
 use crate::calls::invoke::failure_of;
-use crate::grain::{Ctx, TurnContext};
+use crate::grain::{Ctx, LocalSlot};
+use crate::hosting::TurnContext;
 use crate::hosting::{
-    Activation, Begun, BoxTurn, LocalSlot, Sink, TurnEnd, run_to_end, until_begun,
+    Activation, Begun, BoxTurn, Sink, Timed, TimerEntry, TurnEnd, run_to_end, until_begun,
 };
 use crate::trace;
 use crate::wheel::{Due, Place};
@@ -175,7 +175,7 @@ pub(super) struct Ticking {
     exclusive: bool,
     keep: bool,
     state: Mutex<State>,
-    _entry: Entry,
+    _entry: TimerEntry,
 }
 
 impl Ticking {
@@ -292,7 +292,13 @@ impl Ticking {
         self.wait(&activation, delay);
     }
 
-    pub(super) fn stop(&self) {
+    fn is_over(&self) -> bool {
+        self.state.lock().stopped || self.activation.strong_count() == 0
+    }
+}
+
+impl Timed for Ticking {
+    fn stop(&self) {
         let mut state = self.state.lock();
         state.stopped = true;
         if let (Some(place), Some(activation)) = (state.place.take(), self.activation.upgrade()) {
@@ -300,12 +306,7 @@ impl Ticking {
         }
     }
 
-    fn is_over(&self) -> bool {
-        self.state.lock().stopped || self.activation.strong_count() == 0
-    }
-
-    /// Returns true if its activation stays in memory while it runs.
-    pub(super) fn keeps(&self) -> bool {
+    fn keeps(&self) -> bool {
         self.keep && !self.is_over()
     }
 }

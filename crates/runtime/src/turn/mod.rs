@@ -1,9 +1,12 @@
-//! What every room may know of a turn: its code, which may do anything, the caller that may give it
-//! up, and the ways in which its call may fail.
+//! What every room may know of a call and its turn: the method and the key, what goes along, the
+//! caller that may give it up, and the ways in which it may fail.
 
 mod called;
+mod context_key;
 mod error;
 mod failure;
+mod key;
+mod method;
 
 pub(crate) use emmer_net::asker::Asked;
 pub use emmer_net::asker::Asker;
@@ -11,5 +14,9 @@ pub(crate) use emmer_net::contain::{contain, contained, let_go, let_go_by};
 
 pub(crate) use self::called::Names;
 pub use self::called::{Called, Rejection};
+pub use self::context_key::ContextKey;
+pub(crate) use self::context_key::Extra;
 pub use self::error::{ActivationError, CallError, DeactivationReason, StateError};
 pub(crate) use self::failure::Failure;
+pub use self::key::{IntoKey, KeyKind, KeyType};
+pub use self::method::{MethodInfo, NoError};

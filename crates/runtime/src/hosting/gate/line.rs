@@ -7,8 +7,8 @@ use std::task::Waker;
 
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::calls::waits::Wait;
 use crate::turn::{Asker, DeactivationReason};
+use crate::waits::Wait;
 use emmer_net::clock::CoarseInstant;
 use emmer_net::world;
 

@@ -28,10 +28,10 @@ use parking_lot::{
 pub(super) use self::line::Line;
 pub(crate) use self::line::{Asks, Who};
 use super::Closed;
-use super::room::{AnyGrain, grain_of, shared_grain_of};
-use crate::calls::waits::Wait;
-use crate::grain::{Grain, TurnContext};
+use super::room::{AnyGrain, AnyRoom};
+use crate::hosting::TurnContext;
 use crate::turn::DeactivationReason;
+use crate::waits::Wait;
 
 /// How often a lock that is held by a turn running on another thread right now is tried again
 /// before queueing up: a turn that does not suspend is over sooner than a task is woken.
@@ -405,10 +405,10 @@ pub struct Exclusive<'a> {
 }
 
 impl Exclusive<'_> {
-    /// The grain, which is of class `G`.
+    /// The room of the grain, which is there.
     #[inline]
-    pub fn grain<G: Grain>(&mut self) -> &mut G {
-        grain_of(&mut *self.guard)
+    pub(crate) fn room_mut(&mut self) -> &mut AnyRoom {
+        &mut *self.guard
     }
 
     /// The turn is over.
@@ -428,10 +428,10 @@ pub struct Shared<'a> {
 }
 
 impl Shared<'_> {
-    /// The grain, which is of class `G`.
+    /// The room of the grain, which is there.
     #[inline]
-    pub fn grain<G: Grain>(&self) -> &G {
-        shared_grain_of(&*self.guard)
+    pub(crate) fn room(&self) -> &AnyRoom {
+        &*self.guard
     }
 
     /// The turn is over.

@@ -1,19 +1,24 @@
-//! The silo looks at the calls that have waited for long, and answers what others ask.
+//! Looks at the calls that have waited for long, and answers what other silos ask.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use emmer_core::SiloAddress;
-use emmer_wire::channel;
+use parking_lot::Mutex;
 
-use super::graph::{Graph, PATH_MAX, Path, REACHED_MAX};
-use super::{LOOK_EVERY, Looks, PATIENCE, Wait, WaitsMessage};
-use crate::calls::Calls;
-use crate::hosting::Activation;
+use super::graph::{Graph, PATH_MAX, Path};
+use super::message::WaitsMessage;
+use super::searches::{Answered, Searches};
+use super::turns::{Listed, Listing, Turns};
+use super::wait::{LOOK_EVERY, PATIENCE, Wait};
+use crate::turn::Asker;
 use emmer_net::clock::CoarseInstant;
 use emmer_net::warn_seldom;
+
+/// Messages of other silos that wait for the next tick; more are dropped: a search is made again
+/// and again.
+const INBOX_MAX: usize = 1_024;
 
 /// The most searches that begin in one look; the other gates have their turn in the next.
 /// Questions about all of them every 50 ms would keep everything else between two silos waiting.
@@ -34,52 +39,121 @@ const SEARCH_EVERY: Duration = Duration::from_millis(250);
 /// So many paths travel in one message.
 const PATHS_MAX: usize = 32;
 
+/// An activation, as the search sees it.
+pub(crate) trait Gate {
+    /// The number of the activation.
+    fn number(&self) -> u64;
+
+    /// The turns that wait for calls which wait for the grain.
+    fn waits(&self) -> Vec<Wait>;
+
+    /// Ends the wait at this place: it is part of a circle.
+    fn doom(&self, ticket: u64, circle: String);
+}
+
 /// A gate with calls that turns wait for.
-struct Crowd {
-    activation: Arc<Activation>,
+struct Crowd<G> {
+    gate: G,
     waits: Vec<Wait>,
 }
 
-type Crowds = BTreeMap<u64, Crowd>;
+type Crowds<G> = BTreeMap<u64, Crowd<G>>;
 
-/// A search, or another silo's, that has come to a turn.
-struct Chase {
-    origin: SiloAddress,
-    gate: u64,
-    round: u64,
-    path: Path,
+/// A search, or another silo's, that has come to a turn: the silo that has a call of the turn is
+/// asked how it goes on.
+pub(crate) struct Chase {
+    pub(crate) origin: SiloAddress,
+    pub(crate) gate: u64,
+    pub(crate) round: u64,
+    pub(crate) path: Path,
 }
 
-impl Calls {
-    /// A tick of the clock for the calls that wait in a circle.
-    pub(crate) fn look_at_waits(&self, now: CoarseInstant) {
-        let messages = std::mem::take(&mut *self.waits.inbox.lock());
-        let mut looks = self.waits.looks.lock();
+impl Chase {
+    /// The turn that the search has come to.
+    pub(crate) fn turn(&self) -> Option<u64> {
+        self.path.last().map(|step| step.turn)
+    }
+
+    /// The question to a silo that has a call of the turn.
+    pub(crate) fn probe(&self) -> WaitsMessage {
+        let Self { origin, gate, round, path } = self;
+        WaitsMessage::Probe { origin: *origin, gate: *gate, round: *round, path: path.clone() }
+    }
+}
+
+/// The result of a look: what other silos hear.
+#[derive(Default)]
+pub(crate) struct Looked {
+    pub(crate) messages: Vec<(SiloAddress, WaitsMessage)>,
+    pub(crate) chases: Vec<Chase>,
+}
+
+/// The waits of one silo.
+pub(crate) struct Waits {
+    turns: Arc<Turns>,
+    inbox: Mutex<Vec<WaitsMessage>>,
+    looks: Mutex<Looks>,
+}
+
+/// What only the silo's clock task uses.
+struct Looks {
+    next: CoarseInstant,
+    searches: Searches,
+    answered: Answered,
+}
+
+impl Waits {
+    pub(crate) fn new() -> Arc<Self> {
+        let looks = Looks {
+            next: CoarseInstant::from_millis(0),
+            searches: Searches::default(),
+            answered: Answered::new(),
+        };
+        Arc::new(Self { turns: Arc::default(), inbox: Mutex::default(), looks: Mutex::new(looks) })
+    }
+
+    /// Lists a turn that has made a call and waits.
+    pub(crate) fn list(&self, turn: Listed, asker: Option<Arc<Asker>>) -> Listing {
+        self.turns.list(turn, asker)
+    }
+
+    /// A message of another silo.
+    pub(crate) fn receive(&self, message: WaitsMessage) {
+        let mut inbox = self.inbox.lock();
+        if inbox.len() < INBOX_MAX {
+            inbox.push(message);
+        }
+    }
+
+    /// A tick of the clock of the silo `me` for the calls that wait in a circle. `gates` names the
+    /// activations where calls wait.
+    pub(crate) fn look<G: Gate>(
+        &self,
+        me: SiloAddress,
+        now: CoarseInstant,
+        gates: impl FnOnce() -> Vec<G>,
+    ) -> Looked {
+        let messages = std::mem::take(&mut *self.inbox.lock());
+        let mut looks = self.looks.lock();
         let due = looks.next <= now;
         if due {
             looks.next = now.after(LOOK_EVERY);
             looks.answered.look(now);
         }
+        let mut looked = Looked::default();
         // In every circle there is a turn that has made a call and is inside the grain that another
         // call waits for.
-        let begins = due && self.waits.listed.load(Ordering::Relaxed) > 0;
+        let begins = due && !self.turns.is_empty();
         if !begins && messages.is_empty() {
-            return;
+            return looked;
         }
-        let crowds = self.crowds();
+        let crowds = crowds(gates());
         let graph = self.graph(&crowds);
-        let mut chases = Vec::new();
         for message in messages {
             match message {
                 WaitsMessage::Probe { origin, gate, round, path } => {
-                    self.answer(
-                        &mut looks,
-                        &graph,
-                        &crowds,
-                        Chase { origin, gate, round, path },
-                        now,
-                        &mut chases,
-                    );
+                    let asked = Chase { origin, gate, round, path };
+                    Self::answer(me, &mut looks, &graph, &crowds, asked, now, &mut looked);
                 }
                 WaitsMessage::Reached { gate, round, paths } => {
                     paths.iter().for_each(|path| reached(&mut looks, &crowds, gate, round, path));
@@ -87,34 +161,15 @@ impl Calls {
             }
         }
         if begins {
-            self.begin_searches(&mut looks, &graph, &crowds, now, &mut chases);
+            Self::begin_searches(me, &mut looks, &graph, &crowds, now, &mut looked.chases);
         }
-        drop(looks);
-        self.send_on(&chases);
-    }
-
-    /// The gates where turns wait for a call.
-    fn crowds(&self) -> Crowds {
-        let watched = self.host.queues.lock().clone();
-        let crowd = |activation: Arc<Activation>| {
-            let mut waits = Vec::new();
-            activation.waits(&mut waits);
-            (!waits.is_empty()).then(|| (activation.number(), Crowd { activation, waits }))
-        };
-        watched.into_iter().filter_map(crowd).collect()
+        looked
     }
 
     /// This silo's part of the graph.
-    fn graph(&self, crowds: &Crowds) -> Graph {
+    fn graph<G: Gate>(&self, crowds: &Crowds<G>) -> Graph {
         let mut graph = Graph::default();
-        for shard in &self.waits.turns {
-            for turn in shard.lock().values() {
-                let asked = turn.asker.lock().as_ref().is_some_and(|asker| asker.waits());
-                let caller = (asked && turn.caller != 0).then_some(turn.caller);
-                let gate = turn.holds.then(|| turn.activation.number());
-                graph.add_turn(turn.id, caller, gate, turn.activation.title());
-            }
-        }
+        self.turns.add_to(&mut graph);
         for (gate, crowd) in crowds {
             crowd.waits.iter().for_each(|wait| graph.add_call(wait.caller, wait.ticket, *gate));
         }
@@ -124,11 +179,11 @@ impl Calls {
 
     /// Searches from every gate where a call has waited for long; from some of them, when there are
     /// many.
-    fn begin_searches(
-        &self,
+    fn begin_searches<G: Gate>(
+        me: SiloAddress,
         looks: &mut Looks,
         graph: &Graph,
-        crowds: &Crowds,
+        crowds: &Crowds<G>,
         now: CoarseInstant,
         chases: &mut Vec<Chase>,
     ) {
@@ -154,20 +209,20 @@ impl Calls {
             let round = looks.searches.begin(*gate, &crowd.waits, now);
             for path in graph.reach(graph.starts(*gate)) {
                 reached(looks, crowds, *gate, round, &path);
-                chases.push(Chase { origin: self.address, gate: *gate, round, path });
+                chases.push(Chase { origin: me, gate: *gate, round, path });
             }
         }
     }
 
     /// Goes on with another silo's search, and tells it what was reached here.
-    fn answer(
-        &self,
+    fn answer<G: Gate>(
+        me: SiloAddress,
         looks: &mut Looks,
         graph: &Graph,
-        crowds: &Crowds,
+        crowds: &Crowds<G>,
         asked: Chase,
         now: CoarseInstant,
-        chases: &mut Vec<Chase>,
+        looked: &mut Looked,
     ) {
         let Chase { origin, gate, round, path } = asked;
         let Some(last) = path.last().filter(|_| path.len() <= PATH_MAX) else { return };
@@ -177,60 +232,32 @@ impl Calls {
         let paths = graph.reach(vec![path]);
         // The first one is what was asked.
         let news = paths.get(1..).unwrap_or_default();
-        if origin == self.address {
+        if origin == me {
             news.iter().for_each(|path| reached(looks, crowds, gate, round, path));
         } else {
             for paths in news.chunks(PATHS_MAX) {
                 let message = WaitsMessage::Reached { gate, round, paths: paths.to_vec() };
-                self.cluster.peers.post(origin, channel::WAITS, &message);
+                looked.messages.push((origin, message));
             }
         }
-        chases.extend(paths.into_iter().map(|path| Chase { origin, gate, round, path }));
-    }
-
-    /// Asks every silo that has a call of one of the turns reached. On the connection that has the
-    /// call: should the call be given up, the silo hears of it before it hears of this.
-    fn send_on(&self, chases: &[Chase]) {
-        if chases.is_empty() {
-            return;
-        }
-        let mut by_turn: BTreeMap<u64, Vec<&Chase>> = BTreeMap::new();
-        for chase in chases {
-            if let Some(last) = chase.path.last() {
-                by_turn.entry(last.turn).or_default().push(chase);
-            }
-        }
-        for connection in self
-            .cluster
-            .peers
-            .pool
-            .open()
-            .into_iter()
-            .filter(|connection| connection.silo().is_some())
-        {
-            let mut callers = connection.callers(|turn| by_turn.contains_key(&turn));
-            callers.sort_unstable();
-            callers.dedup();
-            for chase in
-                callers.iter().take(REACHED_MAX).filter_map(|turn| by_turn.get(turn)).flatten()
-            {
-                let Chase { origin, gate, round, path } = chase;
-                let path = path.clone();
-                let message =
-                    WaitsMessage::Probe { origin: *origin, gate: *gate, round: *round, path };
-                if let Err(error) = connection.system(channel::WAITS, &message) {
-                    tracing::debug!(?error, "a question about waiting calls was not sent");
-                }
-            }
-        }
+        looked.chases.extend(paths.into_iter().map(|path| Chase { origin, gate, round, path }));
     }
 }
 
+/// The gates where turns wait for a call.
+fn crowds<G: Gate>(gates: Vec<G>) -> Crowds<G> {
+    let crowd = |gate: G| {
+        let waits = gate.waits();
+        (!waits.is_empty()).then(|| (gate.number(), Crowd { gate, waits }))
+    };
+    gates.into_iter().filter_map(crowd).collect()
+}
+
 /// The search has reached a turn: the calls that wait in a circle for certain end.
-fn reached(looks: &mut Looks, crowds: &Crowds, gate: u64, round: u64, path: &Path) {
+fn reached<G: Gate>(looks: &mut Looks, crowds: &Crowds<G>, gate: u64, round: u64, path: &Path) {
     let Some(crowd) = crowds.get(&gate) else { return };
     for (ticket, circle) in looks.searches.reached(gate, round, path) {
         warn_seldom!(circle, "calls wait for each other: one of them fails");
-        crowd.activation.doom(ticket, circle);
+        crowd.gate.doom(ticket, circle);
     }
 }

@@ -5,14 +5,21 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-use super::timer::Ticking;
-
 /// The numbers of an activation and of a timer.
 type Owned = (u64, u64);
 
+/// A timer, as its activation's end sees it.
+pub(crate) trait Timed: Send + Sync {
+    /// Ends the timer.
+    fn stop(&self);
+
+    /// Returns true if its activation stays in memory while it runs.
+    fn keeps(&self) -> bool;
+}
+
 #[derive(Default)]
 struct All {
-    by_owner: BTreeMap<Owned, Weak<Ticking>>,
+    by_owner: BTreeMap<Owned, Weak<dyn Timed>>,
     last: u64,
 }
 
@@ -24,16 +31,17 @@ pub(crate) struct Timers {
 
 impl Timers {
     /// Makes a timer of the activation `owner`, which keeps its entry.
-    pub(super) fn add(
+    pub(crate) fn add<T: Timed + 'static>(
         self: &Arc<Self>,
         owner: u64,
-        make: impl FnOnce(Entry) -> Ticking,
-    ) -> Arc<Ticking> {
+        make: impl FnOnce(Entry) -> T,
+    ) -> Arc<T> {
         let mut all = self.all.lock();
         all.last += 1;
         let owned = (owner, all.last);
         let made = Arc::new(make(Entry { timers: self.clone(), owned }));
-        all.by_owner.insert(owned, Arc::downgrade(&made));
+        let timer: Weak<dyn Timed> = Arc::<T>::downgrade(&made);
+        all.by_owner.insert(owned, timer);
         made
     }
 
@@ -52,7 +60,7 @@ impl Timers {
         self.all.lock().by_owner.len()
     }
 
-    fn of(&self, owner: u64) -> Vec<Arc<Ticking>> {
+    fn of(&self, owner: u64) -> Vec<Arc<dyn Timed>> {
         // Dropped by the caller: an entry that goes takes the lock.
         let all = self.all.lock();
         let range = all.by_owner.range((owner, 0)..=(owner, u64::MAX));
@@ -61,7 +69,7 @@ impl Timers {
 }
 
 /// The entry of a timer, taken out when it is dropped.
-pub(super) struct Entry {
+pub(crate) struct Entry {
     timers: Arc<Timers>,
     owned: Owned,
 }

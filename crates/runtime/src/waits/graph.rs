@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub(super) const PATH_MAX: usize = 64;
 
 /// So many turns are reached by one search in one silo.
-pub(super) const REACHED_MAX: usize = 256;
+pub(crate) const REACHED_MAX: usize = 256;
 
 /// One turn on the way, and the wait that leads to it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

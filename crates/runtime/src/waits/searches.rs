@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use emmer_core::SiloAddress;
 
-use super::Wait;
 use super::graph::{Path, in_words};
+use super::wait::Wait;
 use emmer_net::clock::CoarseInstant;
 
 /// Circles of one gate that are remembered from one search to the next.

@@ -9,12 +9,11 @@ use emmer_core::GrainId;
 use emmer_wire::{CallChain, ChainLink, RequestContext};
 use tracing::Span;
 
-use crate::calls::waits::{Listing, next_turn};
-use crate::grain::MethodInfo;
-use crate::hosting::{Asks, Held, Who};
+use super::{Asks, Held, Who};
 use crate::metrics::{Ended, Outer};
 use crate::trace;
-use crate::turn::{Asker, DeactivationReason};
+use crate::turn::{Asker, DeactivationReason, MethodInfo};
+use crate::waits::{Listing, next_turn};
 use emmer_net::clock::{CoarseInstant, Due};
 
 /// The state of the turn that is being polled.
@@ -156,7 +155,7 @@ impl TurnContext {
         INSTANT.set(activation, || Self::scope(&mut Some(context), run))
     }
 
-    pub(super) fn activation<R>(&self, look: impl FnOnce(&Held) -> R) -> Option<R> {
+    pub(crate) fn activation<R>(&self, look: impl FnOnce(&Held) -> R) -> Option<R> {
         match &self.activation {
             Some(activation) => Some(look(activation)),
             None => INSTANT.is_set().then(|| INSTANT.with(look)),
@@ -174,7 +173,7 @@ impl TurnContext {
 
     /// Looks at the thread's current turn.
     #[inline]
-    pub(super) fn with<R>(look: impl FnOnce(Option<&mut Self>) -> R) -> R {
+    pub(crate) fn with<R>(look: impl FnOnce(Option<&mut Self>) -> R) -> R {
         CURRENT.with_borrow_mut(|current| look(current.as_mut()))
     }
 
@@ -215,8 +214,7 @@ impl TurnContext {
     pub(crate) fn span(&self, method: &MethodInfo) -> Option<Box<Span>> {
         trace::is_traced().then(|| {
             let grain = self.activation(|activation| activation.title()).unwrap_or_default();
-            let silo = self.activation(|activation| activation.client()).flatten();
-            let silo = silo.and_then(|client| client.silo());
+            let silo = self.activation(|activation| activation.host().address);
             Box::new(trace::turn(method.interface, method.name, &grain, silo))
         })
     }

@@ -1,8 +1,7 @@
-//! A call on its way: a future that runs the turn itself where it can.
+//! A call on its way: it runs the turn itself where it can.
 
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
@@ -15,60 +14,18 @@ use crate::calls::invoke::{self, Caller, Finished, LocalTurn};
 use crate::calls::path::Met;
 use crate::calls::remote::{self, no_output};
 use crate::calls::travel::travel;
+use crate::calls::{CallHead, Found, Lane, Node};
 use crate::calls::{fated, filtered};
-use crate::grain::{Call, CallHead, Found, Lane, Method, Node, TurnContext};
-use crate::hosting::{Begun, Has, Held, LocalSlot, Sink, Slot, StartError, TurnEnd};
+use crate::hosting::TurnContext;
+use crate::hosting::{Begun, Has, Held, Sink, Slot, StartError, TurnEnd};
 use crate::trace;
-use crate::turn::{CallError, Failure, contain};
+use crate::turn::{Failure, contain};
 use emmer_net::transport::{Correlation, KEPT_BODY_BYTES_MAX, SendError};
 use emmer_net::world::Spawner;
 
-/// A call being made. Dropping it cancels a call that has not begun.
-#[must_use = "futures do nothing unless polled"]
-pub struct CallFuture<M: Method> {
-    slot: LocalSlot<M>,
-    way: Way,
-}
-
-impl<M: Method> CallFuture<M> {
-    pub(crate) fn new(mut call: Call<M>) -> Self {
-        call.head.target.bind();
-        Self { slot: LocalSlot::of(call.args), way: Way::new(call.head) }
-    }
-
-    /// The call, after its filters.
-    pub(crate) fn past_filters(call: Call<M>) -> Self {
-        Self { slot: LocalSlot::of(call.args), way: Way::passed(call.head) }
-    }
-
-    /// The call without filters and without a span of its own: it begins no trace.
-    pub(crate) fn without_span(call: Call<M>) -> Self {
-        Self { slot: LocalSlot::of(call.args), way: Way::without_span(call.head) }
-    }
-}
-
-// No field is ever pinned in place: turns and futures are pinned in their boxes.
-impl<M: Method> Unpin for CallFuture<M> {}
-
-impl<M: Method> Future for CallFuture<M> {
-    type Output = Result<M::Ok, CallError<M::Err>>;
-
-    #[inline]
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Self { slot, way } = self.get_mut();
-        Poll::Ready(match ready!(way.poll(slot, cx)) {
-            Ok(()) => match slot.output.take() {
-                Some(output) => M::split(output).map_err(CallError::App),
-                None => Err(no_output(M::INFO).into_call_error()),
-            },
-            Err(failure) => Err(failure.into_call_error()),
-        })
-    }
-}
-
 /// A call on its way, whatever its method: arguments and output stay in a [`Slot`] that its owner
 /// lends at every poll.
-pub(super) struct Way {
+pub(crate) struct Way {
     state: State,
     /// True once its filters have passed it on.
     is_passed: bool,
@@ -94,15 +51,15 @@ enum State {
 }
 
 impl Way {
-    const fn new(head: CallHead) -> Self {
+    pub(crate) const fn new(head: CallHead) -> Self {
         Self { state: State::New(Some(head)), is_passed: false }
     }
 
-    pub(super) const fn passed(head: CallHead) -> Self {
+    pub(crate) const fn passed(head: CallHead) -> Self {
         Self { state: State::New(Some(head)), is_passed: true }
     }
 
-    const fn without_span(head: CallHead) -> Self {
+    pub(crate) const fn without_span(head: CallHead) -> Self {
         Self { state: State::Ready(Some(head)), is_passed: true }
     }
 
@@ -112,7 +69,7 @@ impl Way {
     }
 
     /// Polls the call. After `Ok` the output is in the slot.
-    fn poll(
+    pub(crate) fn poll(
         &mut self,
         slot: &mut dyn Slot,
         cx: &mut Context<'_>,

@@ -1,0 +1,125 @@
+//! The silo or the client that calls are made from.
+
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use emmer_core::GrainId;
+
+use super::Calls;
+use crate::cluster::locations::Locations;
+use crate::filters::Filters;
+use crate::gateways::ClientCore;
+use crate::hosting::{Activation, TurnContext, arriving_at};
+use emmer_net::clock::Clock;
+use emmer_net::world::Spawner;
+
+/// Whose calls: a silo's own, or an outside client's.
+#[derive(Clone)]
+pub(crate) enum Node {
+    Silo(Arc<Calls>),
+    Client(Arc<ClientCore>),
+    /// Nobody's: the reference was decoded outside both. Its calls are refused before anything is
+    /// asked of the node.
+    Nowhere,
+}
+
+/// The clock of references that belong nowhere.
+static NO_CLOCK: LazyLock<Clock> = LazyLock::new(Clock::new);
+
+impl Node {
+    /// The silo of an activation; none when it is gone.
+    pub(crate) fn of(activation: &Activation) -> Option<Self> {
+        let calls = activation.host().calls.get()?.upgrade()?;
+        calls.downcast().ok().map(Self::Silo)
+    }
+
+    /// The silo of the turn that this thread polls; none outside a turn.
+    pub(crate) fn of_turn() -> Option<Self> {
+        TurnContext::with(|turn| turn?.activation(|held| Self::of(held))?)
+    }
+
+    pub(crate) fn clock(&self) -> &Clock {
+        match self {
+            Self::Silo(silo) => &silo.clock,
+            Self::Client(client) => &client.clock,
+            Self::Nowhere => &NO_CLOCK,
+        }
+    }
+
+    /// The runtime where its tasks, its connections and the turns of a silo belong.
+    pub(crate) fn spawner(&self) -> Option<&Spawner> {
+        match self {
+            Self::Silo(silo) => Some(&silo.spawner),
+            Self::Client(client) => Some(&client.spawner),
+            Self::Nowhere => None,
+        }
+    }
+
+    /// The filters around the calls that are made there; none where there are none.
+    #[inline]
+    pub(crate) fn filters(&self) -> Option<&Filters> {
+        let filters = match self {
+            Self::Silo(silo) => &silo.outgoing,
+            Self::Client(client) => &client.filters,
+            Self::Nowhere => return None,
+        };
+        (!filters.is_empty()).then_some(filters)
+    }
+
+    /// Where grains were last found.
+    pub(crate) fn locations(&self) -> Option<&Locations> {
+        match self {
+            Self::Silo(silo) => Some(&silo.cluster.locations),
+            Self::Client(client) => Some(&client.locations),
+            Self::Nowhere => None,
+        }
+    }
+
+    pub(crate) fn response_timeout(&self) -> Duration {
+        match self {
+            Self::Silo(silo) => silo.response_timeout,
+            Self::Client(client) => client.options.response_timeout,
+            Self::Nowhere => Duration::ZERO,
+        }
+    }
+
+    /// How many activations a silo may have of a stateless worker; none for other grains, and for a
+    /// client, which knows no classes.
+    #[cold]
+    pub(crate) fn workers_max(&self, id: &GrainId) -> Option<usize> {
+        match self {
+            Self::Silo(silo) => silo.host.workers_max(id),
+            Self::Client(_) | Self::Nowhere => None,
+        }
+    }
+
+    /// The version of the view that calls name; 0 for a client, which has none.
+    pub(crate) fn view_version(&self) -> u64 {
+        match self {
+            Self::Silo(silo) => silo.cluster.view_version(),
+            Self::Client(_) | Self::Nowhere => 0,
+        }
+    }
+}
+
+scoped_tls::scoped_thread_local! {
+    /// The silo or client for which something is decoded on this thread.
+    static DECODING: Node
+}
+
+impl Node {
+    /// Runs `decode`, whose references belong to this node.
+    #[inline]
+    pub(crate) fn binds<T>(&self, decode: impl FnOnce() -> T) -> T {
+        DECODING.set(self, decode)
+    }
+
+    /// The node for which something is decoded now: the one that is said, or the silo of the turn.
+    pub(crate) fn of_decoding() -> Self {
+        if DECODING.is_set() {
+            return DECODING.with(Self::clone);
+        }
+        let own = arriving_at(|grain| Self::of(grain)).unwrap_or_else(Self::of_turn);
+        own.unwrap_or(Self::Nowhere)
+    }
+}

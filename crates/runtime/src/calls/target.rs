@@ -1,0 +1,189 @@
+//! The grain of a call, and what its reference knows of the way.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::{Arc, Weak};
+
+use emmer_core::limits::GRAIN_KEY_BYTES_MAX;
+use emmer_core::{GrainId, GrainKey, SiloAddress};
+use parking_lot::Mutex;
+
+use super::node::Node;
+use super::path::Hint;
+use crate::hosting::{Activation, Held};
+use crate::turn::Names;
+use emmer_net::transport::Connection;
+
+/// Where a reference's last call found its grain: a hint, as all locations are, that spares the
+/// next call the search.
+pub(crate) enum Route {
+    Unknown,
+    /// On this silo.
+    Here(Weak<Activation>),
+    /// Behind a connection.
+    There(Arc<Lane>),
+}
+
+/// A connection as one reference knows it: calls count their holds on this, and not on what all
+/// references share.
+pub(crate) struct Lane {
+    pub(crate) connection: Arc<Connection>,
+    /// The number of the client's list of gateways then; always 0 in a silo.
+    listed: u64,
+}
+
+impl Lane {
+    pub(crate) fn new(connection: Arc<Connection>, listed: u64) -> Arc<Self> {
+        Arc::new(Self { connection, listed })
+    }
+}
+
+/// The grain of a call: this very reference, and what it knows of the way.
+pub(crate) struct Aim(pub(crate) Arc<Target>);
+
+impl Aim {
+    /// That of a call of the runtime itself.
+    pub(crate) fn of(node: Node, id: GrainId, type_name: &'static str) -> Self {
+        Self(Arc::new(Target::new(node, id, Cow::Borrowed(type_name))))
+    }
+
+    /// The same once more.
+    pub(crate) fn share(&self) -> Self {
+        Self(self.0.clone())
+    }
+
+    /// Lets a reference that belongs nowhere belong to the silo of the current turn: it was decoded
+    /// outside, and has come here by a call that encodes nothing.
+    #[inline]
+    pub(crate) fn bind(&mut self) {
+        if matches!(self.0.node, Node::Nowhere) {
+            self.bind_here();
+        }
+    }
+
+    #[cold]
+    fn bind_here(&mut self) {
+        if let Some(node) = Node::of_turn() {
+            let (id, type_name) = (self.0.id.clone(), self.0.type_name.clone());
+            self.0 = Arc::new(Target::new(node, id, type_name));
+        }
+    }
+}
+
+impl fmt::Debug for Aim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&*self.0, f)
+    }
+}
+
+/// Who is called.
+pub(crate) struct Target {
+    pub(crate) node: Node,
+    pub(crate) id: GrainId,
+    pub(crate) type_name: Cow<'static, str>,
+    /// Whether the node has filters around its calls.
+    pub(crate) is_filtered: bool,
+    route: Mutex<Route>,
+}
+
+/// A route that still leads somewhere.
+pub(crate) enum Found {
+    Here(Held),
+    There(Arc<Lane>),
+    Nothing,
+}
+
+impl Names for Target {
+    fn type_name(&self) -> &Cow<'static, str> {
+        &self.type_name
+    }
+
+    fn id(&self) -> &GrainId {
+        &self.id
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.type_name, self.id.key())
+    }
+}
+
+impl Target {
+    pub(crate) fn new(node: Node, id: GrainId, type_name: Cow<'static, str>) -> Self {
+        let is_filtered = node.filters().is_some();
+        Self { node, id, type_name, is_filtered, route: Mutex::new(Route::Unknown) }
+    }
+
+    /// The same target, which starts with what this one knows of the way and learns for itself.
+    pub(crate) fn fork(&self) -> Self {
+        let route = match &*self.route.lock() {
+            Route::Unknown => Route::Unknown,
+            Route::Here(activation) => Route::Here(activation.clone()),
+            Route::There(lane) => Route::There(Lane::new(lane.connection.clone(), lane.listed)),
+        };
+        let (node, id, type_name) = (self.node.clone(), self.id.clone(), self.type_name.clone());
+        Self { node, id, type_name, is_filtered: self.is_filtered, route: Mutex::new(route) }
+    }
+
+    /// Where the last call went, if that place is still there.
+    #[inline]
+    pub(crate) fn route(&self, generation: u64) -> Found {
+        match &*self.route.lock() {
+            Route::Unknown => Found::Nothing,
+            Route::Here(activation) => match activation.upgrade() {
+                Some(activation) => Found::Here(activation.into()),
+                None => Found::Nothing,
+            },
+            Route::There(lane) if lane.listed == generation => Found::There(lane.clone()),
+            Route::There(..) => Found::Nothing,
+        }
+    }
+
+    pub(crate) fn set_route(&self, route: Route) {
+        // What was there may be the last hold on an activation's memory: not under the lock.
+        let before = std::mem::replace(&mut *self.route.lock(), route);
+        drop(before);
+    }
+
+    /// Notes that the last call went to this activation. Which worker takes a call is asked anew
+    /// each time.
+    pub(crate) fn note_here(&self, activation: &Held) {
+        if !activation.is_worker() {
+            self.set_route(Route::Here(Arc::downgrade(activation.activation())));
+        }
+    }
+
+    /// Takes up where an answer said that the grain really is.
+    #[cold]
+    pub(crate) fn learn(&self, at: SiloAddress) {
+        let elsewhere = match &self.node {
+            Node::Silo(silo) => {
+                silo.cluster.locations.set(&self.id, at);
+                true
+            }
+            Node::Client(client) => client.learn(&self.id, at),
+            Node::Nowhere => false,
+        };
+        if elsewhere {
+            self.set_route(Route::Unknown);
+        }
+    }
+
+    /// Takes up what a try in vain says of where the grain is.
+    pub(crate) fn take_hint(&self, hint: Hint) {
+        self.set_route(Route::Unknown);
+        if let Some(locations) = self.node.locations() {
+            hint.tell(locations, &self.id);
+        }
+    }
+
+    /// Whether the key is short enough to travel.
+    #[inline]
+    pub(crate) fn key_fits(&self) -> bool {
+        match self.id.key() {
+            GrainKey::Text(text) => text.len() <= GRAIN_KEY_BYTES_MAX,
+            _ => true,
+        }
+    }
+}

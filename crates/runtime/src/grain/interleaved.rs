@@ -1,0 +1,73 @@
+//! A turn that holds nothing of its grain while it waits, as its method sees it.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use super::Grain;
+use crate::hosting::{Activation, Closed, Left};
+
+/// What a method gets that takes `Interleaved<Self>` in place of `&self` or `&mut self`: its grain,
+/// piece by piece. Other turns run between the pieces, `&mut self` ones included, so such a method
+/// may wait for as long as it likes.
+///
+/// Each piece is a turn of its own and waits for its place like any other. Between two of them
+/// everything may have changed.
+pub struct Interleaved<G> {
+    activation: Arc<Activation>,
+    grain: PhantomData<fn() -> G>,
+}
+
+impl<G: Grain> Interleaved<G> {
+    /// Looks at the grain, beside others that look.
+    ///
+    /// # Errors
+    /// [`Left`] when the grain is not here any more, or waits for this call.
+    pub async fn read<R>(&self, look: impl FnOnce(&G) -> R + Send) -> Result<R, Left> {
+        let grain = self.activation.enter_shared().await?;
+        let seen = look(grain.grain());
+        grain.done();
+        Ok(seen)
+    }
+
+    /// Changes the grain, alone.
+    ///
+    /// # Errors
+    /// [`Left`] when the grain is not here any more, or waits for this call.
+    pub async fn write<R>(&self, change: impl FnOnce(&mut G) -> R + Send) -> Result<R, Left> {
+        let mut grain = self.activation.enter_exclusive().await?;
+        let done = change(grain.grain());
+        grain.done();
+        Ok(done)
+    }
+}
+
+impl<G> Interleaved<G> {
+    const fn new(activation: Arc<Activation>) -> Self {
+        Self { activation, grain: PhantomData }
+    }
+}
+
+impl<G> Clone for Interleaved<G> {
+    fn clone(&self) -> Self {
+        Self::new(self.activation.clone())
+    }
+}
+
+impl<G> fmt::Debug for Interleaved<G> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Interleaved").finish_non_exhaustive()
+    }
+}
+
+impl Activation {
+    /// As [`admit_past`](Self::admit_past), for a turn that holds nothing of the grain while it
+    /// waits.
+    ///
+    /// # Errors
+    /// [`Closed`] when the grain is not here any more.
+    pub async fn admit_interleaved<G>(self: &Arc<Self>) -> Result<Interleaved<G>, Closed> {
+        self.admit_past().await?.done();
+        Ok(Interleaved::new(self.clone()))
+    }
+}
