@@ -19,11 +19,10 @@ use super::listener::Port;
 use super::security::{Barred, Security, in_words, is_tls};
 use super::traffic::Gone;
 use super::{Budget, Connection, FrameRooms, Ticking};
-use crate::clock;
 use crate::credentials::{Admit, Admitted, Credentials, TokenError, TokenSource};
 use crate::log::Plain;
-use crate::warn_seldom;
 use crate::world::TcpStream;
+use crate::{clock, warn_seldom};
 
 /// How far a peer may send ahead of what has been processed.
 const CREDIT_BYTES: u64 = 64 << 20;

@@ -2,16 +2,13 @@
 
 use std::pin::pin;
 
-use crate::calls::AnyCall;
 use crate::calls::invoke::{Caller, Finished, bounded, interrupted};
-use crate::calls::one_way::set_off;
 use crate::calls::path::unreachable_silo;
 use crate::calls::travel::travel;
-use crate::calls::{CallHead, Node};
-use crate::turn::NoError;
-use crate::turn::{CallError, Failure};
+use crate::calls::{AnyCall, CallHead, Node};
+use crate::turn::Failure;
 use emmer_net::clock::Due;
-use emmer_net::world::{self, CallFate, CallFault};
+use emmer_net::world::{CallFate, CallFault};
 
 /// What this call meets in a virtual world; none where it goes its way.
 pub(crate) fn fate(head: &CallHead) -> Option<CallFate> {
@@ -50,31 +47,8 @@ async fn suffer(call: AnyCall, mut caller: Caller, fate: CallFate) -> Finished {
     }
 }
 
-/// As [`fated`], for a call that nobody waits for: its caller hears only that a limit was reached.
-pub(crate) fn send_fated(mut call: AnyCall, fate: CallFate) -> Result<(), CallError<NoError>> {
-    match fate.fault {
-        Some(CallFault::Overloaded) => {
-            return Err(*call.head.failed(failure(CallFault::Overloaded)));
-        }
-        Some(CallFault::Unreachable | CallFault::Rejected) => return Ok(()),
-        Some(CallFault::LostAnswer) | None => {}
-    }
-    if fate.delay.is_zero() {
-        return set_off(call.head, &mut *call.slot);
-    }
-    call.head.take_turns_context();
-    let method = call.head.method.name;
-    world::spawn(async move {
-        tokio::time::sleep(fate.delay).await;
-        if let Err(failure) = set_off(call.head, &mut *call.slot) {
-            tracing::debug!(method, %failure, "a delayed one-way call failed");
-        }
-    });
-    Ok(())
-}
-
 /// How a call fails that does not run.
-fn failure(fault: CallFault) -> Failure {
+pub(super) fn failure(fault: CallFault) -> Failure {
     let why = "the test lets the call fail".to_owned();
     match fault {
         CallFault::Overloaded => Failure::overloaded(why),

@@ -7,19 +7,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 
 use emmer_core::limits::CALL_CHAIN_MAX;
+use emmer_store::BoxFuture;
 use emmer_wire::RequestContext;
 use tokio::sync::Semaphore;
 
-use crate::calls::CallHead;
 use crate::calls::invoke::{Caller, Finished, too_deep};
-use crate::calls::one_way::pass;
-use crate::calls::{AnyCall, Way};
+use crate::calls::{AnyCall, CallHead};
 use crate::filters::{Around, FilterCall, Outcome, around};
-use crate::hosting::TurnContext;
-use crate::hosting::{Has, Slot, empty};
+use crate::hosting::{Has, Slot, TurnContext, empty};
 use crate::trace;
-use crate::turn::{CallError, Failure, contain, contained, let_go};
-use crate::turn::{MethodInfo, NoError};
+use crate::turn::{CallError, Failure, MethodInfo, NoError, contain, contained, let_go};
 
 /// One-way calls of this process whose filters wait; one more is `Overloaded`.
 const WAITING_MAX: usize = 100_000;
@@ -71,11 +68,17 @@ impl Drop for Nested {
     }
 }
 
-/// An awaited call. Its deadline holds for its filters, too.
-pub(super) async fn awaited(call: AnyCall) -> Finished {
+/// The way on of an awaited call that its filters have passed.
+type GoOn = fn(AnyCall) -> BoxFuture<'static, Finished>;
+
+/// The way on of a one-way call that its filters have passed.
+type Pass = fn(CallHead, &mut dyn Slot) -> Result<(), CallError<NoError>>;
+
+/// An awaited call, which goes on by `go_on`. Its deadline holds for its filters, too.
+pub(super) async fn awaited(call: AnyCall, go_on: GoOn) -> Finished {
     let (target, method) = (call.head.target.share(), call.head.method);
     // A call that is refused drops its arguments here.
-    let mut filtered = pin!(contained(through_filters(call)));
+    let mut filtered = pin!(contained(through_filters(call, go_on)));
     let filtered = poll_fn(|cx| match Nested::enter(method) {
         Ok(_in) => filtered
             .as_mut()
@@ -86,7 +89,7 @@ pub(super) async fn awaited(call: AnyCall) -> Finished {
     filtered.await.map_err(|failure| Box::new((*failure).of(&*target.0, method.name)))
 }
 
-async fn through_filters(call: AnyCall) -> Finished {
+async fn through_filters(call: AnyCall, go_on: GoOn) -> Finished {
     let AnyCall { mut head, slot } = call;
     let filters = head.target.0.node.filters().cloned().unwrap_or_default();
     let (chain, inherited) = TurnContext::caller().map_err(|chain| too_deep(&head, &chain))?;
@@ -101,7 +104,7 @@ async fn through_filters(call: AnyCall) -> Finished {
         if let Some(context) = context {
             head.extra = Some(Box::new(Ok(context)));
         }
-        Way::passed(head).finish(slot)
+        go_on(AnyCall { head, slot })
     };
     let outcome_of = |finished: &Finished| match finished {
         Ok(slot) if slot.has() == Has::OwnError => Outcome::own_error(),
@@ -123,12 +126,16 @@ async fn through_filters(call: AnyCall) -> Finished {
 }
 
 /// A one-way call. Its filters run here and now; only those that wait get a task.
-pub(super) fn sent(head: CallHead, slot: &mut dyn Slot) -> Result<(), CallError<NoError>> {
+pub(super) fn sent(
+    head: CallHead,
+    slot: &mut dyn Slot,
+    pass: Pass,
+) -> Result<(), CallError<NoError>> {
     let (target, method) = (head.target.share(), head.method);
-    sent_through(head, slot).map_err(|failure| failure.of(&*target.0, method.name))
+    sent_through(head, slot, pass).map_err(|failure| failure.of(&*target.0, method.name))
 }
 
-fn sent_through(mut head: CallHead, slot: &mut dyn Slot) -> Result<(), Failure> {
+fn sent_through(mut head: CallHead, slot: &mut dyn Slot, pass: Pass) -> Result<(), Failure> {
     let nested = Nested::enter(head.method).inspect_err(|_| empty(slot))?;
     head.take_turns_context();
     let (node, method) = (&head.target.0.node, head.method);

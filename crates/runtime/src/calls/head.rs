@@ -6,7 +6,6 @@ use emmer_wire::RequestContext;
 use tokio_util::sync::CancellationToken;
 
 use super::target::Aim;
-use super::way::AnyCall;
 use crate::hosting::{Slot, TurnContext};
 use crate::turn::{Extra, Failure, MethodInfo};
 
@@ -18,6 +17,12 @@ pub(crate) struct CallHead {
     pub(crate) cancel: Option<CancellationToken>,
     /// What it takes along, if it has something of its own.
     pub(crate) extra: Option<Box<Extra>>,
+}
+
+/// A call with its arguments, whose method is not known by type.
+pub(crate) struct AnyCall {
+    pub(crate) head: CallHead,
+    pub(crate) slot: Box<dyn Slot>,
 }
 
 impl CallHead {

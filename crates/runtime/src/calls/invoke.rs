@@ -13,18 +13,15 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use crate::calls::lanes::Handed;
-use crate::calls::path::{Met, unreachable_silo};
-use crate::calls::travel::travel;
-use crate::calls::{Aim, CallHead, Node, Target};
-use crate::calls::{AnyCall, Calls};
+use crate::calls::path::unreachable_silo;
+use crate::calls::{Aim, CallHead, Calls, Node, Target};
 use crate::cluster::{Shut, Sought};
 use crate::hosting::{
     Begun, BoxTurn, Ends, Has, Held, Input, Sink, Slot, StartError, TurnEnd, empty, poll_begun,
     run_to_end, standing, until_begun,
 };
 use crate::trace;
-use crate::turn::{Asked, Asker, Failure, Rejection, contained};
-use crate::turn::{Extra, MethodInfo};
+use crate::turn::{Asked, Asker, Extra, Failure, MethodInfo, Rejection};
 use emmer_net::clock::{Clock, CoarseInstant, Due};
 use emmer_net::transport::SendError;
 
@@ -363,7 +360,7 @@ pub(crate) fn given_up(mut turn: BoxTurn, failure: Failure) -> Failure {
 }
 
 /// Gives a turn that has begun a task of its own, and waits for it.
-async fn run_apart(
+pub(super) async fn run_apart(
     silo: &Arc<Calls>,
     mut turn: BoxTurn,
     mut slot: Box<dyn Slot>,
@@ -397,32 +394,6 @@ fn local_end(end: TurnEnd, slot: Box<dyn Slot>) -> LocalEnd {
         TurnEnd::Done if matches!(slot.has(), Has::Output | Has::OwnError) => LocalEnd::Done(slot),
         TurnEnd::Closed(elsewhere) if slot.has() == Has::Args => LocalEnd::Closed(slot, elsewhere),
         end => LocalEnd::Failed(failure_of(end)),
-    }
-}
-
-/// Goes on with a local turn: one that waits and may be cancelled, or one that has begun and
-/// suspends. When the activation closes under it, the call is resolved anew.
-pub(crate) async fn finish_local(local: LocalTurn, slot: Box<dyn Slot>, begun: bool) -> Finished {
-    let LocalTurn { head, mut turn, mut caller } = local;
-    let Node::Silo(silo) = &head.target.0.node else {
-        return Err(head.failed(Failure::shutting_down()));
-    };
-    let deadline = turn.as_mut().settle(silo.clock.now().as_millis());
-    let deadline = CoarseInstant::from_millis(deadline);
-    caller.due = Due::at(deadline);
-    let end = if begun {
-        run_apart(silo, turn, slot, deadline, head.cancel.as_ref()).await
-    } else {
-        let mut none = None;
-        let ran = run_local(silo, turn, slot, &caller, head.cancel.as_ref(), &mut none);
-        contained(ran).await.unwrap_or_else(|panic| LocalEnd::Failed(Failure::panicked(panic)))
-    };
-    match end {
-        LocalEnd::Done(slot) => Ok(slot),
-        LocalEnd::Failed(failure) => Err(head.failed(failure)),
-        LocalEnd::Closed(slot, elsewhere) => {
-            travel(AnyCall { head, slot }, caller, Some(Met::Closed(elsewhere))).await
-        }
     }
 }
 

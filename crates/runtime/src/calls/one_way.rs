@@ -8,22 +8,18 @@ use std::task::{Context, Poll, Waker};
 use emmer_store::BoxFuture;
 use emmer_wire::CallChain;
 
-use crate::calls::AnyCall;
-use crate::calls::Calls;
 use crate::calls::invoke::{
-    Caller, Finished, InlineDepth, LocalTurn, failure_of, finish_local, send_failure, unbound,
+    Caller, Finished, InlineDepth, LocalTurn, failure_of, send_failure, unbound,
 };
 use crate::calls::lanes::Handed;
 use crate::calls::path::Met;
-use crate::calls::travel::{travel, travel_in_line};
-use crate::calls::{CallHead, Found, Node, Target};
-use crate::calls::{fated, filtered};
-use crate::hosting::TurnContext;
-use crate::hosting::{Has, Held, Sink, Slot, StartError, TurnEnd, empty};
+use crate::calls::travel::{finish_local, travel, travel_in_line};
+use crate::calls::{AnyCall, CallHead, Calls, Found, Node, Target, fated, filtered};
+use crate::hosting::{Has, Held, Sink, Slot, StartError, TurnContext, TurnEnd, empty};
 use crate::trace;
-use crate::turn::{CallError, Failure, let_go};
-use crate::turn::{MethodInfo, NoError};
+use crate::turn::{CallError, Failure, MethodInfo, NoError, let_go};
 use emmer_net::transport::{Connection, SendError};
+use emmer_net::world::{self, CallFate, CallFault};
 
 /// One-way calls of this process under way at once; one more is `Overloaded`.
 const ONE_WAY_MAX: usize = 100_000;
@@ -32,19 +28,42 @@ const ONE_WAY_MAX: usize = 100_000;
 /// waits or suspends gets a task.
 pub(crate) fn send(mut head: CallHead, slot: &mut dyn Slot) -> Result<(), CallError<NoError>> {
     head.target.bind();
-    if head.target.0.is_filtered { filtered::sent(head, slot) } else { pass(head, slot) }
+    if head.target.0.is_filtered { filtered::sent(head, slot, pass) } else { pass(head, slot) }
 }
 
 /// As [`send`], without filters.
-pub(super) fn pass(head: CallHead, slot: &mut dyn Slot) -> Result<(), CallError<NoError>> {
+fn pass(head: CallHead, slot: &mut dyn Slot) -> Result<(), CallError<NoError>> {
     if let Some(fate) = fated::fate(&head) {
-        return fated::send_fated(head.with_slot(slot), fate);
+        return send_fated(head.with_slot(slot), fate);
     }
     set_off(head, slot)
 }
 
+/// Hands a call over that a test lets fail: its caller hears only that a limit was reached.
+fn send_fated(mut call: AnyCall, fate: CallFate) -> Result<(), CallError<NoError>> {
+    match fate.fault {
+        Some(CallFault::Overloaded) => {
+            return Err(*call.head.failed(fated::failure(CallFault::Overloaded)));
+        }
+        Some(CallFault::Unreachable | CallFault::Rejected) => return Ok(()),
+        Some(CallFault::LostAnswer) | None => {}
+    }
+    if fate.delay.is_zero() {
+        return set_off(call.head, &mut *call.slot);
+    }
+    call.head.take_turns_context();
+    let method = call.head.method.name;
+    world::spawn(async move {
+        tokio::time::sleep(fate.delay).await;
+        if let Err(failure) = set_off(call.head, &mut *call.slot) {
+            tracing::debug!(method, %failure, "a delayed one-way call failed");
+        }
+    });
+    Ok(())
+}
+
 /// Hands a call over that goes its way.
-pub(crate) fn set_off(head: CallHead, slot: &mut dyn Slot) -> Result<(), CallError<NoError>> {
+fn set_off(head: CallHead, slot: &mut dyn Slot) -> Result<(), CallError<NoError>> {
     let span = trace::of_call(TurnContext::is_in_turn, || {
         trace::call("producer", head.method.interface, head.method.name, &head.target)
     });

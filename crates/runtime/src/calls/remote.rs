@@ -5,8 +5,7 @@ use emmer_wire::{FailureCode, ResponseStatus, decode_failure};
 
 use crate::calls::Node;
 use crate::hosting::Slot;
-use crate::turn::MethodInfo;
-use crate::turn::{CallError, Failure, Rejection, contain};
+use crate::turn::{CallError, Failure, MethodInfo, Rejection, contain};
 use emmer_net::transport::Answer;
 
 /// Reads the output of a call of `node` that `peer` (a gateway, when it is none) answered. Returns

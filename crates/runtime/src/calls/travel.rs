@@ -9,18 +9,16 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use crate::calls::invoke::{
-    Caller, Finished, LocalEnd, bounded, interrupted, run_local, send_failure, unbound,
+    Caller, Finished, LocalEnd, LocalTurn, bounded, interrupted, run_apart, run_local,
+    send_failure, unbound,
 };
 use crate::calls::lanes::Handed;
 use crate::calls::path::{Asker, Met, Next, Path, Tried, unreachable_silo};
-use crate::calls::remote;
-use crate::calls::{AnyCall, Calls, Place};
-use crate::calls::{CallHead, Lane, Node, Route, Target};
+use crate::calls::{AnyCall, CallHead, Calls, Lane, Node, Place, Route, Target, remote};
 use crate::gateways::ClientCore;
 use crate::hosting::{Slot, StartError};
 use crate::trace;
-use crate::turn::MethodInfo;
-use crate::turn::{Failure, contain, contained};
+use crate::turn::{Failure, MethodInfo, contain, contained};
 use emmer_net::clock::{Clock, CoarseInstant, Due};
 use emmer_net::transport::{Connection, SendError};
 
@@ -284,5 +282,31 @@ impl Trip<'_> {
             }
         }
         Ok(slot)
+    }
+}
+
+/// Goes on with a local turn: one that waits and may be cancelled, or one that has begun and
+/// suspends. When the activation closes under it, the call is resolved anew.
+pub(crate) async fn finish_local(local: LocalTurn, slot: Box<dyn Slot>, begun: bool) -> Finished {
+    let LocalTurn { head, mut turn, mut caller } = local;
+    let Node::Silo(silo) = &head.target.0.node else {
+        return Err(head.failed(Failure::shutting_down()));
+    };
+    let deadline = turn.as_mut().settle(silo.clock.now().as_millis());
+    let deadline = CoarseInstant::from_millis(deadline);
+    caller.due = Due::at(deadline);
+    let end = if begun {
+        run_apart(silo, turn, slot, deadline, head.cancel.as_ref()).await
+    } else {
+        let mut none = None;
+        let ran = run_local(silo, turn, slot, &caller, head.cancel.as_ref(), &mut none);
+        contained(ran).await.unwrap_or_else(|panic| LocalEnd::Failed(Failure::panicked(panic)))
+    };
+    match end {
+        LocalEnd::Done(slot) => Ok(slot),
+        LocalEnd::Failed(failure) => Err(head.failed(failure)),
+        LocalEnd::Closed(slot, elsewhere) => {
+            travel(AnyCall { head, slot }, caller, Some(Met::Closed(elsewhere))).await
+        }
     }
 }

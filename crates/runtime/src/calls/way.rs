@@ -9,15 +9,12 @@ use emmer_store::BoxFuture;
 use tokio::task::coop;
 use tracing::Span;
 
-use crate::calls::Place;
 use crate::calls::invoke::{self, Caller, Finished, LocalTurn};
 use crate::calls::path::Met;
 use crate::calls::remote::{self, no_output};
-use crate::calls::travel::travel;
-use crate::calls::{CallHead, Found, Lane, Node};
-use crate::calls::{fated, filtered};
-use crate::hosting::TurnContext;
-use crate::hosting::{Begun, Has, Held, Sink, Slot, StartError, TurnEnd};
+use crate::calls::travel::{finish_local, travel};
+use crate::calls::{AnyCall, CallHead, Found, Lane, Node, Place, fated, filtered};
+use crate::hosting::{Begun, Has, Held, Sink, Slot, StartError, TurnContext, TurnEnd};
 use crate::trace;
 use crate::turn::{Failure, contain};
 use emmer_net::transport::{Correlation, KEPT_BODY_BYTES_MAX, SendError};
@@ -29,12 +26,6 @@ pub(crate) struct Way {
     state: State,
     /// True once its filters have passed it on.
     is_passed: bool,
-}
-
-/// A call with its arguments, whose method is not known by type.
-pub(crate) struct AnyCall {
-    pub(crate) head: CallHead,
-    pub(crate) slot: Box<dyn Slot>,
 }
 
 enum State {
@@ -63,6 +54,11 @@ impl Way {
         Self { state: State::Ready(Some(head)), is_passed: true }
     }
 
+    /// Goes to its end, past its filters.
+    fn go_on(call: AnyCall) -> BoxFuture<'static, Finished> {
+        Box::pin(Self::passed(call.head).finish(call.slot))
+    }
+
     /// Goes to its end with a slot of its own.
     pub(super) async fn finish(mut self, mut slot: Box<dyn Slot>) -> Finished {
         poll_fn(|cx| self.poll(&mut *slot, cx)).await.map(|()| slot)
@@ -81,7 +77,7 @@ impl Way {
                 }
                 let Some(head) = head.take() else { return polled_after_its_end() };
                 if head.target.0.is_filtered && !self.is_passed {
-                    Next::slow(filtered::awaited(head.with_slot(slot)))
+                    Next::slow(filtered::awaited(head.with_slot(slot), Self::go_on))
                 } else {
                     let span = trace::of_call(TurnContext::is_in_turn, || {
                         trace::call("client", head.method.interface, head.method.name, &head.target)
@@ -296,7 +292,7 @@ fn after_first_poll(mut local: LocalTurn, slot: &mut dyn Slot) -> Next {
     match local.standing() {
         Poll::Ready(begun) => after_wait(local, slot, begun),
         Poll::Pending if local.head.cancel.is_some() => {
-            Next::slow(invoke::finish_local(local, slot.boxed(), false))
+            Next::slow(finish_local(local, slot.boxed(), false))
         }
         Poll::Pending => Next::State(State::Waiting(local)),
     }
@@ -314,7 +310,7 @@ fn after_wait(local: LocalTurn, slot: &mut dyn Slot, begun: Begun) -> Next {
             Next::travel(head.with_slot(slot), caller, Some(Met::Closed(elsewhere)))
         }
         Begun::Over(end) => Next::failed(invoke::failure_of(end), &local.head),
-        Begun::Running => Next::slow(invoke::finish_local(local, slot.boxed(), true)),
+        Begun::Running => Next::slow(finish_local(local, slot.boxed(), true)),
         Begun::Overdue => given_up(local, invoke::overdue()),
         Begun::Ended => given_up(local, Failure::shutting_down()),
     }

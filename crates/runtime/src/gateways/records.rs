@@ -17,8 +17,7 @@ use crate::metrics::resources::Resources;
 use crate::metrics::sample::Samples;
 use crate::metrics::statistics::statistics_of;
 use emmer_net::clock::wall;
-use emmer_net::warn_seldom;
-use emmer_net::world;
+use emmer_net::{warn_seldom, world};
 
 /// Figures are told to gateways at most once in this time.
 const LEAST_APART: Duration = Duration::from_secs(1);

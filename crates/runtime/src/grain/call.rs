@@ -7,11 +7,9 @@ use std::time::Duration;
 use emmer_wire::HINT_KEY;
 use tokio_util::sync::CancellationToken;
 
-use super::Method;
-use super::{CallFuture, LocalSlot};
+use super::{CallFuture, LocalSlot, Method, RawRef};
 use crate::calls::{Aim, CallHead, one_way};
-use crate::turn::CallError;
-use crate::turn::{ContextKey, NoError};
+use crate::turn::{CallError, ContextKey, NoError};
 
 /// A call that was not made yet: await it, or [`send`](Self::send) it.
 ///
@@ -78,12 +76,19 @@ impl<M: Method> Call<M> {
 impl<M: Method> Call<M> {
     /// Makes the call past the filters of outgoing calls.
     pub(crate) fn past_filters(self) -> CallFuture<M> {
-        CallFuture::past_filters(self)
+        CallFuture::past_filters(self.head, self.args)
     }
 
     /// Makes the call past the filters of outgoing calls; it begins no trace.
     pub(crate) fn without_span(self) -> CallFuture<M> {
-        CallFuture::without_span(self)
+        CallFuture::without_span(self.head, self.args)
+    }
+}
+
+impl RawRef {
+    /// A call of method `M`, to be awaited or sent.
+    pub fn call<M: Method>(&self, args: M) -> Call<M> {
+        Call::new(self.aim(), args)
     }
 }
 
@@ -98,6 +103,6 @@ impl<M: Method> IntoFuture for Call<M> {
     type IntoFuture = CallFuture<M>;
 
     fn into_future(self) -> Self::IntoFuture {
-        CallFuture::new(self)
+        CallFuture::new(self.head, self.args)
     }
 }

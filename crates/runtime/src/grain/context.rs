@@ -11,9 +11,8 @@ use emmer_store::journal::JournalSlot;
 use emmer_store::state::StateSlot;
 use tokio_util::sync::CancellationToken;
 
-use crate::grain::{ClusterClient, Interface, RawRef, Services};
-use crate::hosting::Activation;
-use crate::hosting::TurnContext;
+use super::reference::ClusterClient;
+use crate::hosting::{Activation, Services, TurnContext};
 use crate::turn::DeactivationReason;
 
 /// A grain's view of itself and of the cluster. Cheap to clone; may be kept in a field marked
@@ -55,14 +54,6 @@ impl Ctx {
     /// The grain's key.
     pub const fn key(&self) -> &GrainKey {
         self.id.key()
-    }
-
-    /// A reference to this grain by an interface of its class: what it gives to others who shall
-    /// call it.
-    pub fn me<I: Interface + ?Sized>(&self) -> I::Ref {
-        let activation = self.activation.upgrade();
-        let type_name = activation.map_or(I::GRAIN_TYPE, |activation| activation.type_name());
-        RawRef::of(&self.client, self.id.clone(), type_name).into()
     }
 
     /// The way to call other grains.

@@ -4,9 +4,9 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use super::{Call, LocalSlot, Method};
-use crate::calls::Way;
+use super::{LocalSlot, Method};
 use crate::calls::remote::no_output;
+use crate::calls::{CallHead, Way};
 use crate::turn::CallError;
 
 /// A call being made. Dropping it cancels a call that has not begun.
@@ -17,19 +17,19 @@ pub struct CallFuture<M: Method> {
 }
 
 impl<M: Method> CallFuture<M> {
-    pub(crate) fn new(mut call: Call<M>) -> Self {
-        call.head.target.bind();
-        Self { slot: LocalSlot::of(call.args), way: Way::new(call.head) }
+    pub(crate) fn new(mut head: CallHead, args: M) -> Self {
+        head.target.bind();
+        Self { slot: LocalSlot::of(args), way: Way::new(head) }
     }
 
     /// The call, after its filters.
-    pub(crate) fn past_filters(call: Call<M>) -> Self {
-        Self { slot: LocalSlot::of(call.args), way: Way::passed(call.head) }
+    pub(crate) fn past_filters(head: CallHead, args: M) -> Self {
+        Self { slot: LocalSlot::of(args), way: Way::passed(head) }
     }
 
     /// The call without filters and without a span of its own: it begins no trace.
-    pub(crate) fn without_span(call: Call<M>) -> Self {
-        Self { slot: LocalSlot::of(call.args), way: Way::without_span(call.head) }
+    pub(crate) fn without_span(head: CallHead, args: M) -> Self {
+        Self { slot: LocalSlot::of(args), way: Way::without_span(head) }
     }
 }
 

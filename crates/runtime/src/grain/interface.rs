@@ -4,13 +4,16 @@
 use std::marker::PhantomData;
 
 use bytes::BytesMut;
+use emmer_core::{GrainId, GrainTypeId};
 use emmer_wire::CodecError;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::grain::{Grain, RawRef};
+use super::class::Grain;
+use super::context::Ctx;
+use super::reference::{ClusterClient, RawRef};
 use crate::hosting::MethodEntry;
-use crate::turn::{KeyType, MethodInfo};
+use crate::turn::{IntoKey, KeyType, MethodInfo};
 
 /// A grain interface, implemented for `dyn Trait` by `#[grain_interface]`.
 #[diagnostic::on_unimplemented(
@@ -30,6 +33,29 @@ pub trait Interface: 'static {
     const GRAIN_TYPE: &'static str;
     /// Its version.
     const VERSION: u32;
+}
+
+impl ClusterClient {
+    /// A reference to the grain `key` behind interface `I`, as in
+    /// `client.grain::<dyn Counter>("home")`.
+    ///
+    /// A text key of more than
+    /// [`GRAIN_KEY_BYTES_MAX`](emmer_core::limits::GRAIN_KEY_BYTES_MAX) bytes makes every call
+    /// `Rejected`.
+    pub fn grain<I: Interface + ?Sized>(&self, key: impl IntoKey<I::Key>) -> I::Ref {
+        let id = GrainId::new(GrainTypeId::of(I::GRAIN_TYPE), key.into_key());
+        RawRef::of(self, id, I::GRAIN_TYPE).into()
+    }
+}
+
+impl Ctx {
+    /// A reference to this grain by an interface of its class: what it gives to others who shall
+    /// call it.
+    pub fn me<I: Interface + ?Sized>(&self) -> I::Ref {
+        let activation = self.activation();
+        let type_name = activation.map_or(I::GRAIN_TYPE, |activation| activation.type_name());
+        RawRef::of(self.client(), self.grain_id().clone(), type_name).into()
+    }
 }
 
 /// One method of an interface. The implementing type holds the arguments as named fields, so that

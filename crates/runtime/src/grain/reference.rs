@@ -8,9 +8,8 @@ use emmer_core::{GrainId, GrainKey, GrainTypeId, SiloAddress};
 
 use crate::calls::{Aim, Calls, Node, Target};
 use crate::gateways::ClientCore;
-use crate::grain::{Call, Interface, Method};
 use crate::hosting::Activation;
-use crate::turn::{IntoKey, KeyType};
+use crate::turn::KeyType;
 
 /// The way into a cluster: makes references to grains. Cheap to clone.
 #[derive(Clone)]
@@ -28,17 +27,6 @@ impl ClusterClient {
     /// The way to call other grains from an activation; none when its silo is gone.
     pub(crate) fn of(activation: &Activation) -> Option<Self> {
         Node::of(activation).map(Self)
-    }
-
-    /// A reference to the grain `key` behind interface `I`, as in
-    /// `client.grain::<dyn Counter>("home")`.
-    ///
-    /// A text key of more than
-    /// [`GRAIN_KEY_BYTES_MAX`](emmer_core::limits::GRAIN_KEY_BYTES_MAX) bytes makes every call
-    /// `Rejected`.
-    pub fn grain<I: Interface + ?Sized>(&self, key: impl IntoKey<I::Key>) -> I::Ref {
-        let id = GrainId::new(GrainTypeId::of(I::GRAIN_TYPE), key.into_key());
-        RawRef::new(self.0.clone(), id, Cow::Borrowed(I::GRAIN_TYPE)).into()
     }
 
     /// The silo this client lives in; none outside a silo.
@@ -118,6 +106,11 @@ impl RawRef {
         Self::new(client.0.clone(), id, Cow::Borrowed(type_name))
     }
 
+    /// The grain that a call by this reference has.
+    pub(super) fn aim(&self) -> Aim {
+        self.0.clone().aim()
+    }
+
     pub(super) fn new(node: Node, id: GrainId, type_name: Cow<'static, str>) -> Self {
         Self(Arc::new(Target::new(node, id, type_name)))
     }
@@ -150,11 +143,6 @@ impl RawRef {
         let name = class_name(interface, class);
         let id = GrainId::new(GrainTypeId::of(&name), self.key().clone());
         Self::new(self.0.target().node.clone(), id, Cow::Owned(name))
-    }
-
-    /// A call of method `M`, to be awaited or sent.
-    pub fn call<M: Method>(&self, args: M) -> Call<M> {
-        Call::new(self.0.clone().aim(), args)
     }
 }
 

@@ -1,249 +1,319 @@
-//! Methods of an activation for the other parts of its silo.
+//! An activation: one grain in the memory of a silo, its room, its locks, and the holds on it.
 
-use std::num::NonZeroU64;
+use std::any::Any;
+use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use emmer_core::GrainId;
+use emmer_core::{GrainId, SiloAddress};
 use emmer_store::BoxFuture;
-use emmer_store::journal::JournalSlot;
-use emmer_store::state::StateSlot;
 use emmer_wire::CallChain;
+use parking_lot::{
+    MappedRwLockReadGuard, MappedRwLockWriteGuard, RwLockReadGuard, RwLockWriteGuard,
+};
 
-use super::arriving::arriving;
-use super::seat::Held;
-use super::services::Services;
-use super::{Activation, BoxTurn, Host, Input, StartError, TurnContext};
-use crate::metrics::{Ended, Outer, StateEnded, StateOperation};
-use crate::turn::{Asker, DeactivationReason, contain};
-use crate::waits::{self, Listed, Listing, Wait};
-use emmer_net::clock::{CoarseInstant, Due};
+use super::catalog::Catalog;
+use super::class::Class;
+use super::ends::{Closed, StartError, TurnEnd};
+use super::gate::{Alone, Gate, HalfWay, Leave, Together};
+use super::host::Host;
+use super::slot::{Ends, Input};
+use super::turn::BoxTurn;
+use crate::turn::{ActivationError, DeactivationReason, StateError};
+use emmer_net::clock::Due;
 
-impl Activation {
-    /// The grain.
-    pub(crate) const fn id(&self) -> &GrainId {
-        &self.id
+/// One grain in memory. Only its room knows its class by type.
+pub struct Activation<R: AnyGrain + ?Sized = dyn AnyGrain> {
+    pub(super) id: GrainId,
+    /// Unique among the activations of this silo; with the silo's address, unique for ever.
+    pub(super) number: u64,
+    pub(super) class: Arc<Class>,
+    pub(super) host: Arc<Host>,
+    /// When the last turn was admitted, in idle ticks since the silo's start.
+    pub(super) last_used: AtomicU32,
+    /// Whether the directory holds a registration for it. Written only under the directory's lock.
+    pub(super) registered: AtomicBool,
+    pub(super) gate: Gate<Home<R>>,
+}
+
+impl<R: AnyGrain + ?Sized> Drop for Activation<R> {
+    fn drop(&mut self) {
+        // The silo ended, or let the activation go before its closer came: a grain's `Drop` may
+        // panic.
+        let room = &mut self.gate.get_mut().room;
+        if room.has_grain() {
+            self.class.drop_grain(&self.id, &mut || room.clear());
+        }
+    }
+}
+
+/// The things that a new activation begins with.
+pub(crate) struct Parts {
+    pub(super) id: GrainId,
+    pub(super) number: u64,
+    pub(super) class: Arc<Class>,
+    pub(super) host: Arc<Host>,
+    /// The moment it is made, in idle ticks since the silo's start.
+    pub(super) last_used: u32,
+}
+
+impl<R: AnyGrain> Activation<R> {
+    /// A new activation, around an empty room.
+    pub(crate) fn around(parts: Parts, room: R) -> Arc<Self> {
+        let Parts { id, number, class, host, last_used } = parts;
+        Arc::new(Self {
+            id,
+            number,
+            class,
+            host,
+            last_used: AtomicU32::new(last_used),
+            registered: AtomicBool::new(false),
+            gate: Gate::new(Home { life: Life::New, room }),
+        })
+    }
+}
+
+/// A grain whose class is not known by type, or the room for it. All but [`create`](Self::create),
+/// [`has_grain`](Self::has_grain) and [`clear`](Self::clear) need the grain.
+pub trait AnyGrain: Any + Send + Sync {
+    /// Makes the grain.
+    ///
+    /// # Errors
+    /// The class's own.
+    fn create(&mut self, at: &Arc<Activation>) -> Result<(), ActivationError>;
+
+    /// Reads its states.
+    fn load(&mut self) -> BoxFuture<'_, Result<(), StateError>>;
+
+    /// Runs the hook of its activation.
+    fn activate(&mut self, at: Arc<Activation>) -> BoxFuture<'_, Result<(), ActivationError>>;
+
+    /// Runs the hook of its deactivation.
+    fn deactivate(&mut self, at: Arc<Activation>, reason: DeactivationReason) -> BoxFuture<'_, ()>;
+
+    /// Returns true if the grain is there.
+    fn has_grain(&self) -> bool;
+
+    /// Drops the grain, which may panic.
+    fn clear(&mut self);
+}
+
+/// The room of a grain whose class is not known by type.
+pub(crate) type AnyRoom = dyn AnyGrain + 'static;
+
+/// The life of an activation. It moves on, never back, under the lock of a turn alone.
+pub(super) enum Life {
+    /// Nobody was admitted yet.
+    New,
+    /// Registered, loaded, serving. Once the line is `broken`, only the closer comes in here.
+    Active,
+    /// Its last hook runs.
+    Closing,
+    /// The grain is gone, or was never here, and why. In a box: it is as large as many grains.
+    Gone(Box<Closed>),
+}
+
+impl Life {
+    fn why(&self) -> Closed {
+        match self {
+            Self::Gone(why) => (**why).clone(),
+            Self::New | Self::Active | Self::Closing => Closed::Gone,
+        }
+    }
+}
+
+/// Value behind the lock of an activation: its life, and the room of the grain.
+pub(super) struct Home<R: ?Sized = dyn AnyGrain> {
+    pub(super) life: Life,
+    /// The room of the grain. It is there while its life is `Active`, and while a hook runs.
+    pub(super) room: R,
+}
+
+impl Home {
+    const fn grain_mut(&mut self) -> Option<&mut (dyn AnyGrain + 'static)> {
+        match self.life {
+            Life::Active => Some(&mut self.room),
+            Life::New | Life::Closing | Life::Gone(_) => None,
+        }
     }
 
-    /// Its number on this silo.
-    pub(crate) const fn number(&self) -> u64 {
-        self.number
+    const fn grain(&self) -> Option<&(dyn AnyGrain + 'static)> {
+        match self.life {
+            Life::Active => Some(&self.room),
+            Life::New | Life::Closing | Life::Gone(_) => None,
+        }
+    }
+}
+
+impl<'a> Alone<'a, Home> {
+    /// The lock of the grain itself, or why there is none.
+    #[inline]
+    pub(super) fn grain(self) -> Result<Exclusive<'a>, Closed> {
+        match RwLockWriteGuard::try_map(self.guard, Home::grain_mut) {
+            Ok(guard) => {
+                Ok(Exclusive { half_way: self.leave.half_way(), guard, _leave: self.leave })
+            }
+            Err(guard) => Err(guard.life.why()),
+        }
+    }
+}
+
+impl<'a> Together<'a, Home> {
+    /// The lock of the grain itself, or why there is none.
+    #[inline]
+    pub(super) fn grain(self) -> Result<Shared<'a>, Closed> {
+        match RwLockReadGuard::try_map(self.guard, Home::grain) {
+            Ok(guard) => Ok(Shared { half_way: self.leave.half_way(), guard, _leave: self.leave }),
+            Err(guard) => Err(guard.life.why()),
+        }
+    }
+}
+
+/// The lock of an exclusive turn. A turn that drops it without [`done`](Self::done) has left the
+/// grain half way.
+pub struct Exclusive<'a> {
+    // Dropped before the lock is given back.
+    half_way: HalfWay<'a>,
+    guard: MappedRwLockWriteGuard<'a, dyn AnyGrain>,
+    _leave: Leave<'a>,
+}
+
+impl Exclusive<'_> {
+    /// The room of the grain, which is there.
+    #[inline]
+    pub(crate) fn room_mut(&mut self) -> &mut AnyRoom {
+        &mut *self.guard
     }
 
-    /// The part of the silo that it lives in.
-    pub(crate) const fn host(&self) -> &Arc<Host> {
-        &self.host
+    /// The turn is over.
+    #[inline]
+    pub fn done(self) {
+        std::mem::forget(self.half_way);
+    }
+}
+
+/// The lock of a shared turn. A turn that drops it without [`done`](Self::done) has left the grain
+/// half way.
+pub struct Shared<'a> {
+    // Dropped before the lock is given back.
+    half_way: HalfWay<'a>,
+    guard: MappedRwLockReadGuard<'a, dyn AnyGrain>,
+    _leave: Leave<'a>,
+}
+
+impl Shared<'_> {
+    /// The room of the grain, which is there.
+    #[inline]
+    pub(crate) fn room(&self) -> &AnyRoom {
+        &*self.guard
     }
 
-    /// The name of its grain type.
-    pub(crate) fn type_name(&self) -> &'static str {
-        self.class.name
+    /// The turn is over.
+    #[inline]
+    pub fn done(self) {
+        std::mem::forget(self.half_way);
+    }
+}
+
+/// A call's hold on an activation.
+#[derive(Clone)]
+pub(crate) struct Held {
+    activation: Arc<Activation>,
+    /// The seat at a worker, which the call has for itself.
+    seat: Option<Arc<Seat>>,
+}
+
+impl Held {
+    /// The activation, without the seat.
+    pub(crate) const fn activation(&self) -> &Arc<Activation> {
+        &self.activation
     }
 
-    /// Returns true if it is of class `G`.
-    pub(crate) fn is_of<G: 'static>(&self) -> bool {
-        (self.class.info.type_id)() == std::any::TypeId::of::<G>()
+    /// Runs a turn in place, from its start to its end, if its method cannot suspend and nothing
+    /// stands in its way. Else none, and nothing happened: [`start`](Self::start) it.
+    #[inline]
+    pub(crate) fn run_instant(
+        &self,
+        method: u32,
+        ends: &mut Ends<'_>,
+        due: Due,
+        chain: &CallChain,
+    ) -> Option<Result<TurnEnd, StartError>> {
+        self.activation.instant(self, method, ends, due, chain)
     }
 
-    /// The services of its silo.
-    pub(crate) fn services(&self) -> Arc<Services> {
-        self.host.services.clone()
-    }
-
-    /// The place of its state `name`; none when there is no such store (never, for a silo that has
-    /// started).
-    pub(crate) fn state_slot(&self, store: Option<&str>, name: &str) -> Option<StateSlot> {
-        Some(self.host.states.of(store)?.slot(self.class.name, self.id.key(), name))
-    }
-
-    /// The place of its journal `name`; none when there is no such store.
-    pub(crate) fn journal_slot(&self, store: Option<&str>, name: &str) -> Option<JournalSlot> {
-        Some(self.host.states.of(store)?.journal(self.class.name, self.id.key(), name))
-    }
-
-    /// Counts what it did with one of its states.
-    pub(crate) fn count_state(&self, operation: StateOperation, ended: StateEnded) {
-        self.host.metrics.states.note(operation, ended);
-    }
-
-    /// The names of its reminders that have a handler.
-    pub(crate) fn reminder_names(&self) -> &'static [&'static str] {
-        self.class.info.reminders
-    }
-
-    /// Keeps it for so long from now on, although it is idle.
-    pub(crate) fn keep_for(&self, duration: Duration) {
-        self.host.kept.keep(self.number, self.host.clock.now().after(duration));
-    }
-
-    /// Begins its deactivation, once. Turns that were admitted run first, and those that wait,
-    /// unless the grain is broken or a duplicate: those are then resolved again.
-    pub(crate) fn deactivate(self: &Arc<Self>, reason: DeactivationReason) {
-        self.begin_closing(reason);
-    }
-
-    /// Starts a turn that keeps `held`, a hold on this activation.
-    pub(super) fn start_for(
-        self: Arc<Self>,
-        held: Held,
+    /// Starts a turn; it must then be polled.
+    pub(crate) fn start(
+        self,
         method: u32,
         input: Input<'_>,
         due: Due,
         chain: CallChain,
     ) -> Result<BoxTurn, StartError> {
-        let Some((place, entry)) = self.class.method(method) else {
-            return Err(StartError::NoSuchMethod);
-        };
-        self.check_queue()?;
-        let timed = self.class.metrics.begin(usize::from(place)).then(|| self.host.clock.stamp());
-        let (start, exclusive) = (entry.start, entry.info.exclusive);
-        let mut context = TurnContext::new(held, place, exclusive, due, chain, timed);
-        let started = match input {
-            Input::Local(slot) => start(self, slot, context),
-            Input::Wire(body) => {
-                context.set_remote();
-                let (grain, arrive) = (Held::from(self.clone()), entry.arrive);
-                let (mut begins, mut started) = (Some((self, context)), None);
-                let decoded = arriving(&grain, || {
-                    contain(|| {
-                        arrive(body, &mut |slot| {
-                            let begins = begins.take();
-                            started = begins.map(|(own, context)| start(own, slot, context));
-                        })
-                    })
-                });
-                match (decoded, started) {
-                    (Ok(Ok(())), Some(started)) => started,
-                    (Ok(Err(detail)), _) => Err(detail.to_string()),
-                    (Ok(Ok(())), None) => Err("no arguments".to_owned()),
-                    (Err(panic), _) => Err(panic),
-                }
-            }
-        };
-        started.map_err(StartError::BadArguments)
+        self.activation.clone().start_for(self, method, input, due, chain)
     }
 
-    /// A poll of a turn of the method at `method` begins; what it returns goes to
-    /// [`poll_ends`](Self::poll_ends). None when the turn `goes_on` after it had begun and
-    /// suspended, and the fence is closed: it must not be polled.
-    pub(crate) fn poll_begins(&self, method: u16, goes_on: bool) -> Option<Outer> {
-        let now = self.host.clock.now();
-        if goes_on && self.host.fence.is_closed_at(now) {
-            return None;
+    /// Starts a turn for a call whose method the class does not have, so that the grain can be on
+    /// `to`: this activation ends, and then the turn, which tells the caller where the grain is.
+    pub(crate) fn step_aside(
+        self,
+        to: SiloAddress,
+        due: Due,
+        chain: CallChain,
+    ) -> Result<BoxTurn, StartError> {
+        match self.seat {
+            None => self.activation.aside(to, due, chain),
+            // Another silo's worker takes the call.
+            Some(_) => Err(StartError::NoSuchMethod),
         }
-        Some(self.host.metrics.watch.begin(self.class.number_of(method), now))
-    }
-
-    /// Waits until the fence may be open. Never ends once the fence is shut for good.
-    pub(crate) fn reopened(&self) -> BoxFuture<'static, ()> {
-        let host = self.host.clone();
-        Box::pin(async move {
-            if host.fence.opened(&host.clock).await.is_err() {
-                // The driver of the turn drops it.
-                std::future::pending::<()>().await;
-            }
-        })
-    }
-
-    /// The poll is over.
-    pub(crate) fn poll_ends(&self, outer: Outer) {
-        self.host.metrics.watch.end(outer);
-    }
-
-    /// Notes that the turn inside suspends or resumes.
-    pub(crate) fn note_suspended(&self, suspended: bool) {
-        self.gate.line().set_suspended(suspended);
-    }
-
-    /// A turn of the method at `method` ended; `timed` says when it was started, if it is to be
-    /// timed.
-    pub(crate) fn note_end(&self, method: u16, ended: Ended, timed: Option<NonZeroU64>) {
-        let took = timed.map(|since| self.host.clock.since_stamp(since));
-        self.class.metrics.end(usize::from(method), ended, took);
-    }
-
-    /// The number of turns that wait for it.
-    pub(crate) fn waiting(&self) -> u32 {
-        self.gate.line().waiting()
-    }
-
-    /// A tick of the clock for the turns that wait; false when none does.
-    pub(crate) fn tick(&self, now: CoarseInstant) -> bool {
-        self.gate.line().tick(now)
-    }
-
-    /// Lists a turn of this activation that has made a call and waits.
-    pub(crate) fn list_turn(
-        &self,
-        turn: u64,
-        caller: u64,
-        asker: Option<Arc<Asker>>,
-        holds: bool,
-    ) -> Listing {
-        let (gate, type_name, grain) = (self.number, self.class.name, self.id.clone());
-        let turn = Listed { id: turn, caller, gate, holds, type_name, grain };
-        self.host.waits.list(turn, asker)
-    }
-
-    /// Returns true if the directory holds a registration for it.
-    pub(crate) fn is_registered(&self) -> bool {
-        self.registered.load(Ordering::Acquire)
-    }
-
-    /// Returns true if it is a stateless worker, which the directory never knows.
-    pub(crate) fn is_worker(&self) -> bool {
-        self.class.info.workers_max.is_some()
-    }
-
-    /// Returns an error, `Overloaded`, if as many calls wait for it as may.
-    pub(crate) fn check_queue(&self) -> Result<(), StartError> {
-        let max = self.host.limits.activation_queue_max;
-        if self.gate.line().waiting() < max {
-            return Ok(());
-        }
-        self.host.metrics.refused();
-        Err(StartError::Overloaded(max))
-    }
-
-    /// Returns true if a turn could begin now: no turn is inside or waits, and the grain is not
-    /// broken.
-    pub(crate) fn is_free(&self) -> bool {
-        self.gate.is_free()
-    }
-
-    /// Notes if the directory holds a registration for it. Called under the directory's lock only.
-    pub(crate) fn set_registered(&self, registered: bool) {
-        self.registered.store(registered, Ordering::Release);
-    }
-
-    /// Begins its deactivation if it has been idle for its idle time.
-    pub(crate) fn collect_if_idle(self: &Arc<Self>, now: CoarseInstant) {
-        // A running turn holds the lock: a grain that is idle by the clock may be busy.
-        let idle = self.idle_for(now) >= self.class.idle && self.gate.try_exclusive().is_some();
-        if idle && !self.host.timers.keep(self.number) && !self.host.kept.keeps(self.number, now) {
-            self.deactivate(DeactivationReason::Idle);
-        }
-    }
-
-    /// The time since it was last called.
-    pub(crate) fn idle_for(&self, now: CoarseInstant) -> Duration {
-        now.idle_since(self.last_used.load(Ordering::Relaxed))
     }
 }
 
-impl waits::Gate for Arc<Activation> {
-    fn number(&self) -> u64 {
-        self.number
+impl From<Arc<Activation>> for Held {
+    fn from(activation: Arc<Activation>) -> Self {
+        Self { activation, seat: None }
+    }
+}
+
+impl From<Arc<Seat>> for Held {
+    fn from(seat: Arc<Seat>) -> Self {
+        Self { activation: seat.worker.clone(), seat: Some(seat) }
+    }
+}
+
+impl Deref for Held {
+    type Target = Activation;
+
+    #[inline]
+    fn deref(&self) -> &Activation {
+        &self.activation
+    }
+}
+
+/// A stateless worker for the length of one call. The turn holds the seat; dropping the seat hands
+/// the worker to the next call.
+pub(crate) struct Seat {
+    worker: Arc<Activation>,
+    catalog: Arc<Catalog>,
+    /// True once the drop of the seat hands nothing over.
+    is_over: AtomicBool,
+}
+
+impl Seat {
+    pub(super) fn new(worker: Arc<Activation>, catalog: &Arc<Catalog>) -> Arc<Self> {
+        Arc::new(Self { worker, catalog: catalog.clone(), is_over: AtomicBool::new(false) })
     }
 
-    fn waits(&self) -> Vec<Wait> {
-        let mut waits = Vec::new();
-        self.gate.waits(&mut waits);
-        waits
+    /// Ends the seat without a successor: its drop hands nothing over.
+    pub(super) fn end(&self) {
+        self.is_over.store(true, Ordering::Relaxed);
     }
+}
 
-    fn doom(&self, ticket: u64, circle: String) {
-        self.gate.line().doom(ticket, circle);
+impl Drop for Seat {
+    fn drop(&mut self) {
+        if !self.is_over.load(Ordering::Relaxed) {
+            self.catalog.hand_over(&self.worker);
+        }
     }
 }

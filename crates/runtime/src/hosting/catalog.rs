@@ -10,9 +10,8 @@ use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 use parking_lot::Mutex;
 
-use super::seat::Seat;
-use super::workers::{Place, Queued, Workers};
-use super::{Activation, Held};
+use super::activation::{Activation, Held, Seat};
+use super::workers::{self, Place, Places, Worker, Workers};
 use crate::cluster::directory::Activations;
 use crate::turn::DeactivationReason;
 use emmer_net::warn_seldom;
@@ -28,12 +27,32 @@ pub(super) const BUSY_FOR: Duration = Duration::from_secs(600);
 /// of its own would take 80 bytes more for each.
 type Grains = HashTable<Arc<Activation>>;
 
+/// The thing that is handed to the call which has waited longest for a worker.
+pub(crate) type Given = workers::Given<Arc<Seat>>;
+
+/// What a call finds that may wait for a worker.
+pub(crate) type Queued = workers::Queued<Arc<Seat>>;
+
+impl Worker for Arc<Activation> {
+    fn id(&self) -> &GrainId {
+        &self.id
+    }
+
+    fn number(&self) -> u64 {
+        self.number
+    }
+
+    fn is_free(&self) -> bool {
+        self.gate.is_free()
+    }
+}
+
 /// The activations of one part of the ring.
 #[derive(Default)]
 struct Shard {
     /// Of grains that have one activation in the cluster.
     grains: Grains,
-    workers: Workers,
+    workers: Workers<Arc<Activation>, Arc<Seat>>,
 }
 
 /// Which shard has the grains of this place on the ring: those of one range of the ring lie in few
@@ -176,11 +195,6 @@ impl Catalog {
         workers.queue(id, waiting_max, |worker| Seat::new(worker, self))
     }
 
-    /// A call makes no worker in the place that it was given: another one may.
-    pub(super) fn give_place_back(self: &Arc<Self>, id: &GrainId) {
-        self.shard(id).lock().workers.leave_place(self, id, true);
-    }
-
     /// A call has left its worker.
     pub(super) fn hand_over(self: &Arc<Self>, worker: &Arc<Activation>) {
         let workers = &mut self.shard(worker.id()).lock().workers;
@@ -273,6 +287,12 @@ impl Catalog {
         let shard = self.shard(id).lock();
         let found = shard.grains.find(hash_of_grain(id), |found| found.id() == id);
         found.filter(|found| found.number() == number).cloned()
+    }
+}
+
+impl Places for Catalog {
+    fn give_back(self: Arc<Self>, id: &GrainId) {
+        self.shard(id).lock().workers.leave_place(&self, id, true);
     }
 }
 

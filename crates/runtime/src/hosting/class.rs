@@ -1,17 +1,113 @@
 //! A grain class as one silo hosts it: its methods by number, its name, its placement.
 
+use std::any::TypeId;
 use std::sync::Arc;
 use std::time::Duration;
 
 use emmer_core::GrainId;
-use emmer_placement::Placement;
+use emmer_placement::{DataError, Placement};
+use emmer_wire::CodecError;
 
-use super::room::{AnyRoom, ClassInfo, Constructor, Parts};
+use super::activation::{Activation, AnyRoom, Exclusive, Parts, Shared};
+use super::context::TurnContext;
+use super::host::Host;
 use super::services::{ServiceNeed, Services};
-use super::{Activation, Host, Instant, MethodEntry, States};
+use super::slot::Slot;
+use super::states::States;
+use super::turn::BoxTurn;
 use crate::filters::Filters;
 use crate::metrics::{LifeMetrics, LifeStatistics, MethodMetrics, MethodStatistics};
-use crate::turn::ActivationError;
+use crate::turn::{ActivationError, MethodInfo, contain};
+use emmer_net::warn_seldom;
+
+/// Starts one method of a class: the arguments out of the slot, the turn around the method.
+pub type StartMethod = fn(Arc<Activation>, &mut dyn Slot, TurnContext) -> Result<BoxTurn, String>;
+
+/// Decodes the arguments in a request's body, and passes them on in a slot.
+pub type ArriveMethod = fn(&[u8], &mut dyn FnMut(&mut dyn Slot)) -> Result<(), CodecError>;
+
+/// One method of a class, as the generated code lists it.
+#[derive(Clone, Copy)]
+pub struct MethodEntry {
+    /// The method.
+    pub info: &'static MethodInfo,
+    /// The numbers of the same method for callers of other versions of its interface.
+    pub also: &'static [u32],
+    /// `Interface.method`, for people.
+    pub name: &'static str,
+    /// Clients may not call it.
+    pub internal: bool,
+    /// Reads its arguments.
+    pub arrive: ArriveMethod,
+    /// Runs it in place, if it cannot suspend.
+    pub instant: Instant,
+    /// Starts it.
+    pub start: StartMethod,
+}
+
+impl MethodEntry {
+    /// All its numbers.
+    fn numbers(&self) -> impl Iterator<Item = u32> {
+        [self.info.id].into_iter().chain(self.also.iter().copied())
+    }
+
+    /// Whether this is one of its numbers.
+    fn has(&self, number: u32) -> bool {
+        self.numbers().any(|own| own == number)
+    }
+}
+
+/// Code that runs a method in place, if it cannot suspend. It takes the arguments from the slot and
+/// puts the output there.
+#[derive(Clone, Copy)]
+pub enum Instant {
+    /// It can suspend.
+    No,
+    /// It takes `&mut self`.
+    Exclusive(fn(&mut Exclusive<'_>, &mut dyn Slot) -> Ran),
+    /// It takes `&self`.
+    Shared(fn(&Shared<'_>, &mut dyn Slot) -> Ran),
+}
+
+/// The result of one poll of a method.
+#[derive(Debug)]
+pub enum Ran {
+    /// It returned, and not its own error.
+    Done,
+    /// It returned its own error.
+    OwnError,
+    /// It waits.
+    Waits,
+    /// The arguments are not its own, in these words.
+    Refused(String),
+}
+
+/// A class, as code knows it that is compiled once for all of them. Its constants are those of
+/// `Grain`.
+pub(crate) struct ClassInfo {
+    pub(crate) type_id: fn() -> TypeId,
+    pub(crate) type_name: fn() -> &'static str,
+    pub(crate) name: Option<&'static str>,
+    pub(crate) workers_max: Option<usize>,
+    pub(crate) idle: Option<Duration>,
+    pub(crate) has_state: bool,
+    pub(crate) has_hooks: bool,
+    pub(crate) reentrant: bool,
+    pub(crate) call_chain_reentrancy: bool,
+    pub(crate) reminders: &'static [&'static str],
+    pub(crate) has_constructor: bool,
+    pub(crate) state_stores: &'static [&'static str],
+    pub(crate) services: fn() -> Vec<ServiceNeed>,
+    pub(crate) placement: fn() -> Result<Placement, DataError>,
+    pub(crate) ticks: fn() -> Option<MethodEntry>,
+    /// Puts an activation around an empty room.
+    pub(crate) activation: fn(Parts) -> Arc<Activation>,
+}
+
+/// A constructor of the application: it makes the grain into its room.
+pub(crate) type Constructor = Arc<
+    dyn Fn(&Arc<Activation>, &Services, &mut AnyRoom) -> Result<(), ActivationError> + Send + Sync,
+>;
 
 /// A class under the name of its grain type.
 pub(crate) struct Class {
@@ -171,6 +267,19 @@ impl Class {
             }
         }
         None
+    }
+
+    /// Drops the grain `id`, which may panic, by `drop`.
+    pub(super) fn drop_grain(&self, id: &GrainId, drop: &mut dyn FnMut()) {
+        if let Err(panic) = contain(drop) {
+            let grain = self.title(id);
+            warn_seldom!(grain, panic, "the grain panicked while it was dropped");
+        }
+    }
+
+    /// The type and key of the grain `id`, for people.
+    pub(super) fn title(&self, id: &GrainId) -> String {
+        format!("{}/{}", self.name, id.key())
     }
 
     /// The grain type's name.

@@ -9,7 +9,8 @@ use emmer_core::GrainId;
 use emmer_wire::{CallChain, ChainLink, RequestContext};
 use tracing::Span;
 
-use super::{Asks, Held, Who};
+use super::activation::Held;
+use super::gate::{Asks, Who};
 use crate::metrics::{Ended, Outer};
 use crate::trace;
 use crate::turn::{Asker, DeactivationReason, MethodInfo};

@@ -11,8 +11,7 @@ use emmer_store::BoxFuture;
 use super::{Activation, TurnOutcome};
 use crate::filters::{Around, FilterCall, Filters, Outcome, around};
 use crate::hosting::TurnContext;
-use crate::turn::MethodInfo;
-use crate::turn::contained;
+use crate::turn::{MethodInfo, contained};
 
 /// A method that puts its output away; true for its own error.
 type Method<'a> = Pin<&'a mut (dyn Future<Output = bool> + Send + 'a)>;

@@ -10,43 +10,17 @@ use std::num::NonZeroU64;
 use emmer_core::GrainId;
 use emmer_wire::CallChain;
 
+use super::activation::{Exclusive, Held, Shared};
+use super::class::{Instant, MethodEntry, Ran};
 use super::gate::Gate;
 use super::slot::empty;
-use super::{
-    Activation, Class, Ends, Exclusive, Held, MethodEntry, Shared, Sink, Slot, StartError, TurnEnd,
-};
+use super::{Activation, Class, Ends, Sink, Slot, StartError, TurnEnd};
 use crate::filters::{Around, FilterCall, Outcome, around_now};
 use crate::hosting::TurnContext;
 use crate::metrics::Ended;
 use crate::trace;
-use crate::turn::MethodInfo;
-use crate::turn::{DeactivationReason, contain};
+use crate::turn::{DeactivationReason, MethodInfo, contain};
 use emmer_net::clock::{CoarseInstant, Due};
-
-/// Code that runs a method in place, if it cannot suspend. It takes the arguments from the slot and
-/// puts the output there.
-#[derive(Clone, Copy)]
-pub enum Instant {
-    /// It can suspend.
-    No,
-    /// It takes `&mut self`.
-    Exclusive(fn(&mut Exclusive<'_>, &mut dyn Slot) -> Ran),
-    /// It takes `&self`.
-    Shared(fn(&Shared<'_>, &mut dyn Slot) -> Ran),
-}
-
-/// The result of one poll of a method.
-#[derive(Debug)]
-pub enum Ran {
-    /// It returned, and not its own error.
-    Done,
-    /// It returned its own error.
-    OwnError,
-    /// It waits.
-    Waits,
-    /// The arguments are not its own, in these words.
-    Refused(String),
-}
 
 /// The lock of a turn.
 enum Admitted<'a> {

@@ -4,15 +4,15 @@ use std::future::Future;
 use std::sync::Arc;
 use std::task::Poll;
 
-use emmer_core::GrainId;
 use emmer_store::BoxFuture;
 
 use tokio::task::JoinHandle;
 
-use super::gate::{Alone, Asks, Life};
-use super::room::AnyRoom;
+use super::activation::{AnyRoom, Home, Life};
+use super::admission::Watching;
+use super::gate::{Alone, Asks};
 use super::turn::suspend;
-use super::{Activation, Class, Closed, TurnContext};
+use super::{Activation, Closed, TurnContext};
 use crate::cluster::Shut;
 use crate::cluster::directory::{Registered, Registrant};
 use crate::trace;
@@ -25,7 +25,10 @@ const TIMED_EVERY: u64 = 8;
 
 impl Activation {
     /// Registers, loads and activates the grain under the lock of its first turn.
-    pub(super) async fn activate(self: &Arc<Self>, lock: &mut Alone<'_>) -> Result<(), Closed> {
+    pub(super) async fn activate(
+        self: &Arc<Self>,
+        lock: &mut Alone<'_, Home>,
+    ) -> Result<(), Closed> {
         let timed = self.number.is_multiple_of(TIMED_EVERY);
         let began = timed.then(|| self.host.clock.mono());
         let outcome = {
@@ -75,7 +78,11 @@ impl Activation {
     }
 
     /// Ends what could not be activated.
-    async fn fail(self: &Arc<Self>, lock: &mut Alone<'_>, closed: Closed) -> Result<(), Closed> {
+    async fn fail(
+        self: &Arc<Self>,
+        lock: &mut Alone<'_, Home>,
+        closed: Closed,
+    ) -> Result<(), Closed> {
         if !matches!(closed, Closed::Elsewhere(_)) && !self.is_worker() {
             // A registration that did not complete in time is withdrawn by the directory itself.
             self.host.directory.unregister(self.registrant()).await;
@@ -150,7 +157,7 @@ impl Activation {
 
     /// The grain's type and key, for people.
     pub(crate) fn title(&self) -> String {
-        title(&self.class, &self.id)
+        self.class.title(&self.id)
     }
 
     /// Waits for the turns that go before, then runs the hook, gives the registration back and
@@ -221,7 +228,7 @@ impl Activation {
     /// Drops the grain.
     fn let_go(&self, room: &mut AnyRoom) {
         if room.has_grain() {
-            drop_grain(&self.class, &self.id, &mut || room.clear());
+            self.class.drop_grain(&self.id, &mut || room.clear());
         }
     }
 
@@ -241,22 +248,9 @@ impl Activation {
         } else {
             // Somebody else is at it, and goes first.
             let asks = Asks::until(CoarseInstant::LAST);
-            drop(self.gate.exclusive(asks, || self.host.watch_queue(self.clone())).await);
+            drop(self.gate.exclusive(asks, Watching(&self)).await);
         }
     }
-}
-
-/// Drops the grain `id`, which may panic, by `drop`.
-pub(super) fn drop_grain(class: &Class, id: &GrainId, drop: &mut dyn FnMut()) {
-    if let Err(panic) = contain(drop) {
-        let grain = title(class, id);
-        warn_seldom!(grain, panic, "the grain panicked while it was dropped");
-    }
-}
-
-/// The grain's type and key, for people.
-fn title(class: &Class, id: &GrainId) -> String {
-    format!("{}/{}", class.name, id.key())
 }
 
 /// Runs a hook that no turn runs, as a turn.

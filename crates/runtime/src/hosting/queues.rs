@@ -9,8 +9,7 @@ use super::catalog::Catalog;
 use super::{Activation, Host};
 use crate::metrics::{BLOCKING_MIN, GrainQueue};
 use emmer_net::clock::CoarseInstant;
-use emmer_net::warn_seldom;
-use emmer_net::world;
+use emmer_net::{warn_seldom, world};
 
 impl Host {
     /// Looks at the queue of an activation at every tick, until nobody waits there any more.

@@ -6,7 +6,7 @@ use std::any::Any;
 use bytes::BytesMut;
 use emmer_wire::CodecError;
 
-use super::TurnEnd;
+use super::ends::TurnEnd;
 use crate::metrics::Ended;
 use crate::turn::{contain, let_go_by};
 

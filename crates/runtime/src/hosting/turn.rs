@@ -13,12 +13,13 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use emmer_core::SiloAddress;
 use emmer_store::BoxFuture;
 use pin_project_lite::pin_project;
 use tracing::Span;
 
-use super::{Closed, Sink, Slot, TurnContext};
+use super::context::TurnContext;
+use super::ends::{TurnEnd, TurnOutcome};
+use super::slot::{Sink, Slot};
 use crate::cluster::{Fence, Shut};
 use crate::metrics::{Ended, Outer};
 use crate::trace;
@@ -27,26 +28,6 @@ use crate::waits::Listing;
 use emmer_net::clock::{Clock, CoarseInstant};
 use emmer_net::warn_seldom;
 
-/// How a turn ended.
-#[derive(Debug, PartialEq, Eq)]
-pub enum TurnEnd {
-    /// The method ran; its output is in the sink.
-    Done,
-    /// The activation closed before the method began, or is registered elsewhere. The arguments are
-    /// back in a local slot; the call must be resolved again. Not executed.
-    Closed(Option<SiloAddress>),
-    /// The activation could not be activated: the text says why. Not executed.
-    ActivationFailed(String),
-    /// The method panicked with this text.
-    Panicked(String),
-    /// The output could not be encoded.
-    Unencodable(String),
-    /// The turn waited in a circle of waiting calls, which the text names. Not executed.
-    Deadlock(String),
-    /// A filter refused the call, in these words. Not executed.
-    Refused(String),
-}
-
 /// Where a turn stands after a poll that was pending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
@@ -54,20 +35,6 @@ pub(crate) enum Progress {
     Waiting,
     /// The method (or the activation before it) has begun: the turn must be polled to its end.
     Running,
-}
-
-/// End of the generated code's future.
-#[derive(Debug)]
-pub enum TurnOutcome {
-    /// The method has put its output into the slot.
-    Done {
-        /// True for the method's own error.
-        is_error: bool,
-    },
-    /// The activation had ended. The arguments are back in the slot.
-    Closed(Closed),
-    /// A filter refused the call, in these words.
-    Refused(String),
 }
 
 /// The grain's own code in a turn. It alone knows the types of its method: all that runs a turn is
@@ -320,17 +287,6 @@ fn end_span(span: &Span, ended: Ended, end: &TurnEnd) {
         | TurnEnd::Unencodable(why)
         | TurnEnd::Deadlock(why)
         | TurnEnd::Refused(why) => trace::failed(span, why),
-    }
-}
-
-impl Closed {
-    /// End of a turn that did not run.
-    pub(super) fn into_end(self) -> (TurnEnd, Ended) {
-        match self {
-            Self::Gone => (TurnEnd::Closed(None), Ended::Closed),
-            Self::Elsewhere(silo) => (TurnEnd::Closed(Some(silo)), Ended::Closed),
-            Self::Failed(why) => (TurnEnd::ActivationFailed(why), Ended::Failed),
-        }
     }
 }
 

@@ -17,25 +17,38 @@ use std::sync::Arc;
 use emmer_core::GrainId;
 use tokio::sync::oneshot;
 
-use super::Activation;
-use super::catalog::Catalog;
-use super::seat::Seat;
-
 /// A call that waits. When it is dropped unused, the call looks anew. While anybody waits no worker
 /// is free: whoever leaves one hands it over at once.
-type Waiting = oneshot::Sender<Given>;
+type Waiting<S> = oneshot::Sender<Given<S>>;
+
+/// A worker, as its crew sees it.
+pub(super) trait Worker: Clone {
+    fn id(&self) -> &GrainId;
+
+    /// Its number on this silo.
+    fn number(&self) -> u64;
+
+    /// Returns true if a turn could begin now.
+    fn is_free(&self) -> bool;
+}
+
+/// The crews, for the places that they have given.
+pub(super) trait Places: Send + Sync {
+    /// A call makes no worker in the place that it was given: another one may.
+    fn give_back(self: Arc<Self>, id: &GrainId);
+}
 
 /// The thing that is handed to the call which has waited longest.
-pub(crate) enum Given {
-    /// The worker that another one has left.
-    Seat(Arc<Seat>),
+pub(crate) enum Given<S> {
+    /// The seat at the worker that another one has left.
+    Seat(S),
     /// The place of a worker that has ended.
     Place(Place),
 }
 
 /// The right to make a worker of a grain. Dropped unused, it goes to the next call that waits.
 pub(crate) struct Place {
-    catalog: Arc<Catalog>,
+    places: Arc<dyn Places>,
     id: GrainId,
     is_over: bool,
 }
@@ -50,51 +63,56 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         if !self.is_over {
-            self.catalog.give_place_back(&self.id);
+            self.places.clone().give_back(&self.id);
         }
     }
 }
 
 /// The crews of some grains.
-#[derive(Default)]
-pub(super) struct Workers(BTreeMap<GrainId, Crew>);
+pub(super) struct Workers<W, S>(BTreeMap<GrainId, Crew<W, S>>);
+
+impl<W, S> Default for Workers<W, S> {
+    fn default() -> Self {
+        Self(BTreeMap::new())
+    }
+}
 
 /// The workers of one grain.
-struct Crew {
+struct Crew<W, S> {
     /// How many there may be.
     max: usize,
     /// The oldest first.
-    workers: Vec<Worker>,
+    workers: Vec<Member<W>>,
     /// The number of calls that have the right to make one more.
     places: usize,
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<Waiting<S>>,
 }
 
-struct Worker {
-    activation: Arc<Activation>,
+struct Member<W> {
+    worker: W,
     /// Somebody has the seat.
     is_taken: bool,
 }
 
 /// What a call finds that may wait.
-pub(crate) enum Queued {
+pub(crate) enum Queued<S> {
     /// A worker is free after all.
-    Seat(Arc<Seat>),
+    Seat(S),
     /// It comes to a worker in its turn.
-    Wait(oneshot::Receiver<Given>),
+    Wait(oneshot::Receiver<Given<S>>),
     /// So many wait already.
     Full,
     /// There is no worker, or one more may be made.
     Nobody,
 }
 
-impl Crew {
+impl<W: Worker, S> Crew<W, S> {
     /// Takes the seat of the oldest worker that is free. One that ends is not.
-    fn take(&mut self, seat: impl FnOnce(Arc<Activation>) -> Arc<Seat>) -> Option<Arc<Seat>> {
-        let free = |worker: &&mut Worker| !worker.is_taken && worker.activation.is_free();
-        let worker = self.workers.iter_mut().find(free)?;
-        worker.is_taken = true;
-        Some(seat(worker.activation.clone()))
+    fn take(&mut self, seat: impl FnOnce(W) -> S) -> Option<S> {
+        let free = |member: &&mut Member<W>| !member.is_taken && member.worker.is_free();
+        let member = self.workers.iter_mut().find(free)?;
+        member.is_taken = true;
+        Some(seat(member.worker.clone()))
     }
 
     fn is_full(&self) -> bool {
@@ -107,10 +125,10 @@ impl Crew {
     }
 
     /// Gives the places that are free to those that wait.
-    fn give_places(&mut self, catalog: &Arc<Catalog>, id: &GrainId) {
+    fn give_places<P: Places + 'static>(&mut self, places: &Arc<P>, id: &GrainId) {
         while !self.is_full() {
             let Some(waiting) = self.waiting.pop_front() else { return };
-            let place = Place { catalog: catalog.clone(), id: id.clone(), is_over: false };
+            let place = Place { places: places.clone(), id: id.clone(), is_over: false };
             match waiting.send(Given::Place(place)) {
                 Ok(()) => self.places += 1,
                 // It was never counted.
@@ -126,14 +144,10 @@ impl Crew {
     }
 }
 
-impl Workers {
+impl<W: Worker, S> Workers<W, S> {
     /// A seat for a call that need not wait; none when it has to, or when one more worker is to be
     /// made.
-    pub(super) fn take(
-        &mut self,
-        id: &GrainId,
-        seat: impl FnOnce(Arc<Activation>) -> Arc<Seat>,
-    ) -> Option<Arc<Seat>> {
+    pub(super) fn take(&mut self, id: &GrainId, seat: impl FnOnce(W) -> S) -> Option<S> {
         self.0.get_mut(id)?.take(seat)
     }
 
@@ -154,27 +168,27 @@ impl Workers {
 
     /// One more worker, of which there may be `max`, in this place if it has one. Its seat is
     /// taken.
-    pub(super) fn add(
-        &mut self,
-        activation: Arc<Activation>,
-        max: usize,
-        place: Option<&mut Place>,
-    ) {
+    pub(super) fn add(&mut self, worker: W, max: usize, place: Option<&mut Place>) {
         let new = || Crew { max, workers: Vec::new(), places: 0, waiting: VecDeque::new() };
-        let crew = self.0.entry(activation.id().clone()).or_insert_with(new);
+        let crew = self.0.entry(worker.id().clone()).or_insert_with(new);
         if let Some(place) = place {
             place.end();
             crew.places -= 1;
         }
-        crew.workers.push(Worker { activation, is_taken: true });
+        crew.workers.push(Member { worker, is_taken: true });
     }
 
     /// A call makes no worker in the place that it was given. `others` shall have it.
-    pub(super) fn leave_place(&mut self, catalog: &Arc<Catalog>, id: &GrainId, others: bool) {
+    pub(super) fn leave_place<P: Places + 'static>(
+        &mut self,
+        places: &Arc<P>,
+        id: &GrainId,
+        others: bool,
+    ) {
         let Some(crew) = self.0.get_mut(id) else { return };
         crew.places -= 1;
         if others {
-            crew.give_places(catalog, id);
+            crew.give_places(places, id);
         }
         self.forget_empty(id);
     }
@@ -191,8 +205,8 @@ impl Workers {
         &mut self,
         id: &GrainId,
         waiting_max: usize,
-        seat: impl FnOnce(Arc<Activation>) -> Arc<Seat>,
-    ) -> Queued {
+        seat: impl FnOnce(W) -> S,
+    ) -> Queued<S> {
         let Some(crew) = self.0.get_mut(id) else { return Queued::Nobody };
         if let Some(seat) = crew.take(seat) {
             return Queued::Seat(seat);
@@ -210,14 +224,10 @@ impl Workers {
 
     /// A call has left its worker: the first that waits gets it. The seat comes back when nobody
     /// waits any more.
-    pub(super) fn hand_over(
-        &mut self,
-        worker: &Arc<Activation>,
-        seat: impl FnOnce(Arc<Activation>) -> Arc<Seat>,
-    ) -> Option<Arc<Seat>> {
+    pub(super) fn hand_over(&mut self, worker: &W, seat: impl FnOnce(W) -> S) -> Option<S> {
         let crew = self.0.get_mut(worker.id())?;
         let number = worker.number();
-        let place = crew.workers.iter_mut().find(|w| w.activation.number() == number)?;
+        let place = crew.workers.iter_mut().find(|member| member.worker.number() == number)?;
         place.is_taken = false;
         if crew.waiting.is_empty() || !worker.is_free() {
             return None;
@@ -238,28 +248,28 @@ impl Workers {
 
     /// Takes out the worker of this number, if it is there. The call that waits first makes another
     /// one.
-    pub(super) fn remove(
+    pub(super) fn remove<P: Places + 'static>(
         &mut self,
-        catalog: &Arc<Catalog>,
+        places: &Arc<P>,
         id: &GrainId,
         number: u64,
-    ) -> Option<Arc<Activation>> {
+    ) -> Option<W> {
         let crew = self.0.get_mut(id)?;
-        let at = crew.workers.iter().position(|worker| worker.activation.number() == number)?;
+        let at = crew.workers.iter().position(|member| member.worker.number() == number)?;
         let gone = crew.workers.remove(at);
-        crew.give_places(catalog, id);
+        crew.give_places(places, id);
         self.forget_empty(id);
-        Some(gone.activation)
+        Some(gone.worker)
     }
 
     /// All of them.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Arc<Activation>> {
-        self.0.values().flat_map(|crew| &crew.workers).map(|worker| &worker.activation)
+    pub(super) fn iter(&self) -> impl Iterator<Item = &W> {
+        self.0.values().flat_map(|crew| &crew.workers).map(|member| &member.worker)
     }
 
     /// How many calls wait for each grain.
     pub(super) fn waiting(&self) -> impl Iterator<Item = (u32, &GrainId)> {
-        let count = |crew: &Crew| crew.waiting.iter().filter(|w| !w.is_closed()).count();
+        let count = |crew: &Crew<W, S>| crew.waiting.iter().filter(|w| !w.is_closed()).count();
         self.0.iter().map(move |(id, crew)| (u32::try_from(count(crew)).unwrap_or(u32::MAX), id))
     }
 }

@@ -2,7 +2,7 @@
 
 use std::future::Future;
 
-use super::SiloBuilder;
+use super::builder::SiloBuilder;
 use crate::access::{Access, Authenticate, Authorize, Credentials, Identity, OutsideCall};
 
 /// The application's rules, before the silo starts.

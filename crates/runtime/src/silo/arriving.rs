@@ -8,7 +8,7 @@ use emmer_core::SiloAddress;
 use emmer_membership::ConnectionEvent;
 use emmer_wire::{PeerKind, RequestHeader, channel, codec};
 
-use super::SiloCore;
+use super::core::SiloCore;
 use crate::calls::arriving::put_failure;
 use crate::cluster::membership::Input as MembershipInput;
 use crate::turn::{Failure, contain};

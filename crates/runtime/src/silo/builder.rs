@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use emmer_core::{ClusterId, SiloAddress, SiloEntry, SiloStatus};
@@ -18,26 +17,29 @@ use emmer_stores::{CredentialError, CredentialSource, StoreCredentials};
 
 use super::access::SiloAccess;
 use super::classes::{HostedType, check_lacks, make_classes};
+use super::core::SiloCore;
 use super::directors::Directors;
 use super::filters::SiloFilters;
+use super::handle::Silo;
+use super::ports::{advertised, leave_room, listen, open_ports};
 use super::records::Records;
 use super::security::{check_address, check_agreement, check_reach};
+use super::start_error::StartError;
 use super::tasks::{self, LeaveTask, StartTask};
 use super::watch::{Observer, SiloWatch};
 use super::wiring::{Given, wire};
-use super::{Silo, SiloCore, StartError, identity, lifecycle};
+use super::{identity, lifecycle};
 use crate::cluster::membership::{self, Input, MembershipHandle};
-use crate::grain::constructor;
-use crate::grain::{ClusterClient, Ctx, Error, Grain, Hosted, Interface, Services};
+use crate::grain::{ClusterClient, Ctx, Error, Grain, Hosted, Interface, Services, constructor};
 use crate::hosting::States;
 use crate::metrics::store::{Measured, StoreMetrics};
 use crate::options::{Setting, SiloOptions, Wrong};
 use crate::stores::{Apart, StoreSource};
 use crate::turn::{ActivationError, contain};
 use emmer_net::clock::{self, Clock};
-use emmer_net::transport::{Callers, Listener, Port, descriptors};
+use emmer_net::transport::descriptors;
 use emmer_net::warn_seldom;
-use emmer_net::world::{self, Spawner, TcpListener};
+use emmer_net::world::{self, Spawner};
 
 type TerminateHook = Box<dyn FnOnce(TerminateReason) + Send>;
 
@@ -93,6 +95,13 @@ pub struct SiloBuilder {
     observers: Vec<Box<dyn Observer>>,
     #[cfg(feature = "tls")]
     pub(super) tls: Option<emmer_net::tls::Tls>,
+}
+
+impl Silo {
+    /// Begins to describe a silo.
+    pub fn builder() -> SiloBuilder {
+        SiloBuilder::new()
+    }
 }
 
 impl SiloBuilder {
@@ -476,7 +485,7 @@ impl SiloBuilder {
             lifecycle::stop(&core).await;
             return Err(error);
         }
-        Ok(Silo { core, gateway })
+        Ok(Silo::of(core, gateway))
     }
 }
 
@@ -503,59 +512,6 @@ fn check_patience(store: &dyn SystemStore, table_timeout: Duration) -> Result<()
         Some(request) => {
             Err(StartError::StorePatience { store: store.describe(), request, table_timeout })
         }
-    }
-}
-
-async fn listen(address: SocketAddr, purpose: &'static str) -> Result<TcpListener, StartError> {
-    TcpListener::bind(address).await.map_err(|source| StartError::Listen {
-        address,
-        purpose,
-        source,
-    })
-}
-
-/// The most connections of clients, so that descriptors are left for others.
-fn leave_room(wanted: usize, descriptors: Option<u64>) -> usize {
-    let clients = descriptors::for_clients(wanted, descriptors);
-    if clients < wanted {
-        tracing::warn!(
-            descriptors,
-            clients,
-            "the gateway takes fewer clients than gateway_connections_max: the process has few \
-             descriptors (raise its limit, LimitNOFILE or ulimit -n)"
-        );
-    }
-    clients
-}
-
-/// The address other silos are told: the advertised one, or the one listened on.
-fn advertised(options: &SiloOptions, socket: &TcpListener) -> Result<SocketAddr, StartError> {
-    let bound = socket.local_addr().map_err(|source| StartError::Listen {
-        address: options.listen,
-        purpose: "silos",
-        source,
-    })?;
-    let mut endpoint = options.advertise.unwrap_or(bound);
-    if endpoint.port() == 0 {
-        endpoint.set_port(bound.port());
-    }
-    if endpoint.ip().is_unspecified() { Err(StartError::Wildcard(endpoint)) } else { Ok(endpoint) }
-}
-
-fn open_ports(core: &Arc<SiloCore>, silos: TcpListener, clients: Option<TcpListener>) {
-    let ports = [Some((Port::Silo, silos)), clients.map(|socket| (Port::Gateway, socket))];
-    for (port, socket) in ports.into_iter().flatten() {
-        let listener = Listener {
-            port,
-            me: core.address,
-            greeting: core.pool.greeting().clone(),
-            handler: core.clone(),
-            pool: core.pool.clone(),
-            stop: core.stopped.clone(),
-            open: AtomicUsize::new(0),
-            callers: Callers::default(),
-        };
-        world::spawn(listener.run(socket));
     }
 }
 

@@ -8,8 +8,8 @@ use std::time::Duration;
 use emmer_core::GrainTypeId;
 use parking_lot::Mutex;
 
-use super::StartError;
 use super::filters::SiloFilters;
+use super::start_error::StartError;
 use crate::grain::{Grain, Hosted, Interface, Services, class_name};
 use crate::hosting::{
     Class, ClassInfo, Classes, Constructor, Lack, MethodCollision, MethodEntry, States,

@@ -11,7 +11,7 @@ use emmer_wire::{PeerKind, channel};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::SiloCore;
+use super::core::SiloCore;
 use crate::gateways::{ClientFigures, GatewayMessage};
 use emmer_net::clock::wall;
 use emmer_net::transport::Connection;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use emmer_placement::{AsyncDirector, Director, PlacementTable, Strategy};
 
-use super::StartError;
+use super::start_error::StartError;
 use crate::hosting::Classes;
 
 /// The application's own directors, by the names of their strategies, and the strategy of classes

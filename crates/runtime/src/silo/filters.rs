@@ -3,7 +3,7 @@
 use std::any::TypeId;
 use std::collections::HashMap;
 
-use super::SiloBuilder;
+use super::builder::SiloBuilder;
 use crate::filters::{Filter, Filters};
 use crate::grain::Grain;
 

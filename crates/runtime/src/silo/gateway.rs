@@ -7,7 +7,7 @@ use bytes::Bytes;
 use emmer_core::SiloAddress;
 use emmer_wire::{PeerKind, channel, codec};
 
-use super::SiloCore;
+use super::core::SiloCore;
 use crate::gateways::GatewayMessage;
 use emmer_net::transport::Connection;
 use emmer_net::warn_seldom;

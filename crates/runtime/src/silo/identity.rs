@@ -9,8 +9,7 @@ use emmer_core::limits::NAME_BYTES_MAX;
 use emmer_core::{SiloAddress, SiloEntry, SiloStatus};
 
 use crate::options::SiloOptions;
-use emmer_net::clock;
-use emmer_net::world;
+use emmer_net::{clock, world};
 
 /// The identity of a silo that starts at `endpoint` when the clock says `now`, in a table of these
 /// rows. Its epoch is later than every one that the table knows of this endpoint: a wall clock that

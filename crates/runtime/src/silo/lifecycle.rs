@@ -9,7 +9,9 @@ use emmer_membership::TerminateReason;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 
-use super::{SiloCore, StartError, tasks};
+use super::core::SiloCore;
+use super::start_error::StartError;
+use super::tasks;
 use crate::cluster::membership::Input;
 use crate::hosting::catalog::Catalog;
 use crate::turn::DeactivationReason;

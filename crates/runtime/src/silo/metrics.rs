@@ -2,7 +2,7 @@
 
 use emmer_core::SiloStatus;
 
-use super::SiloCore;
+use super::core::SiloCore;
 use crate::metrics::list as m;
 use crate::metrics::sample::{Sample, Samples};
 

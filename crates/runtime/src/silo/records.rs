@@ -12,7 +12,7 @@ use emmer_store::metrics::{MetricsTable, Shared, SiloMetrics};
 use emmer_store::statistics::{Kind, Source, StatisticsTable};
 use emmer_store::{StoreError, SystemStore};
 
-use super::SiloCore;
+use super::core::SiloCore;
 use crate::metrics::statistics::statistics_of;
 use crate::options::RecordOptions;
 use emmer_net::clock::wall;

@@ -6,7 +6,9 @@ use emmer_core::SiloAddress;
 use emmer_membership::TerminateReason;
 use emmer_store::BoxFuture;
 
-use super::{Silo, SiloBuilder, StartError};
+use super::builder::SiloBuilder;
+use super::handle::Silo;
+use super::start_error::StartError;
 use crate::{EXIT_CODE_TABLE_WENT_BACK, EXIT_CODE_TERMINATED};
 use emmer_net::world;
 

@@ -8,7 +8,9 @@ use emmer_core::SiloStatus;
 use emmer_store::silos::SiloTable;
 use tokio::task::JoinSet;
 
-use super::{SiloBuilder, SiloCore, StartError};
+use super::builder::SiloBuilder;
+use super::core::SiloCore;
+use super::start_error::StartError;
 use crate::options::SiloOptions;
 #[cfg(feature = "tls")]
 use emmer_net::tls::{Role, Tls};

@@ -5,7 +5,8 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{SiloCore, StartError};
+use super::core::SiloCore;
+use super::start_error::StartError;
 use crate::grain::{ClusterClient, Error};
 use crate::turn::contained;
 use emmer_net::warn_seldom;

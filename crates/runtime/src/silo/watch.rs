@@ -7,7 +7,7 @@ use std::time::Duration;
 use emmer_core::{Instant, SiloAddress, SiloStatus};
 use emmer_membership::TerminateReason;
 
-use super::SiloCore;
+use super::core::SiloCore;
 use crate::metrics::Sample;
 
 /// Watches a silo from its first moment: it is told before the silo joins the cluster, and runs on

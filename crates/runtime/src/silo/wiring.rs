@@ -13,9 +13,9 @@ use emmer_wire::PeerKind;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use super::SiloCore;
 use super::access::SiloAccess;
 use super::clients::ToldByClients;
+use super::core::SiloCore;
 use super::meter::Meter;
 use super::records::Records;
 use super::tasks::LeaveTask;

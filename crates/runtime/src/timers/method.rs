@@ -9,10 +9,8 @@ use emmer_core::hash::name32;
 use emmer_wire::{CodecError, codec};
 use serde::{Deserialize, Serialize};
 
-use crate::grain::{Grain, Interface, Method, RawRef};
-use crate::grain::{LocalSlot, boxed, not_admitted};
-use crate::hosting::TurnContext;
-use crate::hosting::{Activation, BoxTurn, TurnOutcome};
+use crate::grain::{Grain, Interface, LocalSlot, Method, RawRef, boxed, not_admitted};
+use crate::hosting::{Activation, BoxTurn, TurnContext, TurnOutcome};
 use crate::reminders::TickResult;
 
 /// The call that a timer's turn is: nobody else can make it.

@@ -13,14 +13,13 @@ use tracing::Span;
 use super::method::{TimerMethod, TimerTick};
 use crate::calls::invoke::failure_of;
 use crate::grain::{Ctx, LocalSlot};
-use crate::hosting::TurnContext;
 use crate::hosting::{
-    Activation, Begun, BoxTurn, Sink, Timed, TimerEntry, TurnEnd, run_to_end, until_begun,
+    Activation, Begun, BoxTurn, Sink, Timed, TimerEntry, TurnContext, TurnEnd, run_to_end,
+    until_begun,
 };
 use crate::trace;
 use crate::wheel::{Due, Place};
-use emmer_net::clock;
-use emmer_net::warn_seldom;
+use emmer_net::{clock, warn_seldom};
 
 /// No timer ticks more often than this.
 const LEAST: Duration = Duration::from_millis(10);

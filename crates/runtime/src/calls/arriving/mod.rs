@@ -14,7 +14,6 @@ use emmer_wire::{PeerKind, RequestHeader};
 use self::arrived::{Arrived, Serving};
 use self::inline::Inline;
 pub(crate) use self::inline::put_failure;
-pub(crate) use self::outside::Rules;
 use crate::calls::Calls;
 use crate::calls::invoke::InlineDepth;
 use crate::calls::path::Met;

@@ -8,33 +8,11 @@ use emmer_core::GrainId;
 use emmer_wire::{CallChain, ContextError, OUTSIDE_KEY, PeerKind, RequestContext, RequestHeader};
 
 use super::arrived::Arrived;
-use crate::access::{Authorize, Identity, Known, OutsideCall};
+use crate::access::{Identity, Known, OutsideCall};
 use crate::calls::Calls;
-use crate::hosting::Classes;
 use crate::turn::{Failure, Rejection};
 use emmer_net::transport::Connection;
 use emmer_net::warn_seldom;
-
-/// The rules about calls from outside.
-#[derive(Debug)]
-pub(crate) struct Rules {
-    authorize: Option<Authorize>,
-    /// Clients hear which types there are.
-    lists_types: bool,
-    /// There is something to look at: rules of the application, or internal methods.
-    are_some: bool,
-}
-
-impl Rules {
-    pub(crate) fn new(authorize: Option<Authorize>, lists_types: bool, classes: &Classes) -> Self {
-        let mut all = classes.values();
-        let has_internal = all.any(|class| {
-            class.method_numbers().into_iter().any(|number| class.is_internal(number))
-        });
-        let are_some = authorize.is_some() || has_internal;
-        Self { authorize, lists_types, are_some }
-    }
-}
 
 impl Calls {
     /// Looks at a client's call, or at one that its gateway could not look at: takes from it all

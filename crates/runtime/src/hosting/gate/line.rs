@@ -7,6 +7,8 @@ use std::task::Waker;
 
 use parking_lot::{Mutex, MutexGuard};
 
+use super::asks::{Asks, Who};
+
 use crate::turn::{Asker, DeactivationReason};
 use crate::waits::Wait;
 use emmer_net::clock::CoarseInstant;
@@ -25,7 +27,7 @@ static QUEUES: AtomicU64 = AtomicU64::new(1);
 const TICKETS_PER_QUEUE: u64 = 1 << 32;
 
 /// The waiting side of a gate, whatever the grain.
-pub(in crate::hosting) struct Line {
+pub(crate) struct Line {
     /// How many are in the queue, the closer included.
     waiting: AtomicU32,
     /// The turn inside has suspended: no use in trying again at once.
@@ -64,19 +66,6 @@ pub(super) struct Waiter {
     pub(super) asking: Option<Box<Asking>>,
 }
 
-/// The turn that waits for a waiter.
-#[derive(Clone, Copy)]
-pub(crate) struct Who {
-    /// Its number; 0 when no turn made the call.
-    pub(crate) caller: u64,
-    /// Since when.
-    pub(crate) since: CoarseInstant,
-    /// One of the turns behind the call may be inside.
-    pub(crate) suspect: bool,
-    /// The call came from elsewhere.
-    pub(crate) remote: bool,
-}
-
 /// A turn that waits for a waiter, and what is known of the wait.
 pub(super) struct Asking {
     who: Who,
@@ -89,24 +78,6 @@ impl Asking {
     /// Whether the turn still waits. A call of this silo that was given up has left the queue.
     fn stands(&self) -> bool {
         self.doom.is_none() && self.asker.as_ref().map_or(!self.who.remote, |asker| asker.waits())
-    }
-}
-
-/// What a turn brings to the queue.
-#[derive(Clone, Copy)]
-pub(crate) struct Asks {
-    pub(crate) deadline: CoarseInstant,
-    pub(crate) who: Option<Who>,
-    /// Whether it goes past those that wait.
-    pub(crate) past: bool,
-    /// Whether a task of the runtime polls it, so that it is never absent.
-    pub(crate) driven: bool,
-}
-
-impl Asks {
-    /// For nobody that others could wait for.
-    pub(crate) const fn until(deadline: CoarseInstant) -> Self {
-        Self { deadline, who: None, past: false, driven: false }
     }
 }
 
@@ -221,7 +192,7 @@ impl Line {
 
     /// How many wait.
     #[inline]
-    pub(in crate::hosting) fn waiting(&self) -> u32 {
+    pub(crate) fn waiting(&self) -> u32 {
         self.waiting.load(Ordering::Relaxed)
     }
 
@@ -235,7 +206,7 @@ impl Line {
     }
 
     /// Notes whether the turn inside has suspended.
-    pub(in crate::hosting) fn set_suspended(&self, suspended: bool) {
+    pub(crate) fn set_suspended(&self, suspended: bool) {
         self.suspended.store(suspended, Ordering::Relaxed);
     }
 
@@ -245,7 +216,7 @@ impl Line {
 
     /// Whether only the closer may go in.
     #[inline]
-    pub(in crate::hosting) fn is_broken(&self) -> bool {
+    pub(crate) fn is_broken(&self) -> bool {
         self.broken.load(Ordering::Acquire)
     }
 
@@ -256,7 +227,7 @@ impl Line {
     /// Nobody but the closer goes in any more. Called before the lock of the turn that broke the
     /// grain is given back.
     #[cold]
-    pub(in crate::hosting) fn break_off(&self, why: &str) {
+    pub(crate) fn break_off(&self, why: &str) {
         let mut guard = self.queue();
         self.broken.store(true, Ordering::Release);
         self.reserve(guard.open(), DeactivationReason::Broken(why.to_owned()));
@@ -276,7 +247,7 @@ impl Line {
     }
 
     /// Takes the closer's place; false when somebody stands there already.
-    pub(in crate::hosting) fn take_closer_place(&self, reason: DeactivationReason) -> bool {
+    pub(crate) fn take_closer_place(&self, reason: DeactivationReason) -> bool {
         let mut guard = self.queue();
         let queue = guard.open();
         if matches!(reason, DeactivationReason::Broken(_)) {
@@ -307,7 +278,7 @@ impl Line {
     /// A tick of the silo's clock. Wakes every waiter whose deadline has passed, so that its caller
     /// looks at the clock, and passes over those that do not come. False when nobody waits any more
     /// and the silo need not look here again.
-    pub(in crate::hosting) fn tick(&self, now: CoarseInstant) -> bool {
+    pub(crate) fn tick(&self, now: CoarseInstant) -> bool {
         let mut guard = self.queue();
         let Some(queue) = guard.get() else { return false };
         let absent = queue.drop_absent();
@@ -330,7 +301,7 @@ impl Line {
 
     /// The waiters that turns wait for, as far as whoever is inside stands in their way: `alone`,
     /// or the turn of somebody who waits before them.
-    pub(in crate::hosting) fn waits(&self, alone: bool, out: &mut Vec<Wait>) {
+    pub(crate) fn waits(&self, alone: bool, out: &mut Vec<Wait>) {
         let mut guard = self.queue();
         let Some(queue) = guard.get() else { return };
         let mut writer_before = queue.closer_is_next(self.is_broken());
@@ -351,7 +322,7 @@ impl Line {
 
     /// Ends a wait that can never end by itself: it is told the cycle. False when it is over
     /// already.
-    pub(in crate::hosting) fn doom(&self, ticket: u64, cycle: String) -> bool {
+    pub(crate) fn doom(&self, ticket: u64, cycle: String) -> bool {
         let mut guard = self.queue();
         let Some(queue) = guard.get() else { return false };
         let at = queue.place_of(ticket);

@@ -14,23 +14,20 @@
 //! Why nobody enters a broken grain: whoever breaks it says so before it gives its lock back, and
 //! takes the closer's place at the head of the queue in the same step.
 
+mod asks;
 mod line;
 
 use std::future::Future;
 use std::ops::{Deref, DerefMut};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use parking_lot::{
-    MappedRwLockReadGuard, MappedRwLockWriteGuard, RwLock, RwLockReadGuard, RwLockWriteGuard,
-};
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-pub(super) use self::line::Line;
-pub(crate) use self::line::{Asks, Who};
-use super::Closed;
-use super::room::{AnyGrain, AnyRoom};
-use crate::hosting::TurnContext;
-use crate::turn::DeactivationReason;
+pub(crate) use self::asks::{Asks, Who};
+pub(crate) use self::line::Line;
+use crate::turn::{Asker, DeactivationReason};
 use crate::waits::Wait;
 
 /// How often a lock that is held by a turn running on another thread right now is tried again
@@ -39,50 +36,6 @@ const SPINS: u32 = 64;
 
 /// What a turn that did not end tells of the grain it leaves.
 const HALF_WAY: &str = "a turn ended half way";
-
-/// The life of an activation. It moves on, never back, under the lock of a turn alone.
-pub(super) enum Life {
-    /// Nobody was admitted yet.
-    New,
-    /// Registered, loaded, serving. Once the line is `broken`, only the closer comes in here.
-    Active,
-    /// Its last hook runs.
-    Closing,
-    /// The grain is gone, or was never here, and why. In a box: it is as large as many grains.
-    Gone(Box<Closed>),
-}
-
-impl Life {
-    fn why(&self) -> Closed {
-        match self {
-            Self::Gone(why) => (**why).clone(),
-            Self::New | Self::Active | Self::Closing => Closed::Gone,
-        }
-    }
-}
-
-/// Value behind the lock of an activation: its life, and the room of the grain.
-pub(super) struct Home<R: ?Sized = dyn AnyGrain> {
-    pub(super) life: Life,
-    /// The room of the grain. It is there while its life is `Active`, and while a hook runs.
-    pub(super) room: R,
-}
-
-impl Home {
-    const fn grain_mut(&mut self) -> Option<&mut (dyn AnyGrain + 'static)> {
-        match self.life {
-            Life::Active => Some(&mut self.room),
-            Life::New | Life::Closing | Life::Gone(_) => None,
-        }
-    }
-
-    const fn grain(&self) -> Option<&(dyn AnyGrain + 'static)> {
-        match self.life {
-            Life::Active => Some(&self.room),
-            Life::New | Life::Closing | Life::Gone(_) => None,
-        }
-    }
-}
 
 /// A grain and the turns that wait for it.
 pub(super) struct Gate<T: ?Sized> {
@@ -158,16 +111,12 @@ impl<T: ?Sized> Gate<T> {
 
     /// Waits in the queue to enter alone. `watch` is called when the queue's deadlines begin to
     /// matter to the silo.
-    pub(super) const fn exclusive<W: FnMut()>(
-        &self,
-        asks: Asks,
-        watch: W,
-    ) -> Enter<'_, T, W, true> {
+    pub(super) const fn exclusive<W: Watch>(&self, asks: Asks, watch: W) -> Enter<'_, T, W, true> {
         Enter { gate: self, ticket: None, asks, watch }
     }
 
     /// Waits in the queue to enter beside others.
-    pub(super) const fn shared<W: FnMut()>(&self, asks: Asks, watch: W) -> Enter<'_, T, W, false> {
+    pub(super) const fn shared<W: Watch>(&self, asks: Asks, watch: W) -> Enter<'_, T, W, false> {
         Enter { gate: self, ticket: None, asks, watch }
     }
 
@@ -183,6 +132,18 @@ impl<T: ?Sized> Gate<T> {
     }
 }
 
+/// What a turn in the queue needs of its silo, and of itself.
+pub(super) trait Watch {
+    /// The queue's deadlines begin to matter to the silo.
+    fn watch(&mut self);
+
+    /// The asker of the turn that this thread polls, if it is known.
+    fn asker() -> Option<Arc<Asker>>;
+
+    /// The turn that this thread polls waits for itself.
+    fn doom(cycle: String);
+}
+
 /// A lock that can be tried for by kind of turn.
 pub(super) trait Kind<'a, T: ?Sized> {
     type Lock;
@@ -190,14 +151,14 @@ pub(super) trait Kind<'a, T: ?Sized> {
 }
 
 /// The wait for one's turn. Dropping it gives the place up.
-pub(super) struct Enter<'a, T: ?Sized, W: FnMut(), const EXCLUSIVE: bool> {
+pub(super) struct Enter<'a, T: ?Sized, W: Watch, const EXCLUSIVE: bool> {
     gate: &'a Gate<T>,
     ticket: Option<u64>,
     asks: Asks,
     watch: W,
 }
 
-impl<'a, T: ?Sized, W: FnMut()> Kind<'a, T> for Enter<'a, T, W, true> {
+impl<'a, T: ?Sized, W: Watch> Kind<'a, T> for Enter<'a, T, W, true> {
     type Lock = Alone<'a, T>;
 
     fn enter(gate: &'a Gate<T>) -> Option<Alone<'a, T>> {
@@ -205,7 +166,7 @@ impl<'a, T: ?Sized, W: FnMut()> Kind<'a, T> for Enter<'a, T, W, true> {
     }
 }
 
-impl<'a, T: ?Sized, W: FnMut()> Kind<'a, T> for Enter<'a, T, W, false> {
+impl<'a, T: ?Sized, W: Watch> Kind<'a, T> for Enter<'a, T, W, false> {
     type Lock = Together<'a, T>;
 
     fn enter(gate: &'a Gate<T>) -> Option<Together<'a, T>> {
@@ -214,9 +175,9 @@ impl<'a, T: ?Sized, W: FnMut()> Kind<'a, T> for Enter<'a, T, W, false> {
 }
 
 // Nothing in it is ever pinned.
-impl<T: ?Sized, W: FnMut(), const EXCLUSIVE: bool> Unpin for Enter<'_, T, W, EXCLUSIVE> {}
+impl<T: ?Sized, W: Watch, const EXCLUSIVE: bool> Unpin for Enter<'_, T, W, EXCLUSIVE> {}
 
-impl<'a, T: ?Sized, W: FnMut(), const EXCLUSIVE: bool> Future for Enter<'a, T, W, EXCLUSIVE>
+impl<'a, T: ?Sized, W: Watch, const EXCLUSIVE: bool> Future for Enter<'a, T, W, EXCLUSIVE>
 where
     Self: Kind<'a, T>,
 {
@@ -253,10 +214,10 @@ where
         }
         if let Some(waiter) = queue.waiters.get_mut(at) {
             if let Some(asking) = &mut waiter.asking {
-                asking.asker = asking.asker.take().or_else(TurnContext::asker);
+                asking.asker = asking.asker.take().or_else(W::asker);
                 if let Some(cycle) = asking.doom.take() {
                     // Its place goes with the turn.
-                    TurnContext::doom(cycle);
+                    W::doom(cycle);
                 }
             }
             if !waiter.waker.as_ref().is_some_and(|old| old.will_wake(cx.waker())) {
@@ -267,13 +228,13 @@ where
         let watch = queue.watch();
         drop(guard);
         if watch {
-            (this.watch)();
+            this.watch.watch();
         }
         Poll::Pending
     }
 }
 
-impl<T: ?Sized, W: FnMut(), const EXCLUSIVE: bool> Drop for Enter<'_, T, W, EXCLUSIVE> {
+impl<T: ?Sized, W: Watch, const EXCLUSIVE: bool> Drop for Enter<'_, T, W, EXCLUSIVE> {
     fn drop(&mut self) {
         if let Some(ticket) = self.ticket {
             self.gate.line.give_up(ticket);
@@ -311,7 +272,7 @@ impl<'a, T: ?Sized> Future for Close<'a, T> {
 }
 
 /// Tells the queue, after the lock before it in a struct was dropped.
-struct Leave<'a>(&'a Line);
+pub(super) struct Leave<'a>(&'a Line);
 
 impl Drop for Leave<'_> {
     fn drop(&mut self) {
@@ -319,8 +280,15 @@ impl Drop for Leave<'_> {
     }
 }
 
+impl<'a> Leave<'a> {
+    /// What breaks the grain unless it is forgotten.
+    pub(super) const fn half_way(&self) -> HalfWay<'a> {
+        HalfWay(self.0)
+    }
+}
+
 /// Breaks the grain when it is dropped: the turn that holds it has not ended.
-struct HalfWay<'a>(&'a Line);
+pub(super) struct HalfWay<'a>(&'a Line);
 
 impl Drop for HalfWay<'_> {
     fn drop(&mut self) {
@@ -329,9 +297,9 @@ impl Drop for HalfWay<'_> {
 }
 
 /// The lock of a turn alone, before its grain is known to be there.
-pub(super) struct Alone<'a, T: ?Sized = Home> {
-    guard: RwLockWriteGuard<'a, T>,
-    leave: Leave<'a>,
+pub(super) struct Alone<'a, T: ?Sized> {
+    pub(super) guard: RwLockWriteGuard<'a, T>,
+    pub(super) leave: Leave<'a>,
 }
 
 impl<'a, T: ?Sized> Alone<'a, T> {
@@ -340,19 +308,6 @@ impl<'a, T: ?Sized> Alone<'a, T> {
         let guard = RwLockWriteGuard::downgrade(self.guard);
         self.leave.0.pass_on();
         Together { guard, leave: self.leave }
-    }
-}
-
-impl<'a> Alone<'a> {
-    /// The lock of the grain itself, or why there is none.
-    #[inline]
-    pub(super) fn grain(self) -> Result<Exclusive<'a>, Closed> {
-        match RwLockWriteGuard::try_map(self.guard, Home::grain_mut) {
-            Ok(guard) => {
-                Ok(Exclusive { half_way: HalfWay(self.leave.0), guard, _leave: self.leave })
-            }
-            Err(guard) => Err(guard.life.why()),
-        }
     }
 }
 
@@ -371,20 +326,9 @@ impl<T: ?Sized> DerefMut for Alone<'_, T> {
 }
 
 /// The lock of a turn beside others, before its grain is known to be there.
-pub(super) struct Together<'a, T: ?Sized = Home> {
-    guard: RwLockReadGuard<'a, T>,
-    leave: Leave<'a>,
-}
-
-impl<'a> Together<'a> {
-    /// The lock of the grain itself, or why there is none.
-    #[inline]
-    pub(super) fn grain(self) -> Result<Shared<'a>, Closed> {
-        match RwLockReadGuard::try_map(self.guard, Home::grain) {
-            Ok(guard) => Ok(Shared { half_way: HalfWay(self.leave.0), guard, _leave: self.leave }),
-            Err(guard) => Err(guard.life.why()),
-        }
-    }
+pub(super) struct Together<'a, T: ?Sized> {
+    pub(super) guard: RwLockReadGuard<'a, T>,
+    pub(super) leave: Leave<'a>,
 }
 
 impl<T: ?Sized> Deref for Together<'_, T> {
@@ -392,52 +336,6 @@ impl<T: ?Sized> Deref for Together<'_, T> {
 
     fn deref(&self) -> &T {
         &self.guard
-    }
-}
-
-/// The lock of an exclusive turn. A turn that drops it without [`done`](Self::done) has left the
-/// grain half way.
-pub struct Exclusive<'a> {
-    // Dropped before the lock is given back.
-    half_way: HalfWay<'a>,
-    guard: MappedRwLockWriteGuard<'a, dyn AnyGrain>,
-    _leave: Leave<'a>,
-}
-
-impl Exclusive<'_> {
-    /// The room of the grain, which is there.
-    #[inline]
-    pub(crate) fn room_mut(&mut self) -> &mut AnyRoom {
-        &mut *self.guard
-    }
-
-    /// The turn is over.
-    #[inline]
-    pub fn done(self) {
-        std::mem::forget(self.half_way);
-    }
-}
-
-/// The lock of a shared turn. A turn that drops it without [`done`](Self::done) has left the grain
-/// half way.
-pub struct Shared<'a> {
-    // Dropped before the lock is given back.
-    half_way: HalfWay<'a>,
-    guard: MappedRwLockReadGuard<'a, dyn AnyGrain>,
-    _leave: Leave<'a>,
-}
-
-impl Shared<'_> {
-    /// The room of the grain, which is there.
-    #[inline]
-    pub(crate) fn room(&self) -> &AnyRoom {
-        &*self.guard
-    }
-
-    /// The turn is over.
-    #[inline]
-    pub fn done(self) {
-        std::mem::forget(self.half_way);
     }
 }
 

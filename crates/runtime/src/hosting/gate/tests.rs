@@ -5,8 +5,23 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
 
 use super::*;
-use crate::hosting::room;
+use crate::hosting::Activation;
+use crate::hosting::activation::{AnyGrain, Home, Life};
+use crate::turn::{ActivationError, StateError};
 use emmer_net::clock::CoarseInstant;
+use emmer_store::BoxFuture;
+
+impl<F: FnMut()> Watch for F {
+    fn watch(&mut self) {
+        self();
+    }
+
+    fn asker() -> Option<Arc<Asker>> {
+        None
+    }
+
+    fn doom(_: String) {}
+}
 
 const LATE: CoarseInstant = CoarseInstant::LAST;
 
@@ -127,8 +142,7 @@ fn no_turn_is_lost_and_none_runs_beside_another() {
 #[test]
 fn the_closer_goes_behind_those_that_wait_and_before_them_when_the_grain_is_broken() {
     for broken in [false, true] {
-        let gate: Box<Gate<Home>> =
-            Box::new(Gate::new(Home { life: Life::Active, room: room::for_tests() }));
+        let gate: Box<Gate<Home>> = Box::new(Gate::new(Home { life: Life::Active, room: still() }));
         let inside = gate.try_shared().unwrap();
         let mut waits = gate.exclusive(Asks::until(LATE), || {});
         assert!(poll(&mut waits).is_pending());
@@ -211,4 +225,35 @@ fn no_ticket_is_zero() {
     assert!(poll(&mut waits).is_pending());
     let mut queue = gate.line().queue();
     assert!(queue.get().unwrap().waiters.iter().all(|waiter| waiter.ticket > 0));
+}
+
+/// The room of a grain that nothing is asked of.
+fn still() -> impl AnyGrain {
+    struct Still;
+
+    impl AnyGrain for Still {
+        fn create(&mut self, _: &Arc<Activation>) -> Result<(), ActivationError> {
+            Ok(())
+        }
+
+        fn load(&mut self) -> BoxFuture<'_, Result<(), StateError>> {
+            Box::pin(async { Ok(()) })
+        }
+
+        fn activate(&mut self, _: Arc<Activation>) -> BoxFuture<'_, Result<(), ActivationError>> {
+            Box::pin(async { Ok(()) })
+        }
+
+        fn deactivate(&mut self, _: Arc<Activation>, _: DeactivationReason) -> BoxFuture<'_, ()> {
+            Box::pin(async {})
+        }
+
+        fn has_grain(&self) -> bool {
+            true
+        }
+
+        fn clear(&mut self) {}
+    }
+
+    Still
 }

@@ -1,0 +1,108 @@
+//! A grain class: what the derive implements, and what may happen in a grain's life.
+
+use std::future::Future;
+use std::time::Duration;
+
+use emmer_placement::{DataError, Placement};
+
+use super::context::Ctx;
+use crate::hosting::{MethodEntry, ServiceNeed};
+use crate::turn::{ActivationError, DeactivationReason, StateError};
+
+/// What may happen in a grain's life besides calls. `#[derive(Grain)]` implements it empty; a class
+/// marked `#[grain(lifecycle)]` implements it itself.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not implement `Lifecycle`",
+    note = "`#[derive(Grain)]` implements it, unless `#[grain(lifecycle)]` below it says that the \
+        class does"
+)]
+pub trait Lifecycle: Sized + Send + Sync + 'static {
+    /// Runs once, after the state was read and before the first call.
+    ///
+    /// # Errors
+    /// An error fails the activation and every call that waits for it.
+    fn activate(&mut self, ctx: &Ctx) -> impl Future<Output = Result<(), ActivationError>> + Send {
+        let _ = ctx;
+        std::future::ready(Ok(()))
+    }
+
+    /// Runs once, after the last call. The grain can be activated elsewhere only when it has
+    /// returned (or after `deactivation_timeout`).
+    fn deactivate(
+        &mut self,
+        ctx: &Ctx,
+        reason: DeactivationReason,
+    ) -> impl Future<Output = ()> + Send {
+        let _ = (ctx, reason);
+        std::future::ready(())
+    }
+}
+
+/// A grain class. Implemented by `#[derive(Grain)]`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a grain class",
+    label = "not a class that a silo can host",
+    note = "write `#[derive(Grain)]` on `{Self}`"
+)]
+pub trait Grain: Lifecycle {
+    /// For a stateless worker: how many activations of a grain a silo may have, 0 for as many as it
+    /// has processors. None for grains that have one in the whole cluster.
+    const WORKERS_MAX: Option<usize> = None;
+    /// How long an activation may be idle before it is deactivated; the silo's setting when none.
+    const IDLE: Option<Duration>;
+    /// Whether [`load`](Self::load) has anything to read.
+    const HAS_STATE: bool;
+    /// False for a class whose hooks do nothing.
+    const HAS_HOOKS: bool = true;
+
+    /// Whether its `&self` methods go past calls that wait for their turn.
+    const REENTRANT: bool = false;
+    /// Whether its `&self` methods do so in a call that comes back to the grain.
+    const CALL_CHAIN_REENTRANCY: bool = false;
+
+    /// The class's name, if an interface has several classes; see [`RawRef::of_class`].
+    const CLASS: Option<&'static str> = None;
+
+    /// The names of its reminders that have a handler.
+    const REMINDERS: &'static [&'static str] = &[];
+
+    /// The method that ticks of reminders call; none without a handler.
+    fn ticks() -> Option<MethodEntry> {
+        None
+    }
+
+    /// Whether only a constructor of the application makes it
+    /// ([`host_with`](crate::SiloBuilder::host_with)).
+    const CONSTRUCTOR: bool = false;
+
+    /// The names of the stores where it has states.
+    const STATE_STORES: &'static [&'static str] = &[];
+
+    /// Where new activations go; by the silo's default strategy when it names none.
+    ///
+    /// # Errors
+    /// What the class says to its director cannot be written.
+    fn placement() -> Result<Placement, DataError> {
+        Ok(Placement::default())
+    }
+
+    /// The services that a silo needs to host it.
+    fn services() -> Vec<ServiceNeed> {
+        Vec::new()
+    }
+
+    /// Makes the instance: state fields bound to the system store, the context where asked for, the
+    /// rest default.
+    ///
+    /// # Errors
+    /// A service is missing.
+    fn create(ctx: &Ctx) -> Result<Self, ActivationError>;
+
+    /// Binds the states of an instance that a constructor made.
+    fn bind(&mut self, ctx: &Ctx) {
+        let _ = ctx;
+    }
+
+    /// Reads every state field from the system store.
+    fn load(&mut self) -> impl Future<Output = Result<(), StateError>> + Send;
+}

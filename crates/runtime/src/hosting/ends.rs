@@ -1,0 +1,89 @@
+//! The ends of turns: of those that ran, and of those that could not.
+
+use emmer_core::SiloAddress;
+
+use crate::metrics::Ended;
+use crate::turn::{Failure, Rejection};
+
+/// How a turn ended.
+#[derive(Debug, PartialEq, Eq)]
+pub enum TurnEnd {
+    /// The method ran; its output is in the sink.
+    Done,
+    /// The activation closed before the method began, or is registered elsewhere. The arguments are
+    /// back in a local slot; the call must be resolved again. Not executed.
+    Closed(Option<SiloAddress>),
+    /// The activation could not be activated: the text says why. Not executed.
+    ActivationFailed(String),
+    /// The method panicked with this text.
+    Panicked(String),
+    /// The output could not be encoded.
+    Unencodable(String),
+    /// The turn waited in a circle of waiting calls, which the text names. Not executed.
+    Deadlock(String),
+    /// A filter refused the call, in these words. Not executed.
+    Refused(String),
+}
+
+/// End of the generated code's future.
+#[derive(Debug)]
+pub enum TurnOutcome {
+    /// The method has put its output into the slot.
+    Done {
+        /// True for the method's own error.
+        is_error: bool,
+    },
+    /// The activation had ended. The arguments are back in the slot.
+    Closed(Closed),
+    /// A filter refused the call, in these words.
+    Refused(String),
+}
+
+/// The grain is not here any more; the call must be resolved again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Closed {
+    /// It was deactivated.
+    Gone,
+    /// The directory names another silo.
+    Elsewhere(SiloAddress),
+    /// Its activation failed with these words; the call is rejected with them.
+    Failed(String),
+}
+
+/// Why a turn could not even be started. Nothing was executed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum StartError {
+    /// The class has no such method.
+    NoSuchMethod,
+    /// The arguments do not decode.
+    BadArguments(String),
+    /// Too many calls wait already: this many, `activation_queue_max`.
+    Overloaded(u32),
+}
+
+impl StartError {
+    /// The failure its caller sees.
+    pub(crate) fn into_failure(self) -> Failure {
+        match self {
+            Self::NoSuchMethod => {
+                let why = "the grain's class has no such method".to_owned();
+                Failure::rejected(Rejection::NoSuchMethod(why))
+            }
+            Self::BadArguments(detail) => Failure::codec(false, detail),
+            Self::Overloaded(max) => Failure::overloaded(format!(
+                "{max} calls wait for this grain (activation_queue_max)"
+            )),
+        }
+    }
+}
+
+impl Closed {
+    /// End of a turn that did not run.
+    pub(super) fn into_end(self) -> (TurnEnd, Ended) {
+        match self {
+            Self::Gone => (TurnEnd::Closed(None), Ended::Closed),
+            Self::Elsewhere(silo) => (TurnEnd::Closed(Some(silo)), Ended::Closed),
+            Self::Failed(why) => (TurnEnd::ActivationFailed(why), Ended::Failed),
+        }
+    }
+}

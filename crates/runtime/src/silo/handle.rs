@@ -1,0 +1,202 @@
+//! A running silo, as its application holds it.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use emmer_core::SiloAddress;
+use emmer_membership::{TerminateReason, View};
+use emmer_store::BoxFuture;
+
+use super::core::SiloCore;
+use super::lifecycle;
+use super::start_error::StartError;
+use super::watch::{Readiness, SiloWatch};
+use crate::cluster::membership::MembershipStatistics;
+use crate::grain::ClusterClient;
+use crate::metrics::{GrainQueue, MethodStatistics, Sample, SiloStatistics};
+use emmer_net::warn_seldom;
+
+/// A running silo. Dropping it does not stop it, and the log says so; [`stop`](Self::stop) does, in
+/// good order.
+///
+/// ```
+/// use emmer::prelude::*;
+///
+/// # #[grain_interface(key = String)]
+/// # pub trait Cart {
+/// #     async fn put(&mut self, item: String) -> usize;
+/// # }
+/// # #[derive(Grain)]
+/// # struct CartGrain {
+/// #     items: Vec<String>,
+/// # }
+/// # #[grain]
+/// # impl Cart for CartGrain {
+/// #     async fn put(&mut self, item: String) -> usize {
+/// #         self.items.push(item);
+/// #         self.items.len()
+/// #     }
+/// # }
+/// # #[tokio::main]
+/// # async fn main() -> emmer::Result<()> {
+/// let silo = Silo::builder()
+///     .store("memory://")
+///     .host::<dyn Cart, CartGrain>()
+///     .start()
+///     .await?;
+/// let cart = silo.client().grain::<dyn Cart>("ann");
+/// assert_eq!(cart.put("tea".to_owned()).await?, 1);
+/// silo.stop().await?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// A process that is nothing but a silo waits with
+/// [`run_until_stopped`](Self::run_until_stopped), or is `emmer::run` in the first place.
+pub struct Silo {
+    core: Arc<SiloCore>,
+    gateway: Option<SocketAddr>,
+}
+
+impl Silo {
+    pub(super) const fn of(core: Arc<SiloCore>, gateway: Option<SocketAddr>) -> Self {
+        Self { core, gateway }
+    }
+
+    /// The silo's identity.
+    pub fn address(&self) -> SiloAddress {
+        self.core.address
+    }
+
+    /// Where clients connect to, if this silo is a gateway.
+    pub const fn gateway(&self) -> Option<SocketAddr> {
+        self.gateway
+    }
+
+    /// The way to call grains from this process.
+    pub fn client(&self) -> ClusterClient {
+        ClusterClient::of_silo(self.core.calls.clone())
+    }
+
+    /// The membership view in force.
+    pub fn view(&self) -> Arc<View> {
+        self.core.cluster.view()
+    }
+
+    /// Waits for the next view after `version`, or returns the one in force when it is newer
+    /// already.
+    pub async fn view_after(&self, version: u64) -> Arc<View> {
+        self.core.cluster.views.until(|view| (view.version() > version).then(|| view.clone())).await
+    }
+
+    /// The silo's counters.
+    pub fn statistics(&self) -> SiloStatistics {
+        self.core.statistics()
+    }
+
+    /// What is counted for each method of each grain type that this silo hosts, by type and method:
+    /// calls, errors, and how long a sample of them took.
+    pub fn method_statistics(&self) -> Vec<MethodStatistics> {
+        self.core.host.method_statistics()
+    }
+
+    /// The grains for which most calls wait on this silo, most first, at most `n`. Looks at every
+    /// activation: not for every second.
+    pub fn longest_queues(&self, n: usize) -> Vec<GrainQueue> {
+        self.core.host.longest_queues(n)
+    }
+
+    /// What the membership protocol counts on this silo; at most half a second old.
+    pub fn membership_statistics(&self) -> MembershipStatistics {
+        self.core.cluster.membership_statistics.lock().clone()
+    }
+
+    /// Every metric of [`METRICS`](crate::metrics::METRICS) as it is now. It adds up what all
+    /// threads have counted: for every few seconds.
+    pub fn metrics(&self) -> Vec<Sample> {
+        self.core.metrics()
+    }
+
+    /// Tells if the silo is ready for work.
+    pub fn readiness(&self) -> Readiness {
+        self.core.readiness()
+    }
+
+    /// Watches the silo from beside it.
+    pub fn watch(&self) -> SiloWatch {
+        SiloWatch::new(&self.core)
+    }
+
+    /// Whether the silo has ended, by [`stop`](Self::stop) or because the cluster declared it dead.
+    pub fn has_ended(&self) -> bool {
+        self.core.ended.borrow().is_some()
+    }
+
+    /// Waits until the silo has ended, by [`stop`](Self::stop) or because the cluster declared it
+    /// dead.
+    ///
+    /// **A process that hosts a silo has to look at this**, or wait with
+    /// [`run_until_stopped`](Self::run_until_stopped), or give a
+    /// [`hook`](SiloBuilder::on_terminate). A silo that the cluster has declared dead ends, for its
+    /// grains run elsewhere by then; its process goes on, and every call that it makes fails with
+    /// `ShuttingDown`.
+    pub async fn terminated(&self) -> TerminateReason {
+        self.core.terminated().await
+    }
+
+    /// Leaves the cluster in good order: no new activations, running turns end, grains are
+    /// deactivated, the table says Dead. Bounded by `shutdown_timeout`; what is not done by then is
+    /// dropped. It runs on the runtime that the silo was started on, and once begun it goes on,
+    /// also when its future is dropped.
+    ///
+    /// # Errors
+    /// Never in this version; a `Result` so that a caller can end `main` with it.
+    pub async fn stop(&self) -> Result<(), StartError> {
+        self.boxed_stop(false).await;
+        Ok(())
+    }
+
+    /// Leaves the cluster in haste: the table says Stopping, then Dead; running turns and hooks are
+    /// not waited for.
+    pub async fn stop_now(&self) {
+        self.boxed_stop(true).await;
+    }
+
+    /// In a box that is made here: compiled in this crate, and not once for each program.
+    fn boxed_stop(&self, in_haste: bool) -> BoxFuture<'_, ()> {
+        let core = self.core.clone();
+        Box::pin(self.apart(async move {
+            if in_haste { lifecycle::stop_now(&core).await } else { lifecycle::stop(&core).await }
+        }))
+    }
+
+    /// Ends the silo in a task of its own: half an end would leave it neither serving nor gone.
+    /// Without its runtime it has ended already.
+    async fn apart(&self, end: impl Future<Output = ()> + Send + 'static) {
+        if self.core.calls.spawner.spawn(end).await.is_err() {
+            self.core.end(TerminateReason::Left);
+        }
+    }
+
+    /// Ends the silo at once, as a crash would: nothing is written, nobody is told. For tests of
+    /// failure.
+    pub fn abort(&self) {
+        self.core.crash();
+    }
+}
+
+impl Drop for Silo {
+    fn drop(&mut self) {
+        if !self.core.stopped.is_cancelled() {
+            warn_seldom!(me = %self.core.address, "dropped without `stop`: the silo runs on as \
+                long as its runtime");
+        }
+    }
+}
+
+impl std::fmt::Debug for Silo {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Silo").field("address", &self.core.address).finish_non_exhaustive()
+    }
+}
