@@ -57,7 +57,7 @@ impl Connection {
 
     /// Sends a call whose answer [`poll_answer`](Self::poll_answer) gives; `waker` is woken when it
     /// is there. `head.correlation` is filled in.
-    pub fn begin(
+    pub fn begin_call(
         &self,
         waker: &Waker,
         mut head: RequestHead<'_>,
@@ -120,7 +120,7 @@ impl Connection {
         deadline: CoarseInstant,
         body: impl FnOnce(&mut BytesMut) -> Result<(), CodecError>,
     ) -> Result<Ticket, SendError> {
-        let correlation = self.begin(Waker::noop(), head, deadline, body)?;
+        let correlation = self.begin_call(Waker::noop(), head, deadline, body)?;
         Ok(Ticket { connection: self.clone(), correlation: Some(correlation) })
     }
 

@@ -135,7 +135,7 @@ pub(super) fn call(over: &Connection) -> Result<Correlation, SendError> {
         chain: &CallChain::EMPTY,
         trace: None,
     };
-    over.begin(Waker::noop(), head, CoarseInstant::LAST, |_| Ok(()))
+    over.begin_call(Waker::noop(), head, CoarseInstant::LAST, |_| Ok(()))
 }
 
 /// Sends a message and waits until it has arrived.

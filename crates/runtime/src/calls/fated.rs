@@ -2,22 +2,14 @@
 
 use std::pin::pin;
 
-use crate::calls::invoke::{Caller, Finished, bounded, interrupted};
+use crate::calls::AnyCall;
+use crate::calls::invoke::{Finished, bounded, interrupted};
+use crate::calls::outset::Caller;
 use crate::calls::path::unreachable_silo;
 use crate::calls::travel::travel;
-use crate::calls::{AnyCall, CallHead, Node};
 use crate::turn::Failure;
 use emmer_net::clock::Due;
 use emmer_net::world::{CallFate, CallFault};
-
-/// What this call meets in a virtual world; none where it goes its way.
-pub(crate) fn fate(head: &CallHead) -> Option<CallFate> {
-    let node = &head.target.0.node;
-    if matches!(node, Node::Nowhere) {
-        return None;
-    }
-    node.clock().fate_of_call(head.method.grain_type, head.method.name)
-}
 
 /// Makes a call that does not go its way unhindered.
 pub(crate) async fn fated(call: AnyCall, caller: Caller, fate: CallFate) -> Finished {

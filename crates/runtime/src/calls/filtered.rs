@@ -11,7 +11,8 @@ use emmer_store::BoxFuture;
 use emmer_wire::RequestContext;
 use tokio::sync::Semaphore;
 
-use crate::calls::invoke::{Caller, Finished, too_deep};
+use crate::calls::invoke::Finished;
+use crate::calls::outset::{Caller, too_deep};
 use crate::calls::{AnyCall, CallHead};
 use crate::filters::{Around, FilterCall, Outcome, around};
 use crate::hosting::{Has, Slot, TurnContext, empty};

@@ -12,6 +12,7 @@ pub(crate) mod lanes;
 mod looking;
 mod node;
 pub(crate) mod one_way;
+pub(crate) mod outset;
 pub(crate) mod path;
 pub(crate) mod remote;
 mod rules;

@@ -8,10 +8,11 @@ use std::task::{Context, Poll, Waker};
 use emmer_store::BoxFuture;
 use emmer_wire::CallChain;
 
-use crate::calls::invoke::{
-    Caller, Finished, InlineDepth, LocalTurn, failure_of, send_failure, unbound,
-};
+use crate::calls::invoke::Finished;
 use crate::calls::lanes::Handed;
+use crate::calls::outset::{
+    Caller, InlineDepth, LocalTurn, failure_of, fate, send_failure, unbound,
+};
 use crate::calls::path::Met;
 use crate::calls::travel::{finish_local, travel, travel_in_line};
 use crate::calls::{AnyCall, CallHead, Calls, Found, Node, Target, fated, filtered};
@@ -33,7 +34,7 @@ pub(crate) fn send(mut head: CallHead, slot: &mut dyn Slot) -> Result<(), CallEr
 
 /// As [`send`], without filters.
 fn pass(head: CallHead, slot: &mut dyn Slot) -> Result<(), CallError<NoError>> {
-    if let Some(fate) = fated::fate(&head) {
+    if let Some(fate) = fate(&head) {
         return send_fated(head.with_slot(slot), fate);
     }
     set_off(head, slot)
@@ -168,7 +169,7 @@ fn run_here(
     if !silo.spawner.is_here() && slot.has() == Has::Args {
         return in_lane(silo, head.with_slot(slot), caller, None);
     }
-    let mut turn = match caller.start(head.method, activation, slot) {
+    let mut turn = match caller.start_turn(head.method, activation, slot) {
         Ok(turn) => turn,
         Err(StartError::NoSuchMethod) if slot.has() == Has::Args => {
             let call = head.with_slot(slot);

@@ -8,11 +8,9 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use crate::calls::invoke::{
-    Caller, Finished, LocalEnd, LocalTurn, bounded, interrupted, run_apart, run_local,
-    send_failure, unbound,
-};
+use crate::calls::invoke::{Finished, LocalEnd, bounded, interrupted, run_apart, run_local};
 use crate::calls::lanes::Handed;
+use crate::calls::outset::{Caller, LocalTurn, send_failure, unbound};
 use crate::calls::path::{Asker, Met, Next, Path, Tried, unreachable_silo};
 use crate::calls::{AnyCall, CallHead, Calls, Lane, Node, Place, Route, Target, remote};
 use crate::gateways::ClientCore;
@@ -170,7 +168,8 @@ impl Trip<'_> {
                 // it.
                 let is_settled = activation.is_registered() || activation.is_worker();
                 let mut first = if is_settled { self.handed.take() } else { None };
-                let turn = match self.caller.start(self.method, activation.clone(), &mut *slot) {
+                let turn = match self.caller.start_turn(self.method, activation.clone(), &mut *slot)
+                {
                     Ok(turn) => turn,
                     Err(StartError::NoSuchMethod) => {
                         let sought = self.caller.seeks(self.method, self.target);

@@ -9,16 +9,16 @@ use emmer_store::BoxFuture;
 use tokio::task::coop;
 use tracing::Span;
 
-use crate::calls::invoke::{self, Caller, Finished, LocalTurn};
+use crate::calls::invoke::Finished;
+use crate::calls::outset::{Caller, LocalTurn, Step, after_wait, set_out};
 use crate::calls::path::Met;
-use crate::calls::remote::{self, no_output};
+use crate::calls::remote::{self};
 use crate::calls::travel::{finish_local, travel};
-use crate::calls::{AnyCall, CallHead, Found, Lane, Node, Place, fated, filtered};
-use crate::hosting::{Begun, Has, Held, Sink, Slot, StartError, TurnContext, TurnEnd};
+use crate::calls::{AnyCall, CallHead, Lane, Node, fated, filtered};
+use crate::hosting::{Has, Slot, TurnContext};
 use crate::trace;
 use crate::turn::{Failure, contain};
-use emmer_net::transport::{Correlation, KEPT_BODY_BYTES_MAX, SendError};
-use emmer_net::world::Spawner;
+use emmer_net::transport::{Correlation, KEPT_BODY_BYTES_MAX};
 
 /// A call on its way, whatever its method: arguments and output stay in a [`Slot`] that its owner
 /// lends at every poll.
@@ -83,19 +83,19 @@ impl Way {
                         trace::call("client", head.method.interface, head.method.name, &head.target)
                     });
                     match span {
-                        None => first_poll(head, slot, cx),
+                        None => Next::after(set_out(head, slot, cx), slot),
                         Some(span) => in_span(head.with_slot(slot), span),
                     }
                 }
             }
             State::Ready(head) => match head.take() {
-                Some(head) => first_poll(head, slot, cx),
+                Some(head) => Next::after(set_out(head, slot, cx), slot),
                 None => return polled_after_its_end(),
             },
             State::Waiting(local) => match local.poll(slot, cx) {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(begun) => match std::mem::replace(&mut self.state, State::Over) {
-                    State::Waiting(local) => after_wait(local, slot, begun),
+                    State::Waiting(local) => Next::after(after_wait(local, slot, begun), slot),
                     _ => return Poll::Pending,
                 },
             },
@@ -170,18 +170,34 @@ enum Next {
 }
 
 impl Next {
-    /// The call of `target` has failed.
-    #[cold]
-    fn failed(failure: Failure, head: &CallHead) -> Self {
-        Self::Ready(Err(head.failed(failure)))
+    #[inline]
+    fn after(step: Step, slot: &mut dyn Slot) -> Self {
+        match step {
+            Step::Over(finished) => Self::Ready(finished),
+            step => Self::goes_on(step, slot),
+        }
+    }
+
+    fn goes_on(step: Step, slot: &mut dyn Slot) -> Self {
+        match step {
+            Step::Over(finished) => Self::Ready(finished),
+            Step::Waits(local) => Self::State(State::Waiting(local)),
+            Step::Goes(local, begun) => Self::slow(finish_local(local, slot.boxed(), begun)),
+            Step::Sent(head, caller, lane, correlation) => {
+                let (call, correlation) = (Some((head, caller)), Some(correlation));
+                Self::State(State::Sent(Sent { call, lane, correlation }))
+            }
+            Step::Travels(head, caller, met) => {
+                Self::slow(travel(head.with_slot(slot), caller, met))
+            }
+            Step::Fated(head, caller, fate) => {
+                Self::slow(fated::fated(head.with_slot(slot), caller, fate))
+            }
+        }
     }
 
     fn slow(future: impl Future<Output = Finished> + Send + 'static) -> Self {
         Self::State(State::Slow(Box::pin(future)))
-    }
-
-    fn travel(call: AnyCall, caller: Caller, met: Option<Met>) -> Self {
-        Self::slow(travel(call, caller, met))
     }
 }
 
@@ -202,157 +218,6 @@ fn in_span(call: AnyCall, span: Span) -> Next {
         finished
     };
     Next::slow(trace::within(span, traced))
-}
-
-/// The hot paths: the grain is on this silo and idle, so its turn runs here and now, on the
-/// caller's task; or it is behind a connection that is there, so the call is written into its
-/// buffer.
-fn first_poll(head: CallHead, slot: &mut dyn Slot, cx: &mut Context<'_>) -> Next {
-    let checked = TurnContext::caller()
-        .map_err(|chain| invoke::too_deep(&head, &chain))
-        .and_then(|(chain, inherited)| Caller::check(&head, chain, inherited));
-    let caller = match checked {
-        Ok(caller) => caller,
-        Err(failure) => return Next::failed(failure, &head),
-    };
-    if let Some(fate) = fated::fate(&head) {
-        return Next::slow(fated::fated(head.with_slot(slot), caller, fate));
-    }
-    let target = &*head.target.0;
-    let met = match &target.node {
-        Node::Silo(silo) => match target.route(0) {
-            Found::Here(activation) => return run_here(head, slot, caller, activation, cx),
-            Found::There(lane) if head.cancel.is_none() => {
-                return send(head, slot, caller, lane, cx);
-            }
-            Found::There(_) => None,
-            Found::Nothing => match silo.host.catalog.get(&target.id) {
-                Some(activation) => {
-                    target.note_here(&activation);
-                    return run_here(head, slot, caller, activation, cx);
-                }
-                None => match silo.place_now(caller.seeks(head.method, target)) {
-                    Some(Ok(Place::Here(activation))) => {
-                        target.note_here(&activation);
-                        return run_here(head, slot, caller, activation, cx);
-                    }
-                    Some(Ok(Place::There { peer, .. })) => Some(Met::Placed(peer)),
-                    // Nobody is asked again for what placement has refused.
-                    Some(Err(failure)) => Some(Met::NotFound(failure)),
-                    None => None,
-                },
-            },
-        },
-        Node::Client(client) => match target.route(client.generation()) {
-            Found::There(lane) if head.cancel.is_none() => {
-                return send(head, slot, caller, lane, cx);
-            }
-            _ => None,
-        },
-        Node::Nowhere => return Next::failed(invoke::unbound(&head.target), &head),
-    };
-    Next::travel(head.with_slot(slot), caller, met)
-}
-
-fn run_here(
-    head: CallHead,
-    slot: &mut dyn Slot,
-    caller: Caller,
-    activation: Held,
-    cx: &mut Context<'_>,
-) -> Next {
-    let Some(_depth) = invoke::InlineDepth::enter() else {
-        return Next::travel(head.with_slot(slot), caller, None);
-    };
-    if let Some(ran) = caller.run_instant(head.method, &activation, slot) {
-        return match ran {
-            Ok(()) => Next::Ready(Ok(())),
-            Err(failure) => Next::failed(failure, &head),
-        };
-    }
-    if !head.target.0.node.spawner().is_some_and(Spawner::is_here) {
-        return Next::travel(head.with_slot(slot), caller, None);
-    }
-    let mut turn = match caller.start(head.method, activation, slot) {
-        Ok(turn) => turn,
-        Err(StartError::NoSuchMethod) => {
-            return Next::travel(head.with_slot(slot), caller, Some(Met::Closed(None)));
-        }
-        Err(why) => return Next::failed(why.into_failure(), &head),
-    };
-    match turn.as_mut().poll_turn(cx, &mut Sink::Local(&mut *slot)) {
-        Poll::Ready(TurnEnd::Done) => Next::Ready(Ok(())),
-        Poll::Ready(end) => after_wait(LocalTurn { head, turn, caller }, slot, Begun::Over(end)),
-        Poll::Pending => after_first_poll(LocalTurn { head, turn, caller }, slot),
-    }
-}
-
-/// The turn was not over at once.
-fn after_first_poll(mut local: LocalTurn, slot: &mut dyn Slot) -> Next {
-    match local.standing() {
-        Poll::Ready(begun) => after_wait(local, slot, begun),
-        Poll::Pending if local.head.cancel.is_some() => {
-            Next::slow(finish_local(local, slot.boxed(), false))
-        }
-        Poll::Pending => Next::State(State::Waiting(local)),
-    }
-}
-
-/// The turn is over, has begun, or is too late.
-fn after_wait(local: LocalTurn, slot: &mut dyn Slot, begun: Begun) -> Next {
-    match begun {
-        Begun::Over(TurnEnd::Done) => Next::Ready(Ok(())),
-        Begun::Over(TurnEnd::Closed(elsewhere)) => {
-            let LocalTurn { head, caller, .. } = local;
-            if slot.has() != Has::Args {
-                return Next::failed(no_output(head.method), &head);
-            }
-            Next::travel(head.with_slot(slot), caller, Some(Met::Closed(elsewhere)))
-        }
-        Begun::Over(end) => Next::failed(invoke::failure_of(end), &local.head),
-        Begun::Running => Next::slow(finish_local(local, slot.boxed(), true)),
-        Begun::Overdue => given_up(local, invoke::overdue()),
-        Begun::Ended => given_up(local, Failure::shutting_down()),
-    }
-}
-
-#[cold]
-fn given_up(local: LocalTurn, failure: Failure) -> Next {
-    Next::failed(invoke::given_up(local.turn, failure), &local.head)
-}
-
-/// Writes the call into the connection's buffer. A connection that has ended is no failure: the
-/// grain is looked for anew.
-fn send(
-    head: CallHead,
-    slot: &mut dyn Slot,
-    caller: Caller,
-    lane: Arc<Lane>,
-    cx: &mut Context<'_>,
-) -> Next {
-    let target = &*head.target.0;
-    let (now, view) = (target.node.clock().now(), target.node.view_version());
-    let deadline = caller.due.settle(now);
-    let request = caller.head(head.method, target, now, view);
-    match lane.connection.begin(cx.waker(), request, deadline, |out| slot.encode_args(out)) {
-        Ok(correlation) => {
-            let (call, correlation) = (Some((head, caller)), Some(correlation));
-            Next::State(State::Sent(Sent { call, lane, correlation }))
-        }
-        Err(SendError::Lost(why)) => {
-            let met =
-                Met::Unsent { peer: lane.connection.silo(), placed: false, why: why.to_string() };
-            Next::travel(head.with_slot(slot), caller, Some(met))
-        }
-        Err(error) => {
-            if let (Node::Silo(silo), SendError::Full(_) | SendError::Overloaded(_)) =
-                (&target.node, &error)
-            {
-                silo.host.metrics.refused();
-            }
-            Next::failed(invoke::send_failure(lane.connection.silo(), error), &head)
-        }
-    }
 }
 
 /// A call on its way to another process. Dropping it gives the call up.
@@ -412,7 +277,7 @@ impl Sent {
     #[cold]
     fn again(mut self, slot: &mut dyn Slot, met: Met) -> Next {
         match self.call.take() {
-            Some((head, caller)) => Next::travel(head.with_slot(slot), caller, Some(met)),
+            Some((head, caller)) => Next::after(Step::Travels(head, caller, Some(met)), slot),
             None => Next::Pending,
         }
     }

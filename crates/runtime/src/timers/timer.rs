@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use tracing::Span;
 
 use super::method::{TimerMethod, TimerTick};
-use crate::calls::invoke::failure_of;
+use crate::calls::outset::failure_of;
 use crate::grain::{Ctx, LocalSlot};
 use crate::hosting::{
     Activation, Begun, BoxTurn, Sink, Timed, TimerEntry, TurnContext, TurnEnd, run_to_end,

@@ -10,7 +10,7 @@ use emmer_wire::{
 };
 
 use crate::calls::Calls;
-use crate::calls::invoke::failure_of;
+use crate::calls::outset::failure_of;
 use crate::calls::remote::failure_parts;
 use crate::hosting::{BoxTurn, Ends, Held, Input, Sink, StartError, TurnEnd};
 use crate::turn::Failure;

@@ -15,7 +15,7 @@ use self::arrived::{Arrived, Serving};
 use self::inline::Inline;
 pub(crate) use self::inline::put_failure;
 use crate::calls::Calls;
-use crate::calls::invoke::InlineDepth;
+use crate::calls::outset::InlineDepth;
 use crate::calls::path::Met;
 use crate::hosting::Progress;
 use crate::trace;

@@ -9,7 +9,8 @@ use emmer_core::SiloAddress;
 use emmer_wire::{FailureCode, PeerKind, RequestFlags, ResponseHeader, ResponseStatus};
 
 use super::arrived::{Arrived, given_up};
-use crate::calls::invoke::{dropped, failure_of, overdue, send_failure};
+use crate::calls::invoke::dropped;
+use crate::calls::outset::{failure_of, overdue, send_failure};
 use crate::calls::path::{Asker, Met, Next, Path, Tried, unreachable_silo};
 use crate::calls::remote::{read_failed, timed_out};
 use crate::calls::{Calls, Place};

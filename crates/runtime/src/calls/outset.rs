@@ -1,0 +1,457 @@
+//! How a call sets out: its caller, what is checked before anything moves, and the hot paths.
+//!
+//! The way of a call to a grain of this silo, each step one file further down:
+//!
+//! 1. `grain/call.rs`: a method of a reference makes a `Call`, which is awaited.
+//! 2. `grain/future.rs` has its arguments in a slot, and polls the rest without their type.
+//! 3. `way.rs`: the first poll asks the task's budget, filters and traces.
+//! 4. Here [`set_out`] checks the caller, and takes the activation that the reference knows.
+//! 5. `hosting/activation.rs`: the hold on the activation runs the turn,
+//! 6. in place by `hosting/instant.rs`, or as a future of its own by `hosting/turn.rs`,
+//! 7. through the door of the grain, `hosting/gate/`,
+//! 8. and `grain/work.rs` has the arguments and the output by their types again.
+//!
+//! Back in `way.rs` the [`Step`] says what has become of it: over, or where it goes on.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use emmer_core::SiloAddress;
+use emmer_core::limits::CALL_CHAIN_MAX;
+use emmer_wire::{CallChain, RequestFlags, RequestHead};
+
+use super::finding::Place;
+use super::head::CallHead;
+use super::node::Node;
+use super::path::{Met, unreachable_silo};
+use super::remote::no_output;
+use super::target::{Aim, Found, Lane, Target};
+use crate::cluster::Sought;
+use crate::hosting::{
+    Begun, BoxTurn, Ends, Has, Held, Input, Sink, Slot, StartError, TurnContext, TurnEnd,
+    poll_begun, standing,
+};
+use crate::trace;
+use crate::turn::{Extra, Failure, MethodInfo, Rejection};
+use emmer_net::clock::{CoarseInstant, Due};
+use emmer_net::transport::{Correlation, SendError};
+use emmer_net::world::{CallFate, Spawner};
+
+/// The first step of a call: what it has come to, or how it goes on.
+pub(super) enum Step {
+    Over(Result<(), Box<Failure>>),
+    /// Its turn waits on this silo, and the caller polls it.
+    Waits(LocalTurn),
+    /// Its turn is polled elsewhere from now on; it has begun, if this is true.
+    Goes(LocalTurn, bool),
+    /// It was sent to another process.
+    Sent(CallHead, Caller, Arc<Lane>, Correlation),
+    /// Its grain is looked for.
+    Travels(CallHead, Caller, Option<Met>),
+    /// A test lets it suffer.
+    Fated(CallHead, Caller, CallFate),
+}
+
+impl Step {
+    /// The call has failed.
+    #[cold]
+    fn failed(failure: Failure, head: &CallHead) -> Self {
+        Self::Over(Err(Box::new(failure.of(&*head.target.0, head.method.name))))
+    }
+}
+
+/// The hot paths: the grain is on this silo and idle, so its turn runs here and now, on the
+/// caller's task; or it is behind a connection that is there, so the call is written into its
+/// buffer.
+pub(super) fn set_out(head: CallHead, slot: &mut dyn Slot, cx: &mut Context<'_>) -> Step {
+    let checked = TurnContext::caller()
+        .map_err(|chain| too_deep(&head, &chain))
+        .and_then(|(chain, inherited)| Caller::check(&head, chain, inherited));
+    let caller = match checked {
+        Ok(caller) => caller,
+        Err(failure) => return Step::failed(failure, &head),
+    };
+    if let Some(fate) = fate(&head) {
+        return Step::Fated(head, caller, fate);
+    }
+    let target = &*head.target.0;
+    let met = match &target.node {
+        Node::Silo(silo) => match target.route(0) {
+            Found::Here(activation) => return run_here(head, slot, caller, activation, cx),
+            Found::There(lane) if head.cancel.is_none() => {
+                return send(head, slot, caller, lane, cx);
+            }
+            Found::There(_) => None,
+            Found::Nothing => match silo.host.catalog.get(&target.id) {
+                Some(activation) => {
+                    target.note_here(&activation);
+                    return run_here(head, slot, caller, activation, cx);
+                }
+                None => match silo.place_now(caller.seeks(head.method, target)) {
+                    Some(Ok(Place::Here(activation))) => {
+                        target.note_here(&activation);
+                        return run_here(head, slot, caller, activation, cx);
+                    }
+                    Some(Ok(Place::There { peer, .. })) => Some(Met::Placed(peer)),
+                    // Nobody is asked again for what placement has refused.
+                    Some(Err(failure)) => Some(Met::NotFound(failure)),
+                    None => None,
+                },
+            },
+        },
+        Node::Client(client) => match target.route(client.generation()) {
+            Found::There(lane) if head.cancel.is_none() => {
+                return send(head, slot, caller, lane, cx);
+            }
+            _ => None,
+        },
+        Node::Nowhere => return Step::failed(unbound(&head.target), &head),
+    };
+    Step::Travels(head, caller, met)
+}
+
+fn run_here(
+    head: CallHead,
+    slot: &mut dyn Slot,
+    caller: Caller,
+    activation: Held,
+    cx: &mut Context<'_>,
+) -> Step {
+    let Some(_depth) = InlineDepth::enter() else {
+        return Step::Travels(head, caller, None);
+    };
+    if let Some(ran) = caller.run_instant(head.method, &activation, slot) {
+        return match ran {
+            Ok(()) => Step::Over(Ok(())),
+            Err(failure) => Step::failed(failure, &head),
+        };
+    }
+    if !head.target.0.node.spawner().is_some_and(Spawner::is_here) {
+        return Step::Travels(head, caller, None);
+    }
+    let mut turn = match caller.start_turn(head.method, activation, slot) {
+        Ok(turn) => turn,
+        Err(StartError::NoSuchMethod) => {
+            return Step::Travels(head, caller, Some(Met::Closed(None)));
+        }
+        Err(why) => return Step::failed(why.into_failure(), &head),
+    };
+    match turn.as_mut().poll_turn(cx, &mut Sink::Local(&mut *slot)) {
+        Poll::Ready(TurnEnd::Done) => Step::Over(Ok(())),
+        Poll::Ready(end) => after_wait(LocalTurn { head, turn, caller }, slot, Begun::Over(end)),
+        Poll::Pending => after_first_poll(LocalTurn { head, turn, caller }, slot),
+    }
+}
+
+/// The turn was not over at once.
+fn after_first_poll(mut local: LocalTurn, slot: &dyn Slot) -> Step {
+    match local.standing() {
+        Poll::Ready(begun) => after_wait(local, slot, begun),
+        Poll::Pending if local.head.cancel.is_some() => Step::Goes(local, false),
+        Poll::Pending => Step::Waits(local),
+    }
+}
+
+/// The turn is over, has begun, or is too late.
+pub(super) fn after_wait(local: LocalTurn, slot: &dyn Slot, begun: Begun) -> Step {
+    match begun {
+        Begun::Over(TurnEnd::Done) => Step::Over(Ok(())),
+        Begun::Over(TurnEnd::Closed(elsewhere)) => {
+            let LocalTurn { head, caller, .. } = local;
+            if slot.has() != Has::Args {
+                return Step::failed(no_output(head.method), &head);
+            }
+            Step::Travels(head, caller, Some(Met::Closed(elsewhere)))
+        }
+        Begun::Over(end) => Step::failed(failure_of(end), &local.head),
+        Begun::Running => Step::Goes(local, true),
+        Begun::Overdue => not_begun(local, overdue()),
+        Begun::Ended => not_begun(local, Failure::shutting_down()),
+    }
+}
+
+#[cold]
+fn not_begun(local: LocalTurn, failure: Failure) -> Step {
+    Step::failed(given_up(local.turn, failure), &local.head)
+}
+
+/// Writes the call into the connection's buffer. A connection that has ended is no failure: the
+/// grain is looked for anew.
+fn send(
+    head: CallHead,
+    slot: &mut dyn Slot,
+    caller: Caller,
+    lane: Arc<Lane>,
+    cx: &mut Context<'_>,
+) -> Step {
+    let target = &*head.target.0;
+    let (now, view) = (target.node.clock().now(), target.node.view_version());
+    let deadline = caller.due.settle(now);
+    let request = caller.head(head.method, target, now, view);
+    match lane.connection.begin_call(cx.waker(), request, deadline, |out| slot.encode_args(out)) {
+        Ok(correlation) => Step::Sent(head, caller, lane, correlation),
+        Err(SendError::Lost(why)) => {
+            let met =
+                Met::Unsent { peer: lane.connection.silo(), placed: false, why: why.to_string() };
+            Step::Travels(head, caller, Some(met))
+        }
+        Err(error) => {
+            if let (Node::Silo(silo), SendError::Full(_) | SendError::Overloaded(_)) =
+                (&target.node, &error)
+            {
+                silo.host.metrics.refused();
+            }
+            Step::failed(send_failure(lane.connection.silo(), error), &head)
+        }
+    }
+}
+
+/// What this call meets in a virtual world; none where it goes its way.
+pub(super) fn fate(head: &CallHead) -> Option<CallFate> {
+    let node = &head.target.0.node;
+    if matches!(node, Node::Nowhere) {
+        return None;
+    }
+    node.clock().fate_of_call(head.method.grain_type, head.method.name)
+}
+
+/// How deep turns may run on one task's stack, one calling the next. A deeper one begins when the
+/// stack has unwound: by then each turn further out has a task of its own.
+const INLINE_DEPTH_MAX: u32 = 8;
+
+thread_local! {
+    static DEPTH: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Permission to run one more turn on this stack.
+pub(crate) struct InlineDepth(());
+
+impl InlineDepth {
+    pub(crate) fn enter() -> Option<Self> {
+        let depth = DEPTH.get();
+        (depth < INLINE_DEPTH_MAX).then(|| {
+            DEPTH.set(depth + 1);
+            Self(())
+        })
+    }
+}
+
+impl Drop for InlineDepth {
+    fn drop(&mut self) {
+        DEPTH.set(DEPTH.get().saturating_sub(1));
+    }
+}
+
+/// Who makes a call: the turns that wait for it, and until when.
+#[derive(Clone)]
+pub(crate) struct Caller {
+    pub(crate) chain: CallChain,
+    pub(crate) due: Due,
+}
+
+impl Caller {
+    /// Checks what can be checked before anything moves: the key's length, a turn that calls its
+    /// own grain.
+    #[inline]
+    pub(crate) fn check(
+        call: &CallHead,
+        mut chain: CallChain,
+        inherited: Option<Due>,
+    ) -> Result<Self, Failure> {
+        let target = &*call.target.0;
+        if let Some(extra) = &call.extra {
+            chain = take_along(chain, extra)?;
+        }
+        if matches!(target.node, Node::Nowhere) {
+            return Err(unbound(&call.target));
+        }
+        if !target.key_fits() {
+            let max = emmer_core::limits::GRAIN_KEY_BYTES_MAX;
+            return Err(Failure::refused(format!("the grain key is longer than {max} bytes")));
+        }
+        // Longer circles are found when they stand: a turn further out may have given its call up.
+        let calls_itself = chain
+            .last()
+            .is_some_and(|own| own.grain == target.id && own.holds_up(call.method.exclusive));
+        // Of several workers another one may take it.
+        if calls_itself && target.node.workers_max(&target.id).is_none_or(|max| max < 2) {
+            return Err(Failure::deadlock(format!("{0:?} waits for {0:?}", call.target)));
+        }
+        let due = match (call.timeout, inherited) {
+            (Some(timeout), Some(inherited)) => {
+                let now = target.node.clock().now();
+                Due::at(now.after(timeout).min(inherited.settle(now)))
+            }
+            (Some(timeout), None) => Due::after(timeout),
+            (None, Some(inherited)) => inherited,
+            (None, None) => Due::after(target.node.response_timeout()),
+        };
+        Ok(Self { chain, due })
+    }
+
+    /// Runs the call's turn in place, if it is one that cannot suspend and nothing stands in its
+    /// way.
+    #[inline]
+    pub(crate) fn run_instant(
+        &self,
+        method: &MethodInfo,
+        activation: &Held,
+        slot: &mut dyn Slot,
+    ) -> Option<Result<(), Failure>> {
+        let mut ends = Ends::Local(slot);
+        let ran = activation.run_instant(method.id, &mut ends, self.due, &self.chain)?;
+        Some(match ran {
+            Ok(TurnEnd::Done) => Ok(()),
+            Ok(end) => Err(failure_of(end)),
+            Err(e) => Err(e.into_failure()),
+        })
+    }
+
+    /// Starts the call's turn on an activation of this silo.
+    #[inline]
+    pub(crate) fn start_turn(
+        &self,
+        method: &MethodInfo,
+        activation: Held,
+        slot: &mut dyn Slot,
+    ) -> Result<BoxTurn, StartError> {
+        activation.start(method.id, Input::Local(slot), self.due, self.chain.clone())
+    }
+
+    /// The call, as those see it who look for its grain.
+    pub(crate) const fn seeks<'a>(&'a self, method: &MethodInfo, target: &'a Target) -> Sought<'a> {
+        Sought { grain: &target.id, method: method.id, chain: &self.chain }
+    }
+
+    /// The call's header.
+    pub(crate) fn head<'a>(
+        &'a self,
+        method: &MethodInfo,
+        target: &'a Target,
+        now: CoarseInstant,
+        view: u64,
+    ) -> RequestHead<'a> {
+        RequestHead {
+            correlation: 0,
+            target: &target.id,
+            method: method.id,
+            flags: if method.exclusive { RequestFlags::NONE } else { RequestFlags::READ_ONLY },
+            deadline_ms: self.due.settle(now).left_on_wire(now),
+            forwards: 0,
+            expect_view: view,
+            chain: &self.chain,
+            trace: trace::carried(),
+        }
+    }
+}
+
+/// The turns of a chain that its error names, the last ones.
+const SHOWN_MAX: usize = 4;
+
+/// The failure of a call that is nested too deep.
+#[cold]
+pub(crate) fn too_deep(call: &CallHead, chain: &CallChain) -> Failure {
+    let last = &chain[chain.len().saturating_sub(SHOWN_MAX)..];
+    let names = last.iter().map(|link| match &call.target.0.node {
+        Node::Silo(silo) => format!("{} -> ", silo.cluster.placing.load.title(&link.grain)),
+        Node::Client(_) | Node::Nowhere => format!("grain/{} -> ", link.grain.key()),
+    });
+    Failure::refused(format!(
+        "calls are nested more than {CALL_CHAIN_MAX} deep: ... -> {}{:?}",
+        names.collect::<String>(),
+        call.target
+    ))
+}
+
+/// The chain of a call that takes something along of its own.
+#[cold]
+fn take_along(chain: CallChain, extra: &Extra) -> Result<CallChain, Failure> {
+    let merged = extra.as_ref().map_err(Clone::clone).and_then(|own| chain.context().merged(own));
+    let merged = merged.map_err(Failure::refused)?;
+    Ok(chain.with_context(merged))
+}
+
+/// The failure of a call by a reference that belongs to no silo and no client.
+#[cold]
+pub(crate) fn unbound(reference: &Aim) -> Failure {
+    Failure::refused(format!(
+        "the reference {reference:?} was decoded outside a silo and a client: decode it by \
+         `client.bind(|| ..)`"
+    ))
+}
+
+/// The failure that a turn's end stands for.
+pub(crate) fn failure_of(end: TurnEnd) -> Failure {
+    match end {
+        TurnEnd::ActivationFailed(why) => Failure::rejected(Rejection::ActivationFailed(why)),
+        TurnEnd::Refused(why) => Failure::refused(why),
+        TurnEnd::Panicked(text) => Failure::panicked(text),
+        TurnEnd::Unencodable(detail) => Failure::codec(true, detail),
+        TurnEnd::Deadlock(circle) => Failure::deadlock(circle),
+        TurnEnd::Done | TurnEnd::Closed(_) => {
+            debug_assert!(false, "a turn that ended well, or not at all, is no failure");
+            Failure::internal("the turn ended without a result".to_owned())
+        }
+    }
+}
+
+/// A turn on this silo that did not end in its first poll.
+pub(crate) struct LocalTurn {
+    pub(crate) head: CallHead,
+    pub(crate) turn: BoxTurn,
+    pub(crate) caller: Caller,
+}
+
+impl LocalTurn {
+    /// Polls the turn until it has begun.
+    pub(crate) fn poll(&mut self, slot: &mut dyn Slot, cx: &mut Context<'_>) -> Poll<Begun> {
+        let clock = self.head.target.0.node.clock();
+        let begun = poll_begun(&mut self.turn, clock, cx, &mut Sink::Local(slot));
+        self.unless_ended(begun)
+    }
+
+    /// Where the turn stands after a poll that was pending.
+    pub(crate) fn standing(&mut self) -> Poll<Begun> {
+        let begun = standing(&mut self.turn, self.head.target.0.node.clock());
+        self.unless_ended(begun)
+    }
+
+    /// A turn that waits on a silo that has ended waits for nobody: whoever was inside was dropped,
+    /// and no closer comes.
+    fn unless_ended(&self, begun: Poll<Begun>) -> Poll<Begun> {
+        match &self.head.target.0.node {
+            Node::Silo(silo) if begun.is_pending() && silo.stopped.is_cancelled() => {
+                Poll::Ready(Begun::Ended)
+            }
+            _ => begun,
+        }
+    }
+}
+
+/// What a call comes to that was not sent.
+pub(crate) fn send_failure(silo: Option<SiloAddress>, error: SendError) -> Failure {
+    match error {
+        SendError::Lost(lost) => unreachable_silo(silo, false, lost.to_string()),
+        SendError::Overloaded(what) => Failure::overloaded(what),
+        SendError::Full(full) => Failure::overloaded(full.to_string()),
+        SendError::TooLarge(bytes) => {
+            let detail = format!("the call is {bytes} bytes, more than the largest frame");
+            Failure::codec(false, detail)
+        }
+        SendError::Codec(detail) => Failure::codec(false, detail),
+    }
+}
+
+pub(crate) fn overdue() -> Failure {
+    Failure::timeout(false, "waiting for its turn")
+}
+
+/// The failure of a call whose turn does not begin.
+#[cold]
+pub(crate) fn given_up(mut turn: BoxTurn, failure: Failure) -> Failure {
+    match turn.as_mut().give_up() {
+        Ok(()) => failure,
+        Err(panic) => failure.and_panicked(panic),
+    }
+}
