@@ -15,13 +15,13 @@ use std::sync::OnceLock;
 use std::task::{Context, Poll};
 
 use emmer_core::SiloAddress;
-pub use emmer_wire::TraceContext;
+use emmer_net::world;
 use pin_project_lite::pin_project;
 use tracing::Span;
 use tracing::field::{Empty, display};
 use tracing::span::Entered;
 
-use emmer_net::world;
+pub use emmer_wire::TraceContext;
 
 /// The target of every span of the runtime, for filters.
 pub const TARGET: &str = "emmer::trace";

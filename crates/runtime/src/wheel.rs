@@ -16,10 +16,9 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use emmer_core::Instant;
+use emmer_net::clock::Clock;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
-
-use emmer_net::clock::Clock;
 
 /// At most so many entries whose time has come are taken at once: meanwhile nothing can be put in.
 const BATCH: usize = 256;

@@ -7,13 +7,13 @@ use std::pin::pin;
 use std::sync::{Arc, Weak};
 
 use emmer_core::{GrainId, SiloAddress};
+use emmer_net::world::{Abort, Spawner, Watched};
 use emmer_placement::{AsyncDirector, PlaceError, PlacementRequest, PlacementTable};
 use parking_lot::Mutex;
 
 use crate::cluster::Question;
 use crate::hosting::TurnContext;
 use crate::turn::contained;
-use emmer_net::world::{Abort, Spawner, Watched};
 
 /// A grain, and the method that is called.
 type Key = (GrainId, u32);

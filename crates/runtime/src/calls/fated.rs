@@ -2,14 +2,15 @@
 
 use std::pin::pin;
 
+use emmer_net::clock::Due;
+use emmer_net::world::{CallFate, CallFault};
+
 use crate::calls::AnyCall;
 use crate::calls::invoke::{Finished, bounded, interrupted};
 use crate::calls::outset::Caller;
 use crate::calls::path::unreachable_silo;
 use crate::calls::travel::travel;
 use crate::turn::Failure;
-use emmer_net::clock::Due;
-use emmer_net::world::{CallFate, CallFault};
 
 /// Makes a call that does not go its way unhindered.
 pub(crate) async fn fated(call: AnyCall, caller: Caller, fate: CallFate) -> Finished {

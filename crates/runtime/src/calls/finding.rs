@@ -4,6 +4,7 @@ use std::panic::resume_unwind;
 
 use emmer_core::{GrainId, SiloAddress};
 use emmer_directory::FailReason;
+use emmer_net::clock::Due;
 use emmer_placement::PlaceError;
 
 use super::Calls;
@@ -13,7 +14,6 @@ use crate::cluster::{Chosen, Question, Sought};
 use crate::hosting::{BoxTurn, Given, Held, StartError, TurnContext};
 use crate::trace;
 use crate::turn::{Failure, Rejection, contain};
-use emmer_net::clock::Due;
 
 /// Where a call goes.
 pub(crate) enum Place {

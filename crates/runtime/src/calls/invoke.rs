@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use emmer_core::SiloAddress;
+use emmer_net::clock::{Clock, CoarseInstant};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
@@ -16,7 +17,6 @@ use crate::calls::path::unreachable_silo;
 use crate::cluster::Shut;
 use crate::hosting::{Begun, BoxTurn, Has, Sink, Slot, TurnEnd, empty, run_to_end, until_begun};
 use crate::turn::{Asked, Asker, Failure};
-use emmer_net::clock::{Clock, CoarseInstant};
 
 /// Result of a call that owns its slot: the slot with the output. The failure is in a box: a call
 /// that succeeds then moves few bytes.

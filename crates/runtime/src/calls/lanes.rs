@@ -7,11 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use emmer_core::GrainId;
+use emmer_net::world;
 use emmer_store::BoxFuture;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
-
-use emmer_net::world;
 
 /// Held by the call that is first in its lane: dropped when the next one may go.
 pub(crate) type Handed = oneshot::Sender<()>;

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use emmer_net::clock::CoarseInstant;
 use emmer_wire::channel;
 
 use super::Calls;
 use crate::waits::{Chase, REACHED_MAX};
-use emmer_net::clock::CoarseInstant;
 
 impl Calls {
     /// A tick of the clock for the calls that wait in a circle.

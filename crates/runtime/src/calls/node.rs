@@ -4,14 +4,14 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use emmer_core::GrainId;
+use emmer_net::clock::Clock;
+use emmer_net::world::Spawner;
 
 use super::Calls;
 use crate::cluster::locations::Locations;
 use crate::filters::Filters;
 use crate::gateways::ClientCore;
 use crate::hosting::{Activation, TurnContext, arriving_at};
-use emmer_net::clock::Clock;
-use emmer_net::world::Spawner;
 
 /// Whose calls: a silo's own, or an outside client's.
 #[derive(Clone)]

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 
+use emmer_net::transport::{Connection, SendError};
+use emmer_net::world::{self, CallFate, CallFault};
 use emmer_store::BoxFuture;
 use emmer_wire::CallChain;
 
@@ -19,8 +21,6 @@ use crate::calls::{AnyCall, CallHead, Calls, Found, Node, Target, fated, filtere
 use crate::hosting::{Has, Held, Sink, Slot, StartError, TurnContext, TurnEnd, empty};
 use crate::trace;
 use crate::turn::{CallError, Failure, MethodInfo, NoError, let_go};
-use emmer_net::transport::{Connection, SendError};
-use emmer_net::world::{self, CallFate, CallFault};
 
 /// One-way calls of this process under way at once; one more is `Overloaded`.
 const ONE_WAY_MAX: usize = 100_000;

@@ -19,6 +19,9 @@ use std::task::{Context, Poll};
 
 use emmer_core::SiloAddress;
 use emmer_core::limits::CALL_CHAIN_MAX;
+use emmer_net::clock::{CoarseInstant, Due};
+use emmer_net::transport::{Correlation, SendError};
+use emmer_net::world::{CallFate, Spawner};
 use emmer_wire::{CallChain, RequestFlags, RequestHead};
 
 use super::finding::Place;
@@ -34,9 +37,6 @@ use crate::hosting::{
 };
 use crate::trace;
 use crate::turn::{Extra, Failure, MethodInfo, Rejection};
-use emmer_net::clock::{CoarseInstant, Due};
-use emmer_net::transport::{Correlation, SendError};
-use emmer_net::world::{CallFate, Spawner};
 
 /// The first step of a call: what it has come to, or how it goes on.
 pub(super) enum Step {

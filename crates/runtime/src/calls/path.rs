@@ -9,9 +9,9 @@
 use std::time::Duration;
 
 use emmer_core::SiloAddress;
+use emmer_net::transport::Lost;
 
 use crate::turn::{CallError, Failure};
-use emmer_net::transport::Lost;
 
 /// How often one call is tried in all.
 const TRIES_MAX: u32 = 256;

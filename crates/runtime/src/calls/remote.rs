@@ -1,12 +1,12 @@
 //! What an answer from another process means.
 
 use emmer_core::SiloAddress;
+use emmer_net::transport::Answer;
 use emmer_wire::{FailureCode, ResponseStatus, decode_failure};
 
 use crate::calls::Node;
 use crate::hosting::Slot;
 use crate::turn::{CallError, Failure, MethodInfo, Rejection, contain};
-use emmer_net::transport::Answer;
 
 /// Reads the output of a call of `node` that `peer` (a gateway, when it is none) answered. Returns
 /// where the grain really is if the peer had to pass it on.

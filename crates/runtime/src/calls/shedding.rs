@@ -8,9 +8,10 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use emmer_net::warn_seldom;
+
 use crate::metrics::threads::Counter;
 use crate::options::SheddingOptions;
-use emmer_net::warn_seldom;
 
 /// All calls, as a share.
 const ALL: u64 = 1_000;

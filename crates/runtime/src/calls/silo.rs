@@ -4,6 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use emmer_core::SiloAddress;
+use emmer_core::limits::Limits;
+use emmer_net::clock::Clock;
+use emmer_net::world::Spawner;
+use tokio_util::sync::CancellationToken;
+
 use super::asking::Open;
 use super::lanes::Lanes;
 use super::rules::Rules;
@@ -12,11 +18,6 @@ use crate::cluster::Cluster;
 use crate::filters::Filters;
 use crate::hosting::Host;
 use crate::waits::Waits;
-use emmer_core::SiloAddress;
-use emmer_core::limits::Limits;
-use emmer_net::clock::Clock;
-use emmer_net::world::Spawner;
-use tokio_util::sync::CancellationToken;
 
 /// A silo as the calls see it that are made on it or come to it.
 pub(crate) struct Calls {

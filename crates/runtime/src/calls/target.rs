@@ -6,13 +6,13 @@ use std::sync::{Arc, Weak};
 
 use emmer_core::limits::GRAIN_KEY_BYTES_MAX;
 use emmer_core::{GrainId, GrainKey, SiloAddress};
+use emmer_net::transport::Connection;
 use parking_lot::Mutex;
 
 use super::node::Node;
 use super::path::Hint;
 use crate::hosting::{Activation, Held};
 use crate::turn::Names;
-use emmer_net::transport::Connection;
 
 /// Where a reference's last call found its grain: a hint, as all locations are, that spares the
 /// next call the search.

@@ -6,6 +6,8 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use emmer_net::clock::{Clock, CoarseInstant, Due};
+use emmer_net::transport::{Connection, SendError};
 use tokio_util::sync::CancellationToken;
 
 use crate::calls::invoke::{Finished, LocalEnd, bounded, interrupted, run_apart, run_local};
@@ -17,8 +19,6 @@ use crate::gateways::ClientCore;
 use crate::hosting::{Slot, StartError};
 use crate::trace;
 use crate::turn::{Failure, MethodInfo, contain, contained};
-use emmer_net::clock::{Clock, CoarseInstant, Due};
-use emmer_net::transport::{Connection, SendError};
 
 /// Makes a call: finds the grain, here or elsewhere, placing it if it is nowhere, and tries again
 /// as long as the call certainly did not run. `met`: what its first try came to.

@@ -5,6 +5,7 @@ use std::future::{Future, poll_fn};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use emmer_net::transport::{Correlation, KEPT_BODY_BYTES_MAX};
 use emmer_store::BoxFuture;
 use tokio::task::coop;
 use tracing::Span;
@@ -18,7 +19,6 @@ use crate::calls::{AnyCall, CallHead, Lane, Node, fated, filtered};
 use crate::hosting::{Has, Slot, TurnContext};
 use crate::trace;
 use crate::turn::{Failure, contain};
-use emmer_net::transport::{Correlation, KEPT_BODY_BYTES_MAX};
 
 /// A call on its way, whatever its method: arguments and output stay in a [`Slot`] that its owner
 /// lends at every poll.

@@ -4,11 +4,11 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use emmer_core::ClusterId;
+use emmer_net::transport::{DialError, Security, dial};
 use emmer_wire::RefuseCode;
 
 use crate::gateways::greeting;
 use crate::options::ClientOptions;
-use emmer_net::transport::{DialError, Security, dial};
 
 /// The security of a silo's port, as it looks to a peer without a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,6 +10,9 @@ use std::time::Duration;
 use emmer_core::backoff::Backoff;
 use emmer_core::rng::SeededRng;
 use emmer_core::{ClusterId, SiloAddress};
+use emmer_net::credentials::{TokenError, TokenSource};
+use emmer_net::transport::Security;
+use emmer_net::world;
 use emmer_store::BoxFuture;
 use emmer_store::silos::SiloTable;
 use emmer_stores::{CredentialError, CredentialSource, StoreCredentials};
@@ -23,9 +26,6 @@ use crate::metrics::SiloStatistics;
 use crate::options::{ClientOptions, Setting, Wrong};
 use crate::stores::StoreSource;
 use crate::turn::IntoKey;
-use emmer_net::credentials::{TokenError, TokenSource};
-use emmer_net::transport::Security;
-use emmer_net::world;
 
 /// Describes a client until it connects.
 ///

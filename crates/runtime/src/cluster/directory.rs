@@ -12,13 +12,13 @@ use emmer_directory::{
     Config, Directory, Effect, FailReason, Message, Outcome, Registration, Token,
 };
 use emmer_membership::View;
+use emmer_net::clock::Clock;
 use emmer_wire::channel;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
 use super::Peers;
 use crate::metrics::threads::Counter;
-use emmer_net::clock::Clock;
 
 /// How often a registration is tried again over a left-behind one of this same silo.
 const STALE_SELF_RETRIES: usize = 3;

@@ -8,13 +8,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::task::Poll;
 
 use emmer_core::Instant;
+use emmer_net::clock::{COARSE_LAG, Clock, CoarseInstant};
+use emmer_net::warn_seldom;
+use emmer_net::world::Watched;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use crate::metrics::threads;
-use emmer_net::clock::{COARSE_LAG, Clock, CoarseInstant};
-use emmer_net::warn_seldom;
-use emmer_net::world::Watched;
 
 /// Turns that wait for the silo's end are spread over so many lists, so that threads seldom meet at
 /// one.

@@ -6,17 +6,16 @@ use std::time::Duration;
 
 use emmer_core::{GrainId, GrainTypeId, Instant, SiloAddress, SiloEntry};
 use emmer_membership::View;
+use emmer_net::clock::{Clock, wall};
 use emmer_placement::hosted::{self, Hosted, Learner, Manifest};
 use emmer_placement::load::{self, Gather, GatherConfig, LoadReport, Loads};
 use emmer_wire::channel;
 use parking_lot::{Mutex, RwLock};
-use tokio::sync::Notify;
-
 use serde::{Deserialize, Serialize};
+use tokio::sync::Notify;
 
 use super::Peers;
 use super::choice::Choice;
-use emmer_net::clock::{Clock, wall};
 
 /// What silos say to each other on the channel.
 #[derive(Serialize, Deserialize)]

@@ -3,9 +3,8 @@
 
 use emmer_core::limits::LOCATION_SHARDS as SHARDS;
 use emmer_core::{GrainId, SiloAddress};
-use parking_lot::RwLock;
-
 use emmer_net::numbers::NumberMap;
+use parking_lot::RwLock;
 
 /// A bounded memory of locations.
 pub(crate) struct Locations {

@@ -10,6 +10,10 @@ use emmer_membership::{
     ConnectionEvent, Counters, DialId, DialOutcome, Effect, Event, HealthSample, Membership,
     Message, OpId, TableOutcome, TableRequest, TableSnapshot, TerminateReason, View,
 };
+use emmer_net::clock::{CoarseInstant, wall};
+use emmer_net::transport::{dial_probe, keep_lifeline};
+use emmer_net::warn_seldom;
+use emmer_net::world::{self, Abort};
 use emmer_store::StoreErrorKind;
 use emmer_store::silos::{SiloCommit, SiloTable, SiloTouch};
 use emmer_wire::channel;
@@ -18,10 +22,6 @@ use tokio::sync::mpsc;
 
 use super::Cluster;
 use super::history::changes_of;
-use emmer_net::clock::{CoarseInstant, wall};
-use emmer_net::transport::{dial_probe, keep_lifeline};
-use emmer_net::warn_seldom;
-use emmer_net::world::{self, Abort};
 
 /// Inputs waiting for the machine; one more is dropped (the protocol bears lost messages).
 const INPUTS_MAX: usize = 16_384;

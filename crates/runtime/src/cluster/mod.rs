@@ -18,6 +18,9 @@ use std::time::Duration;
 
 use emmer_core::{Instant, SiloAddress, SiloStatus};
 use emmer_membership::View;
+use emmer_net::clock::Clock;
+use emmer_net::transport::Greeting;
+use emmer_net::world::{self, Watched};
 use emmer_wire::PeerKind;
 use parking_lot::Mutex;
 
@@ -29,9 +32,6 @@ use self::locations::Locations;
 use self::membership::{MembershipHandle, MembershipStatistics};
 pub(crate) use self::peers::Peers;
 pub(crate) use self::placing::{Chosen, Placing, Question, Sought};
-use emmer_net::clock::Clock;
-use emmer_net::transport::Greeting;
-use emmer_net::world::{self, Watched};
 
 /// What one silo knows of the cluster, and says to it.
 pub(crate) struct Cluster {

@@ -8,14 +8,13 @@ use std::time::Duration;
 use bytes::BytesMut;
 use emmer_core::SiloAddress;
 use emmer_membership::DialOutcome;
+use emmer_net::transport::{Connection, DialError, Greeting, Lost, Pool, SendError, dial_probe};
+use emmer_net::warn_seldom;
 use emmer_wire::channel::MEMBERSHIP;
 use emmer_wire::encode_system;
 use parking_lot::Mutex;
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
-
-use emmer_net::transport::{Connection, DialError, Greeting, Lost, Pool, SendError, dial_probe};
-use emmer_net::warn_seldom;
 
 /// The most bytes that wait for one peer's connection; what comes then is dropped (the protocols
 /// bear it).

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use emmer_core::{GrainId, SiloAddress};
+use emmer_net::clock::Clock;
 use emmer_placement::hosted::VersionSelector;
 use emmer_placement::{
     AsyncDirector, PlaceError, Placed, PlacementContext, PlacementRequest, PlacementTable,
@@ -15,7 +16,6 @@ use emmer_wire::{CallChain, HINT_KEY};
 
 use super::choice::Wanted;
 use super::load::LoadService;
-use emmer_net::clock::Clock;
 
 /// A call whose grain is looked for.
 #[derive(Clone, Copy)]

@@ -4,12 +4,12 @@ use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
+use emmer_net::warn_seldom;
 use emmer_wire::RequestContext;
 use parking_lot::Mutex;
 
 use super::{End, FilterCall, Filters, Next, Outcome};
 use crate::turn::contained;
-use emmer_net::warn_seldom;
 
 /// What became of the work that filters were around.
 pub(crate) enum Around<T> {

@@ -9,7 +9,15 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use emmer_core::backoff::Backoff;
+use emmer_core::rng::SeededRng;
 use emmer_core::{GrainId, SiloAddress, SiloStatus};
+use emmer_net::clock::{COARSE_TICK, Clock};
+use emmer_net::credentials::TokenSource;
+use emmer_net::transport::{
+    Budget, Connection, Greeting, Handler, HeldBytes, Lost, Quiet, Security, Traffic, dial, drive,
+};
+use emmer_net::warn_seldom;
+use emmer_net::world::{self, Spawner, Watched};
 use emmer_wire::{
     FailureCode, GoodbyeCode, PeerKind, RequestHeader, channel, codec, encode_failure,
 };
@@ -28,14 +36,6 @@ use crate::filters::Filters;
 use crate::metrics::SiloStatistics;
 use crate::options::ClientOptions;
 use crate::turn::Failure;
-use emmer_core::rng::SeededRng;
-use emmer_net::clock::{COARSE_TICK, Clock};
-use emmer_net::credentials::TokenSource;
-use emmer_net::transport::{
-    Budget, Connection, Greeting, Handler, HeldBytes, Lost, Quiet, Security, Traffic, dial, drive,
-};
-use emmer_net::warn_seldom;
-use emmer_net::world::{self, Spawner, Watched};
 
 /// The shortest pause between two readings of the list of gateways.
 const REFRESH_PAUSE: Duration = Duration::from_millis(100);

@@ -10,14 +10,14 @@ use std::time::Duration;
 
 use emmer_core::Timestamp;
 use emmer_core::rng::SeededRng;
+use emmer_net::transport::dial;
+use emmer_net::world;
 use emmer_wire::GoodbyeCode;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 
 use super::core::ClientCore;
 use super::listing::Listed;
-use emmer_net::transport::dial;
-use emmer_net::world;
 
 /// The next gateway is dialled when this time has passed without an answer of the last one.
 const NEXT_AFTER: Duration = Duration::from_millis(50);

@@ -3,14 +3,13 @@
 use std::net::SocketAddr;
 
 use emmer_core::{SiloAddress, Timestamp};
+use emmer_net::world;
 use emmer_store::StoreErrorKind;
 use emmer_store::silos::SiloTable;
-
 use parking_lot::Mutex;
 
 use super::error::ConnectError;
 use crate::options::OptionError;
-use emmer_net::world;
 
 /// The most gateways of a list.
 const LIST_MAX: usize = 1_024;

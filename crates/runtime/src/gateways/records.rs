@@ -5,6 +5,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use emmer_core::Instant;
+use emmer_net::clock::wall;
+use emmer_net::{warn_seldom, world};
 use emmer_store::metrics::{ClientMetrics, MetricsTable, Shared};
 use emmer_store::statistics::{Kind, Source, StatisticsTable};
 use emmer_wire::PeerKind;
@@ -16,8 +18,6 @@ use crate::metrics::list as m;
 use crate::metrics::resources::Resources;
 use crate::metrics::sample::Samples;
 use crate::metrics::statistics::statistics_of;
-use emmer_net::clock::wall;
-use emmer_net::{warn_seldom, world};
 
 /// Figures are told to gateways at most once in this time.
 const LEAST_APART: Duration = Duration::from_secs(1);

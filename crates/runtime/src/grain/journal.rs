@@ -4,6 +4,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, Range};
 
+use emmer_net::clock;
 use emmer_store::Etag;
 use emmer_store::journal::{Change, Head, JournalSlot, Stored};
 use emmer_wire::codec;
@@ -17,7 +18,6 @@ use crate::grain::{Ctx, STATE_FORMAT, StateSpec};
 use crate::metrics::{StateEnded, StateOperation};
 use crate::trace;
 use crate::turn::StateError;
-use emmer_net::clock;
 
 /// No row is removed.
 const NONE: Range<u64> = 0..0;

@@ -5,6 +5,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use bytes::BytesMut;
+use emmer_net::clock;
 use emmer_store::Etag;
 use emmer_store::state::StateSlot;
 use emmer_wire::codec;
@@ -16,7 +17,6 @@ use crate::grain::{Ctx, StateSpec};
 use crate::metrics::StateOperation;
 use crate::trace;
 use crate::turn::StateError;
-use emmer_net::clock;
 
 /// A value that is read from the system store when its grain is activated, and written when the
 /// grain says so.

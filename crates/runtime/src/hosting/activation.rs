@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use emmer_core::{GrainId, SiloAddress};
+use emmer_net::clock::Due;
 use emmer_store::BoxFuture;
 use emmer_wire::CallChain;
 use parking_lot::{
@@ -20,7 +21,6 @@ use super::host::Host;
 use super::slot::{Ends, Input};
 use super::turn::BoxTurn;
 use crate::turn::{ActivationError, DeactivationReason, StateError};
-use emmer_net::clock::Due;
 
 /// One grain in memory. Only its room knows its class by type.
 pub struct Activation<R: AnyGrain + ?Sized = dyn AnyGrain> {

@@ -4,13 +4,14 @@ use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use emmer_net::clock::CoarseInstant;
+
 use super::activation::{Activation, Exclusive, Home, Life, Shared};
 use super::context::TurnContext;
 use super::ends::Closed;
 use super::gate::{Alone, Asks, Gate, Together, Watch};
 use crate::cluster::Shut;
 use crate::turn::Asker;
-use emmer_net::clock::CoarseInstant;
 
 /// The wait in an activation's queue, for the activation's silo.
 pub(super) struct Watching<'a>(pub(super) &'a Arc<Activation>);

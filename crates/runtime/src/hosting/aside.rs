@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use emmer_core::SiloAddress;
+use emmer_net::clock::Due;
 use emmer_store::BoxFuture;
 use emmer_wire::CallChain;
 
@@ -13,7 +14,6 @@ use super::turn::{Work, turn};
 use super::{Activation, BoxTurn, Closed, Slot, StartError, TurnOutcome};
 use crate::hosting::TurnContext;
 use crate::turn::DeactivationReason;
-use emmer_net::clock::Due;
 
 /// Such a call. It never begins here.
 struct Aside {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use emmer_core::GrainId;
 use emmer_core::ring::RingRange;
+use emmer_net::warn_seldom;
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 use parking_lot::Mutex;
@@ -14,7 +15,6 @@ use super::activation::{Activation, Held, Seat};
 use super::workers::{self, Place, Places, Worker, Workers};
 use crate::cluster::directory::Activations;
 use crate::turn::DeactivationReason;
-use emmer_net::warn_seldom;
 
 /// Locks the map is divided over, so that calls on different cores seldom meet.
 const SHARDS: usize = 1 << SHARD_BITS;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use emmer_core::GrainId;
+use emmer_net::warn_seldom;
 use emmer_placement::{DataError, Placement};
 use emmer_wire::CodecError;
 
@@ -18,7 +19,6 @@ use super::turn::BoxTurn;
 use crate::filters::Filters;
 use crate::metrics::{LifeMetrics, LifeStatistics, MethodMetrics, MethodStatistics};
 use crate::turn::{ActivationError, MethodInfo, contain};
-use emmer_net::warn_seldom;
 
 /// Starts one method of a class: the arguments out of the slot, the turn around the method.
 pub type StartMethod = fn(Arc<Activation>, &mut dyn Slot, TurnContext) -> Result<BoxTurn, String>;

@@ -3,10 +3,11 @@
 
 use std::time::Duration;
 
-use super::Host;
-use super::catalog::{BUSY_FOR, Catalog};
 use emmer_net::clock::CoarseInstant;
 use emmer_net::world;
+
+use super::Host;
+use super::catalog::{BUSY_FOR, Catalog};
 
 /// Idle activations are looked for no more often.
 const PAUSE_MIN: Duration = Duration::from_millis(50);

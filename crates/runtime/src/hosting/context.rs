@@ -6,6 +6,7 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use emmer_core::GrainId;
+use emmer_net::clock::{CoarseInstant, Due};
 use emmer_wire::{CallChain, ChainLink, RequestContext};
 use tracing::Span;
 
@@ -15,7 +16,6 @@ use crate::metrics::{Ended, Outer};
 use crate::trace;
 use crate::turn::{Asker, DeactivationReason, MethodInfo};
 use crate::waits::{Listing, next_turn};
-use emmer_net::clock::{CoarseInstant, Due};
 
 /// The state of the turn that is being polled.
 pub struct TurnContext {

@@ -6,10 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use emmer_core::{GrainId, SiloAddress};
-use parking_lot::Mutex;
-
 use emmer_net::clock::CoarseInstant;
 use emmer_net::numbers::NumberMap;
+use parking_lot::Mutex;
 
 /// How long calls follow. By then whoever calls the grain has heard where it is.
 const KEPT: Duration = Duration::from_secs(1);

@@ -6,6 +6,10 @@ use std::time::Duration;
 
 use emmer_core::limits::Limits;
 use emmer_core::{GrainId, GrainTypeId, SiloAddress};
+use emmer_net::clock::{Clock, CoarseInstant};
+use emmer_net::numbers::NumberMap;
+use emmer_net::transport::Ticking;
+use emmer_net::world::Spawner;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
@@ -25,10 +29,6 @@ use crate::metrics::{MethodStatistics, Metrics};
 use crate::turn::{Failure, Rejection};
 use crate::waits::Waits;
 use crate::wheel::Wheel;
-use emmer_net::clock::{Clock, CoarseInstant};
-use emmer_net::numbers::NumberMap;
-use emmer_net::transport::Ticking;
-use emmer_net::world::Spawner;
 
 /// The classes that a silo hosts, by the number of their grain type.
 pub(crate) type Classes = NumberMap<GrainTypeId, Arc<Class>>;

@@ -8,6 +8,7 @@
 use std::num::NonZeroU64;
 
 use emmer_core::GrainId;
+use emmer_net::clock::{CoarseInstant, Due};
 use emmer_wire::CallChain;
 
 use super::activation::{Exclusive, Held, Shared};
@@ -20,7 +21,6 @@ use crate::hosting::TurnContext;
 use crate::metrics::Ended;
 use crate::trace;
 use crate::turn::{DeactivationReason, MethodInfo, contain};
-use emmer_net::clock::{CoarseInstant, Due};
 
 /// The lock of a turn.
 enum Admitted<'a> {

@@ -2,9 +2,8 @@
 
 use std::collections::HashMap;
 
-use parking_lot::Mutex;
-
 use emmer_net::clock::CoarseInstant;
+use parking_lot::Mutex;
 
 /// The activations that asked to be kept although they are idle, by number.
 #[derive(Default)]

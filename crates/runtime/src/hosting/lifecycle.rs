@@ -4,8 +4,9 @@ use std::future::Future;
 use std::sync::Arc;
 use std::task::Poll;
 
+use emmer_net::clock::{CoarseInstant, Due};
+use emmer_net::warn_seldom;
 use emmer_store::BoxFuture;
-
 use tokio::task::JoinHandle;
 
 use super::activation::{AnyRoom, Home, Life};
@@ -17,8 +18,6 @@ use crate::cluster::Shut;
 use crate::cluster::directory::{Registered, Registrant};
 use crate::trace;
 use crate::turn::{DeactivationReason, contain, contained};
-use emmer_net::clock::{CoarseInstant, Due};
-use emmer_net::warn_seldom;
 
 /// One activation in so many is timed.
 const TIMED_EVERY: u64 = 8;

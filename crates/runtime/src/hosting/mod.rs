@@ -5,7 +5,7 @@
 //! the grain (registers it in the directory, reads its state, runs its hook); whoever finds it
 //! closed resolves the call again.
 //!
-//! Its life is one value under that lock, [`Life`]. A turn that panics, or finds that the state in
+//! Its life is one value under that lock, `Life`. A turn that panics, or finds that the state in
 //! memory is not the one in the store, breaks it: from then on nobody but the closer goes in, and
 //! whoever waits comes to a fresh activation.
 

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use emmer_core::GrainId;
+use emmer_net::clock::CoarseInstant;
+use emmer_net::{warn_seldom, world};
 
 use super::catalog::Catalog;
 use super::{Activation, Host};
 use crate::metrics::{BLOCKING_MIN, GrainQueue};
-use emmer_net::clock::CoarseInstant;
-use emmer_net::{warn_seldom, world};
 
 impl Host {
     /// Looks at the queue of an activation at every tick, until nobody waits there any more.

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use emmer_core::GrainId;
+use emmer_net::clock::{CoarseInstant, Due};
 use emmer_store::BoxFuture;
 use emmer_store::journal::JournalSlot;
 use emmer_store::state::StateSlot;
@@ -18,7 +19,6 @@ use super::{Activation, BoxTurn, Host, Input, StartError, TurnContext};
 use crate::metrics::{Ended, Outer, StateEnded, StateOperation};
 use crate::turn::{Asker, DeactivationReason, contain};
 use crate::waits::{self, Listed, Listing, Wait};
-use emmer_net::clock::{CoarseInstant, Due};
 
 impl Activation {
     /// The grain.

@@ -13,6 +13,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use emmer_net::clock::{Clock, CoarseInstant};
+use emmer_net::warn_seldom;
 use emmer_store::BoxFuture;
 use pin_project_lite::pin_project;
 use tracing::Span;
@@ -25,8 +27,6 @@ use crate::metrics::{Ended, Outer};
 use crate::trace;
 use crate::turn::{Asker, contain, let_go_by};
 use crate::waits::Listing;
-use emmer_net::clock::{Clock, CoarseInstant};
-use emmer_net::warn_seldom;
 
 /// Where a turn stands after a poll that was pending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

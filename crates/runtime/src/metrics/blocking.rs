@@ -8,8 +8,9 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::threads::{self, OWNERS};
 use emmer_net::clock::CoarseInstant;
+
+use super::threads::{self, OWNERS};
 
 /// A turn that holds its thread for so long is told of.
 pub(crate) const BLOCKING_MIN: Duration = Duration::from_millis(100);

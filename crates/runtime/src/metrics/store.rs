@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use emmer_core::Timestamp;
+use emmer_net::clock::Clock;
 use emmer_store::{
     BoxFuture, CommitOutcome, Examination, Mutation, Result, Row, StoreLimits, StoredRow,
     SystemStore, TableDecl, Value,
 };
 
 use super::latency::{Histogram, Latency};
-use emmer_net::clock::Clock;
 
 /// The operations of a store.
 #[derive(Clone, Copy, Debug)]

@@ -7,6 +7,9 @@ use std::sync::Arc;
 use emmer_core::reminder::Reminder;
 use emmer_core::{GrainId, Now, SiloAddress};
 use emmer_membership::View;
+use emmer_net::clock::Clock;
+use emmer_net::warn_seldom;
+use emmer_net::world::Spawner;
 use emmer_reminders::{
     Config, Effect, EntryId, Etag, Found, Looked, Message, Reminders, Row, Settled, Statistics,
     Ticked,
@@ -26,9 +29,6 @@ use crate::grain::{Call, OwnClient};
 use crate::options::ReminderOptions;
 use crate::trace;
 use crate::wheel::Wheel;
-use emmer_net::clock::Clock;
-use emmer_net::warn_seldom;
-use emmer_net::world::Spawner;
 
 /// The most reads and writes of single rows under way at once.
 const WRITES_MAX: usize = 64;

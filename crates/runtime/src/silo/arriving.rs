@@ -6,14 +6,14 @@ use std::task::Context;
 use bytes::{Bytes, BytesMut};
 use emmer_core::SiloAddress;
 use emmer_membership::ConnectionEvent;
+use emmer_net::transport::{Connection, Handler, Lost};
+use emmer_net::warn_seldom;
 use emmer_wire::{PeerKind, RequestHeader, channel, codec};
 
 use super::core::SiloCore;
 use crate::calls::arriving::put_failure;
 use crate::cluster::membership::Input as MembershipInput;
 use crate::turn::{Failure, contain};
-use emmer_net::transport::{Connection, Handler, Lost};
-use emmer_net::warn_seldom;
 
 impl Handler for SiloCore {
     fn request(

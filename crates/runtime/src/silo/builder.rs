@@ -8,6 +8,10 @@ use std::time::Duration;
 
 use emmer_core::{ClusterId, SiloAddress, SiloEntry, SiloStatus};
 use emmer_membership::{Membership, TerminateReason};
+use emmer_net::clock::{self, Clock};
+use emmer_net::transport::descriptors;
+use emmer_net::warn_seldom;
+use emmer_net::world::{self, Spawner};
 use emmer_placement::{AsyncDirector, Director, Strategy};
 use emmer_store::reminders::ReminderTable;
 use emmer_store::silos::SiloTable;
@@ -36,10 +40,6 @@ use crate::metrics::store::{Measured, StoreMetrics};
 use crate::options::{Setting, SiloOptions, Wrong};
 use crate::stores::{Apart, StoreSource};
 use crate::turn::{ActivationError, contain};
-use emmer_net::clock::{self, Clock};
-use emmer_net::transport::descriptors;
-use emmer_net::warn_seldom;
-use emmer_net::world::{self, Spawner};
 
 type TerminateHook = Box<dyn FnOnce(TerminateReason) + Send>;
 

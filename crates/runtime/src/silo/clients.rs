@@ -6,6 +6,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use emmer_net::clock::wall;
+use emmer_net::transport::Connection;
+use emmer_net::warn_seldom;
 use emmer_store::metrics::{ClientMetrics, Shared};
 use emmer_wire::{PeerKind, channel};
 use parking_lot::Mutex;
@@ -13,9 +16,6 @@ use tokio::sync::Notify;
 
 use super::core::SiloCore;
 use crate::gateways::{ClientFigures, GatewayMessage};
-use emmer_net::clock::wall;
-use emmer_net::transport::Connection;
-use emmer_net::warn_seldom;
 
 /// The longest name of a client's host that is recorded, in characters.
 const HOST_CHARS_MAX: usize = 255;

@@ -6,6 +6,10 @@ use std::time::Duration;
 
 use emmer_core::{Instant, SiloAddress, SiloStatus};
 use emmer_membership::{TerminateReason, View};
+use emmer_net::clock::COARSE_TICK;
+use emmer_net::transport::{Lost, Pool, Quiet};
+use emmer_net::warn_seldom;
+use emmer_net::world::Watched;
 use emmer_wire::GoodbyeCode;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
@@ -22,10 +26,6 @@ use crate::metrics::SiloStatistics;
 use crate::metrics::store::StoreMetrics;
 use crate::options::SiloOptions;
 use crate::reminders::ReminderService;
-use emmer_net::clock::COARSE_TICK;
-use emmer_net::transport::{Lost, Pool, Quiet};
-use emmer_net::warn_seldom;
-use emmer_net::world::Watched;
 
 /// Period of looks at peers that were answered. A peer that says nothing is asked for a word after
 /// one period at least and two at most, and is silent three seconds later.

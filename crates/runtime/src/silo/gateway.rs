@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use emmer_core::SiloAddress;
+use emmer_net::transport::Connection;
+use emmer_net::warn_seldom;
 use emmer_wire::{PeerKind, channel, codec};
 
 use super::core::SiloCore;
 use crate::gateways::GatewayMessage;
-use emmer_net::transport::Connection;
-use emmer_net::warn_seldom;
 
 /// How often the calls that still run for others are counted while stopping.
 const DRAIN_CHECK: Duration = Duration::from_millis(1);

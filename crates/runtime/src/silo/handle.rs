@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use emmer_core::SiloAddress;
 use emmer_membership::{TerminateReason, View};
+use emmer_net::warn_seldom;
 use emmer_store::BoxFuture;
 
 use super::core::SiloCore;
@@ -15,7 +16,6 @@ use super::watch::{Readiness, SiloWatch};
 use crate::cluster::membership::MembershipStatistics;
 use crate::grain::ClusterClient;
 use crate::metrics::{GrainQueue, MethodStatistics, Sample, SiloStatistics};
-use emmer_net::warn_seldom;
 
 /// A running silo. Dropping it does not stop it, and the log says so; [`stop`](Self::stop) does, in
 /// good order.

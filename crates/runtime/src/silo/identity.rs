@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use emmer_core::limits::NAME_BYTES_MAX;
 use emmer_core::{SiloAddress, SiloEntry, SiloStatus};
+use emmer_net::{clock, world};
 
 use crate::options::SiloOptions;
-use emmer_net::{clock, world};
 
 /// The identity of a silo that starts at `endpoint` when the clock says `now`, in a table of these
 /// rows. Its epoch is later than every one that the table knows of this endpoint: a wall clock that

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use emmer_core::SiloStatus;
 use emmer_membership::TerminateReason;
+use emmer_net::warn_seldom;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 
@@ -15,7 +16,6 @@ use super::tasks;
 use crate::cluster::membership::Input;
 use crate::hosting::catalog::Catalog;
 use crate::turn::DeactivationReason;
-use emmer_net::warn_seldom;
 
 /// Deactivations under way at once while stopping.
 const PARALLEL_DEACTIVATIONS: usize = 256;

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use emmer_core::Instant;
+use emmer_net::clock::Clock;
+use emmer_net::transport::Pool;
 use emmer_placement::load::LoadReport;
 use parking_lot::Mutex;
 
@@ -10,8 +12,6 @@ use crate::calls::shedding::Shedding;
 use crate::cluster::load::Measured;
 use crate::hosting::catalog::Catalog;
 use crate::metrics::resources::{InUse, Resources};
-use emmer_net::clock::Clock;
-use emmer_net::transport::Pool;
 
 /// Measures a silo by its parts.
 pub(super) struct Meter {

@@ -4,11 +4,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
+use emmer_net::transport::{Callers, Listener, Port, descriptors};
+use emmer_net::world::{self, TcpListener};
+
 use super::core::SiloCore;
 use super::start_error::StartError;
 use crate::options::SiloOptions;
-use emmer_net::transport::{Callers, Listener, Port, descriptors};
-use emmer_net::world::{self, TcpListener};
 
 pub(super) async fn listen(
     address: SocketAddr,

@@ -7,6 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use emmer_core::{ClusterId, Instant, SiloAddress, Timestamp};
+use emmer_net::clock::wall;
+use emmer_net::warn_seldom;
 use emmer_store::history::HistoryTable;
 use emmer_store::metrics::{MetricsTable, Shared, SiloMetrics};
 use emmer_store::statistics::{Kind, Source, StatisticsTable};
@@ -15,8 +17,6 @@ use emmer_store::{StoreError, SystemStore};
 use super::core::SiloCore;
 use crate::metrics::statistics::statistics_of;
 use crate::options::RecordOptions;
-use emmer_net::clock::wall;
-use emmer_net::warn_seldom;
 
 /// Changes of the membership are written together when this time has passed since the first.
 const HISTORY_PAUSE: Duration = Duration::from_secs(1);

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use emmer_core::SiloAddress;
 use emmer_membership::TerminateReason;
+use emmer_net::world;
 use emmer_store::BoxFuture;
 
 use super::builder::SiloBuilder;
 use super::handle::Silo;
 use super::start_error::StartError;
 use crate::{EXIT_CODE_TABLE_WENT_BACK, EXIT_CODE_TERMINATED};
-use emmer_net::world;
 
 /// The time between two lines about a silo that leaves.
 const PROGRESS: Duration = Duration::from_secs(2);

@@ -5,6 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use emmer_core::SiloStatus;
+#[cfg(feature = "tls")]
+use emmer_net::tls::{Role, Tls};
+use emmer_net::transport::Security;
+use emmer_net::world;
 use emmer_store::silos::SiloTable;
 use tokio::task::JoinSet;
 
@@ -12,10 +16,6 @@ use super::builder::SiloBuilder;
 use super::core::SiloCore;
 use super::start_error::StartError;
 use crate::options::SiloOptions;
-#[cfg(feature = "tls")]
-use emmer_net::tls::{Role, Tls};
-use emmer_net::transport::Security;
-use emmer_net::world;
 
 impl SiloBuilder {
     /// Lets the silo listen where other hosts reach it, although nothing is encrypted: whoever

@@ -5,11 +5,12 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
+use emmer_net::warn_seldom;
+
 use super::core::SiloCore;
 use super::start_error::StartError;
 use crate::grain::{ClusterClient, Error};
 use crate::turn::contained;
-use emmer_net::warn_seldom;
 
 type Work<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 type Task<T> = Box<dyn FnOnce(ClusterClient) -> Work<T> + Send>;

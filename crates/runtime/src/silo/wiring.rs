@@ -6,6 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, OnceLock};
 
 use emmer_core::SiloAddress;
+use emmer_net::clock::Clock;
+use emmer_net::transport::{Budget, Greeting, HeldBytes, Pool, Security};
+use emmer_net::world::{Spawner, Watched};
 use emmer_placement::PlacementTable;
 use emmer_placement::hosted::{HostedType, Manifest};
 use emmer_store::reminders::ReminderTable;
@@ -37,9 +40,6 @@ use crate::options::SiloOptions;
 use crate::reminders::{ReminderService, Surroundings};
 use crate::waits::Waits;
 use crate::wheel::Wheel;
-use emmer_net::clock::Clock;
-use emmer_net::transport::{Budget, Greeting, HeldBytes, Pool, Security};
-use emmer_net::world::{Spawner, Watched};
 
 /// Who a silo is, and what it was given.
 pub(super) struct Given {

@@ -11,12 +11,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use emmer_core::Timestamp;
+use emmer_net::world::Spawner;
 use emmer_store::{
     BoxFuture, CommitOutcome, Examination, Mutation, Result, Row, StoreError, StoreErrorKind,
     StoreLimits, StoredRow, SystemStore, TableDecl, Value,
 };
-
-use emmer_net::world::Spawner;
 
 /// A store whose requests run in tasks of the silo.
 pub(crate) struct Apart {

@@ -7,6 +7,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use emmer_core::Instant;
+use emmer_net::{clock, warn_seldom};
 use parking_lot::Mutex;
 use tracing::Span;
 
@@ -19,7 +20,6 @@ use crate::hosting::{
 };
 use crate::trace;
 use crate::wheel::{Due, Place};
-use emmer_net::{clock, warn_seldom};
 
 /// No timer ticks more often than this.
 const LEAST: Duration = Duration::from_millis(10);

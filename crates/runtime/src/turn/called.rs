@@ -4,7 +4,6 @@ use std::borrow::Cow;
 use std::fmt::{self, Write};
 
 use emmer_core::{GrainId, GrainKey};
-
 use emmer_net::log::Plain;
 
 /// A key is shown up to this many characters.

@@ -3,10 +3,10 @@
 use std::fmt;
 
 use emmer_core::SiloAddress;
+use emmer_net::log::Plain;
 use serde::{Deserialize, Serialize};
 
 use super::called::{Called, Rejection};
-use emmer_net::log::Plain;
 
 /// Why a call failed. Each kind says what is known about the effect;
 /// [`maybe_executed`](Self::maybe_executed) answers it for a program. All but the method's own

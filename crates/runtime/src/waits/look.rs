@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use emmer_core::SiloAddress;
+use emmer_net::clock::CoarseInstant;
+use emmer_net::warn_seldom;
 use parking_lot::Mutex;
 
 use super::graph::{Graph, PATH_MAX, Path};
@@ -13,8 +15,6 @@ use super::searches::{Answered, Searches};
 use super::turns::{Listed, Listing, Turns};
 use super::wait::{LOOK_EVERY, PATIENCE, Wait};
 use crate::turn::Asker;
-use emmer_net::clock::CoarseInstant;
-use emmer_net::warn_seldom;
 
 /// Messages of other silos that wait for the next tick; more are dropped: a search is made again
 /// and again.

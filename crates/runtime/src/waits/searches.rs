@@ -9,10 +9,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use emmer_core::SiloAddress;
+use emmer_net::clock::CoarseInstant;
 
 use super::graph::{Path, in_words};
 use super::wait::Wait;
-use emmer_net::clock::CoarseInstant;
 
 /// Circles of one gate that are remembered from one search to the next.
 const CIRCLES_MAX: usize = 64;

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use emmer_core::GrainId;
+use emmer_net::numbers::NumberMap;
+use emmer_net::world;
 use parking_lot::Mutex;
 
 use super::graph::Graph;
 use crate::turn::Asker;
-use emmer_net::numbers::NumberMap;
-use emmer_net::world;
 
 /// Locks that the list of turns is divided over.
 const SHARDS: usize = 16;

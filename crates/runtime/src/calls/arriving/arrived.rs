@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bytes::{BufMut, Bytes, BytesMut};
+use emmer_net::clock::{Clock, CoarseInstant, Due};
+use emmer_net::transport::Connection;
 use emmer_wire::{PeerKind, RequestHeader, ResponseHeader, encode_failure, encode_response};
 
 use super::inline::start;
@@ -13,8 +15,6 @@ use crate::calls::remote::failure_parts;
 use crate::cluster::Sought;
 use crate::hosting::{BoxTurn, Held, StartError};
 use crate::turn::{Asker, Failure};
-use emmer_net::clock::{Clock, CoarseInstant, Due};
-use emmer_net::transport::Connection;
 
 /// A call that came over a connection and is not answered yet.
 pub(super) struct Arrived {

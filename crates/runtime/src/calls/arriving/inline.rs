@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use emmer_core::SiloAddress;
+use emmer_net::clock::Due;
+use emmer_net::transport::Connection;
 use emmer_wire::{
     PeerKind, RequestHeader, ResponseHeader, ResponseStatus, encode_failure, encode_response,
 };
@@ -14,8 +16,6 @@ use crate::calls::outset::failure_of;
 use crate::calls::remote::failure_parts;
 use crate::hosting::{BoxTurn, Ends, Held, Input, Sink, StartError, TurnEnd};
 use crate::turn::Failure;
-use emmer_net::clock::Due;
-use emmer_net::transport::Connection;
 
 /// How a turn polled in the read loop stands.
 pub(super) enum Inline {

@@ -9,6 +9,8 @@ use std::sync::Arc;
 use std::task::Context;
 
 use bytes::{Bytes, BytesMut};
+use emmer_net::transport::{Connection, weight};
+use emmer_net::world;
 use emmer_wire::{PeerKind, RequestHeader};
 
 use self::arrived::{Arrived, Serving};
@@ -20,8 +22,6 @@ use crate::calls::path::Met;
 use crate::hosting::Progress;
 use crate::trace;
 use crate::turn::Failure;
-use emmer_net::transport::{Connection, weight};
-use emmer_net::world;
 
 impl Calls {
     /// A call comes over a connection. See

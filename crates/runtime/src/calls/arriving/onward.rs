@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use bytes::{BufMut, BytesMut};
 use emmer_core::SiloAddress;
+use emmer_net::clock::Due;
+use emmer_net::transport::{Answer, Expected, SendError};
 use emmer_wire::{FailureCode, PeerKind, RequestFlags, ResponseHeader, ResponseStatus};
 
 use super::arrived::{Arrived, given_up};
@@ -20,8 +22,6 @@ use crate::hosting::{
 };
 use crate::trace;
 use crate::turn::Failure;
-use emmer_net::clock::Due;
-use emmer_net::transport::{Answer, Expected, SendError};
 
 impl Calls {
     /// Goes on with a turn that suspended in the read loop.

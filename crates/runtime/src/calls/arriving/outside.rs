@@ -5,14 +5,14 @@
 //! class of its own has it, it says so in the call, and the silo that hosts the grain looks.
 
 use emmer_core::GrainId;
+use emmer_net::transport::Connection;
+use emmer_net::warn_seldom;
 use emmer_wire::{CallChain, ContextError, OUTSIDE_KEY, PeerKind, RequestContext, RequestHeader};
 
 use super::arrived::Arrived;
 use crate::access::{Identity, Known, OutsideCall};
 use crate::calls::Calls;
 use crate::turn::{Failure, Rejection};
-use emmer_net::transport::Connection;
-use emmer_net::warn_seldom;
 
 impl Calls {
     /// Looks at a client's call, or at one that its gateway could not look at: takes from it all

@@ -5,14 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::task::Waker;
 
+use emmer_net::clock::CoarseInstant;
+use emmer_net::world;
 use parking_lot::{Mutex, MutexGuard};
 
 use super::asks::{Asks, Who};
-
 use crate::turn::{Asker, DeactivationReason};
 use crate::waits::Wait;
-use emmer_net::clock::CoarseInstant;
-use emmer_net::world;
 
 /// A waiter that was called and has not come for so many ticks of the silo's clock has lost its
 /// place: its caller keeps the call and does not poll it. Not so one that a task of the runtime

@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
 
+use emmer_net::clock::CoarseInstant;
+use emmer_store::BoxFuture;
+
 use super::*;
 use crate::hosting::Activation;
 use crate::hosting::activation::{AnyGrain, Home, Life};
 use crate::turn::{ActivationError, StateError};
-use emmer_net::clock::CoarseInstant;
-use emmer_store::BoxFuture;
 
 impl<F: FnMut()> Watch for F {
     fn watch(&mut self) {
