@@ -42,15 +42,15 @@ use crate::turn::{Extra, Failure, MethodInfo, Rejection};
 pub(super) enum Step {
     Over(Result<(), Box<Failure>>),
     /// Its turn waits on this silo, and the caller polls it.
-    Waits(LocalTurn),
+    Waits(BoxTurn, Caller),
     /// Its turn is polled elsewhere from now on; it has begun, if this is true.
-    Goes(LocalTurn, bool),
+    Goes(BoxTurn, Caller, bool),
     /// It was sent to another process.
-    Sent(CallHead, Caller, Arc<Lane>, Correlation),
+    Sent(Caller, Arc<Lane>, Correlation),
     /// Its grain is looked for.
-    Travels(CallHead, Caller, Option<Met>),
+    Travels(Caller, Option<Met>),
     /// A test lets it suffer.
-    Fated(CallHead, Caller, CallFate),
+    Fated(Caller, CallFate),
 }
 
 impl Step {
@@ -64,16 +64,16 @@ impl Step {
 /// The hot paths: the grain is on this silo and idle, so its turn runs here and now, on the
 /// caller's task; or it is behind a connection that is there, so the call is written into its
 /// buffer.
-pub(super) fn set_out(head: CallHead, slot: &mut dyn Slot, cx: &mut Context<'_>) -> Step {
+pub(super) fn set_out(head: &CallHead, slot: &mut dyn Slot, cx: &mut Context<'_>) -> Step {
     let checked = TurnContext::caller()
-        .map_err(|chain| too_deep(&head, &chain))
-        .and_then(|(chain, inherited)| Caller::check(&head, chain, inherited));
+        .map_err(|chain| too_deep(head, &chain))
+        .and_then(|(chain, inherited)| Caller::check(head, chain, inherited));
     let caller = match checked {
         Ok(caller) => caller,
-        Err(failure) => return Step::failed(failure, &head),
+        Err(failure) => return Step::failed(failure, head),
     };
-    if let Some(fate) = fate(&head) {
-        return Step::Fated(head, caller, fate);
+    if let Some(fate) = fate(head) {
+        return Step::Fated(caller, fate);
     }
     let target = &*head.target.0;
     let met = match &target.node {
@@ -106,80 +106,81 @@ pub(super) fn set_out(head: CallHead, slot: &mut dyn Slot, cx: &mut Context<'_>)
             }
             _ => None,
         },
-        Node::Nowhere => return Step::failed(unbound(&head.target), &head),
+        Node::Nowhere => return Step::failed(unbound(&head.target), head),
     };
-    Step::Travels(head, caller, met)
+    Step::Travels(caller, met)
 }
 
 fn run_here(
-    head: CallHead,
+    head: &CallHead,
     slot: &mut dyn Slot,
     caller: Caller,
     activation: Held,
     cx: &mut Context<'_>,
 ) -> Step {
     let Some(_depth) = InlineDepth::enter() else {
-        return Step::Travels(head, caller, None);
+        return Step::Travels(caller, None);
     };
     if let Some(ran) = caller.run_instant(head.method, &activation, slot) {
         return match ran {
             Ok(()) => Step::Over(Ok(())),
-            Err(failure) => Step::failed(failure, &head),
+            Err(failure) => Step::failed(failure, head),
         };
     }
     if !head.target.0.node.spawner().is_some_and(Spawner::is_here) {
-        return Step::Travels(head, caller, None);
+        return Step::Travels(caller, None);
     }
     let mut turn = match caller.start_turn(head.method, activation, slot) {
         Ok(turn) => turn,
         Err(StartError::NoSuchMethod) => {
-            return Step::Travels(head, caller, Some(Met::Closed(None)));
+            return Step::Travels(caller, Some(Met::Closed(None)));
         }
-        Err(why) => return Step::failed(why.into_failure(), &head),
+        Err(why) => return Step::failed(why.into_failure(), head),
     };
     match turn.as_mut().poll_turn(cx, &mut Sink::Local(&mut *slot)) {
         Poll::Ready(TurnEnd::Done) => Step::Over(Ok(())),
-        Poll::Ready(end) => after_wait(LocalTurn { head, turn, caller }, slot, Begun::Over(end)),
-        Poll::Pending => after_first_poll(LocalTurn { head, turn, caller }, slot),
+        Poll::Ready(end) => after_wait(head, turn, caller, slot, Begun::Over(end)),
+        Poll::Pending => after_first_poll(head, turn, caller, slot),
     }
 }
 
 /// The turn was not over at once.
-fn after_first_poll(mut local: LocalTurn, slot: &dyn Slot) -> Step {
-    match local.standing() {
-        Poll::Ready(begun) => after_wait(local, slot, begun),
-        Poll::Pending if local.head.cancel.is_some() => Step::Goes(local, false),
-        Poll::Pending => Step::Waits(local),
+fn after_first_poll(head: &CallHead, mut turn: BoxTurn, caller: Caller, slot: &dyn Slot) -> Step {
+    let node = &head.target.0.node;
+    match unless_ended(node, standing(&mut turn, node.clock())) {
+        Poll::Ready(begun) => after_wait(head, turn, caller, slot, begun),
+        Poll::Pending if head.cancel.is_some() => Step::Goes(turn, caller, false),
+        Poll::Pending => Step::Waits(turn, caller),
     }
 }
 
 /// The turn is over, has begun, or is too late.
-pub(super) fn after_wait(local: LocalTurn, slot: &dyn Slot, begun: Begun) -> Step {
+pub(super) fn after_wait(
+    head: &CallHead,
+    turn: BoxTurn,
+    caller: Caller,
+    slot: &dyn Slot,
+    begun: Begun,
+) -> Step {
     match begun {
         Begun::Over(TurnEnd::Done) => Step::Over(Ok(())),
-        Begun::Over(TurnEnd::Closed(elsewhere)) => {
-            let LocalTurn { head, caller, .. } = local;
-            if slot.has() != Has::Args {
-                return Step::failed(no_output(head.method), &head);
-            }
-            Step::Travels(head, caller, Some(Met::Closed(elsewhere)))
+        Begun::Over(TurnEnd::Closed(_)) if slot.has() != Has::Args => {
+            Step::failed(no_output(head.method), head)
         }
-        Begun::Over(end) => Step::failed(failure_of(end), &local.head),
-        Begun::Running => Step::Goes(local, true),
-        Begun::Overdue => not_begun(local, overdue()),
-        Begun::Ended => not_begun(local, Failure::shutting_down()),
+        Begun::Over(TurnEnd::Closed(elsewhere)) => {
+            Step::Travels(caller, Some(Met::Closed(elsewhere)))
+        }
+        Begun::Over(end) => Step::failed(failure_of(end), head),
+        Begun::Running => Step::Goes(turn, caller, true),
+        Begun::Overdue => Step::failed(given_up(turn, overdue()), head),
+        Begun::Ended => Step::failed(given_up(turn, Failure::shutting_down()), head),
     }
-}
-
-#[cold]
-fn not_begun(local: LocalTurn, failure: Failure) -> Step {
-    Step::failed(given_up(local.turn, failure), &local.head)
 }
 
 /// Writes the call into the connection's buffer. A connection that has ended is no failure: the
 /// grain is looked for anew.
 fn send(
-    head: CallHead,
+    head: &CallHead,
     slot: &mut dyn Slot,
     caller: Caller,
     lane: Arc<Lane>,
@@ -190,11 +191,11 @@ fn send(
     let deadline = caller.due.settle(now);
     let request = caller.head(head.method, target, now, view);
     match lane.connection.begin_call(cx.waker(), request, deadline, |out| slot.encode_args(out)) {
-        Ok(correlation) => Step::Sent(head, caller, lane, correlation),
+        Ok(correlation) => Step::Sent(caller, lane, correlation),
         Err(SendError::Lost(why)) => {
             let met =
                 Met::Unsent { peer: lane.connection.silo(), placed: false, why: why.to_string() };
-            Step::Travels(head, caller, Some(met))
+            Step::Travels(caller, Some(met))
         }
         Err(error) => {
             if let (Node::Silo(silo), SendError::Full(_) | SendError::Overloaded(_)) =
@@ -202,7 +203,7 @@ fn send(
             {
                 silo.host.metrics.refused();
             }
-            Step::failed(send_failure(lane.connection.silo(), error), &head)
+            Step::failed(send_failure(lane.connection.silo(), error), head)
         }
     }
 }
@@ -406,26 +407,20 @@ pub(crate) struct LocalTurn {
 impl LocalTurn {
     /// Polls the turn until it has begun.
     pub(crate) fn poll(&mut self, slot: &mut dyn Slot, cx: &mut Context<'_>) -> Poll<Begun> {
-        let clock = self.head.target.0.node.clock();
-        let begun = poll_begun(&mut self.turn, clock, cx, &mut Sink::Local(slot));
-        self.unless_ended(begun)
+        let node = &self.head.target.0.node;
+        let begun = poll_begun(&mut self.turn, node.clock(), cx, &mut Sink::Local(slot));
+        unless_ended(node, begun)
     }
+}
 
-    /// Where the turn stands after a poll that was pending.
-    pub(crate) fn standing(&mut self) -> Poll<Begun> {
-        let begun = standing(&mut self.turn, self.head.target.0.node.clock());
-        self.unless_ended(begun)
-    }
-
-    /// A turn that waits on a silo that has ended waits for nobody: whoever was inside was dropped,
-    /// and no closer comes.
-    fn unless_ended(&self, begun: Poll<Begun>) -> Poll<Begun> {
-        match &self.head.target.0.node {
-            Node::Silo(silo) if begun.is_pending() && silo.stopped.is_cancelled() => {
-                Poll::Ready(Begun::Ended)
-            }
-            _ => begun,
+/// A turn that waits on a silo that has ended waits for nobody: whoever was inside was dropped, and
+/// no closer comes.
+fn unless_ended(node: &Node, begun: Poll<Begun>) -> Poll<Begun> {
+    match node {
+        Node::Silo(silo) if begun.is_pending() && silo.stopped.is_cancelled() => {
+            Poll::Ready(Begun::Ended)
         }
+        _ => begun,
     }
 }
 

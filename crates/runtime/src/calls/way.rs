@@ -70,63 +70,138 @@ impl Way {
         slot: &mut dyn Slot,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), Box<Failure>>> {
-        let mut next = match &mut self.state {
+        match &mut self.state {
             State::New(head) => {
                 if is_counted() {
                     ready!(coop::poll_proceed(cx)).made_progress();
                 }
+                // Taken out before anything runs: a call is never made twice.
                 let Some(head) = head.take() else { return polled_after_its_end() };
                 if head.target.0.is_filtered && !self.is_passed {
-                    Next::slow(filtered::awaited(head.with_slot(slot), Self::go_on))
-                } else {
-                    let span = trace::of_call(TurnContext::is_in_turn, || {
-                        trace::call("client", head.method.interface, head.method.name, &head.target)
-                    });
-                    match span {
-                        None => Next::after(set_out(head, slot, cx), slot),
-                        Some(span) => in_span(head.with_slot(slot), span),
-                    }
+                    let filtered = filtered::awaited(head.with_slot(slot), Self::go_on);
+                    return self.goes_slowly(Box::pin(filtered), slot, cx);
+                }
+                let span = trace::of_call(TurnContext::is_in_turn, || {
+                    trace::call("client", head.method.interface, head.method.name, &head.target)
+                });
+                match span {
+                    None => self.sets_out(head, slot, cx),
+                    Some(span) => self.goes_slowly(in_span(head.with_slot(slot), span), slot, cx),
                 }
             }
             State::Ready(head) => match head.take() {
-                Some(head) => Next::after(set_out(head, slot, cx), slot),
-                None => return polled_after_its_end(),
+                Some(head) => self.sets_out(head, slot, cx),
+                None => polled_after_its_end(),
             },
-            State::Waiting(local) => match local.poll(slot, cx) {
-                Poll::Pending => return Poll::Pending,
-                Poll::Ready(begun) => match std::mem::replace(&mut self.state, State::Over) {
-                    State::Waiting(local) => Next::after(after_wait(local, slot, begun), slot),
-                    _ => return Poll::Pending,
-                },
-            },
-            State::Sent(sent) => match sent.poll(slot, cx) {
-                Poll::Pending => return Poll::Pending,
-                Poll::Ready(Ok(())) => Next::Ready(sent.over(slot)),
-                Poll::Ready(Err(met)) => match std::mem::replace(&mut self.state, State::Over) {
-                    State::Sent(sent) => sent.again(slot, met),
-                    _ => return Poll::Pending,
-                },
-            },
-            State::Slow(_) => Next::Pending,
-            State::Over => return polled_after_its_end(),
-        };
-        if let Next::State(state) = next {
-            self.state = state;
-            next = Next::Pending;
-        }
-        if let State::Slow(future) = &mut self.state
-            && let Poll::Ready(finished) = future.as_mut().poll(cx)
-        {
-            next = Next::Ready(finished.map(|mut moved| slot.take(&mut *moved)));
-        }
-        match next {
-            Next::Ready(finished) => {
-                self.state = State::Over;
-                Poll::Ready(finished.map_err(|failure| without_args(slot, failure)))
+            State::Waiting(local) => {
+                let begun = ready!(local.poll(slot, cx));
+                match std::mem::replace(&mut self.state, State::Over) {
+                    State::Waiting(LocalTurn { head, turn, caller }) => {
+                        let step = after_wait(&head, turn, caller, slot, begun);
+                        self.after(step, head, slot, cx)
+                    }
+                    _ => Poll::Pending,
+                }
             }
-            Next::Pending | Next::State(_) => Poll::Pending,
+            State::Sent(sent) => match ready!(sent.poll(slot, cx)) {
+                Ok(()) => {
+                    let finished = sent.over(slot);
+                    self.state = State::Over;
+                    over(finished, slot)
+                }
+                // The call has no output: its path says what follows.
+                Err(met) => match sent.call.take() {
+                    Some((head, caller)) => {
+                        self.after(Step::Travels(caller, Some(met)), head, slot, cx)
+                    }
+                    None => Poll::Pending,
+                },
+            },
+            State::Slow(_) => self.poll_slow(slot, cx),
+            State::Over => polled_after_its_end(),
         }
     }
+
+    fn sets_out(
+        &mut self,
+        head: CallHead,
+        slot: &mut dyn Slot,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), Box<Failure>>> {
+        let step = set_out(&head, slot, cx);
+        self.after(step, head, slot, cx)
+    }
+
+    /// Goes on after a step of its own poll. A call that is over has left its state already.
+    #[inline]
+    fn after(
+        &mut self,
+        step: Step,
+        head: CallHead,
+        slot: &mut dyn Slot,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), Box<Failure>>> {
+        match step {
+            Step::Over(finished) => over(finished, slot),
+            step => self.goes_on(step, head, slot, cx),
+        }
+    }
+
+    fn goes_on(
+        &mut self,
+        step: Step,
+        head: CallHead,
+        slot: &mut dyn Slot,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), Box<Failure>>> {
+        let future: BoxFuture<'static, Finished> = match step {
+            Step::Over(finished) => return over(finished, slot),
+            Step::Waits(turn, caller) => {
+                self.state = State::Waiting(LocalTurn { head, turn, caller });
+                return Poll::Pending;
+            }
+            Step::Sent(caller, lane, correlation) => {
+                let (call, correlation) = (Some((head, caller)), Some(correlation));
+                self.state = State::Sent(Sent { call, lane, correlation });
+                return Poll::Pending;
+            }
+            Step::Goes(turn, caller, begun) => {
+                let local = LocalTurn { head, turn, caller };
+                Box::pin(finish_local(local, slot.boxed(), begun))
+            }
+            Step::Travels(caller, met) => Box::pin(travel(head.with_slot(slot), caller, met)),
+            Step::Fated(caller, fate) => Box::pin(fated::fated(head.with_slot(slot), caller, fate)),
+        };
+        self.goes_slowly(future, slot, cx)
+    }
+
+    /// Goes on as a future of its own, which has what was in the slot.
+    fn goes_slowly(
+        &mut self,
+        future: BoxFuture<'static, Finished>,
+        slot: &mut dyn Slot,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), Box<Failure>>> {
+        self.state = State::Slow(future);
+        self.poll_slow(slot, cx)
+    }
+
+    fn poll_slow(
+        &mut self,
+        slot: &mut dyn Slot,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), Box<Failure>>> {
+        let State::Slow(future) = &mut self.state else { return Poll::Pending };
+        let finished = ready!(future.as_mut().poll(cx)).map(|mut moved| slot.take(&mut *moved));
+        self.state = State::Over;
+        over(finished, slot)
+    }
+}
+
+/// The call is over.
+#[inline]
+fn over(finished: Result<(), Box<Failure>>, slot: &mut dyn Slot) -> Poll<Result<(), Box<Failure>>> {
+    Poll::Ready(finished.map_err(|failure| without_args(slot, failure)))
 }
 
 /// A call fails that may have its arguments still: its caller's task does not drop them.
@@ -162,48 +237,9 @@ fn is_counted() -> bool {
     calls.is_multiple_of(COUNTED_EVERY)
 }
 
-/// What a poll leads to.
-enum Next {
-    Ready(Result<(), Box<Failure>>),
-    State(State),
-    Pending,
-}
-
-impl Next {
-    #[inline]
-    fn after(step: Step, slot: &mut dyn Slot) -> Self {
-        match step {
-            Step::Over(finished) => Self::Ready(finished),
-            step => Self::goes_on(step, slot),
-        }
-    }
-
-    fn goes_on(step: Step, slot: &mut dyn Slot) -> Self {
-        match step {
-            Step::Over(finished) => Self::Ready(finished),
-            Step::Waits(local) => Self::State(State::Waiting(local)),
-            Step::Goes(local, begun) => Self::slow(finish_local(local, slot.boxed(), begun)),
-            Step::Sent(head, caller, lane, correlation) => {
-                let (call, correlation) = (Some((head, caller)), Some(correlation));
-                Self::State(State::Sent(Sent { call, lane, correlation }))
-            }
-            Step::Travels(head, caller, met) => {
-                Self::slow(travel(head.with_slot(slot), caller, met))
-            }
-            Step::Fated(head, caller, fate) => {
-                Self::slow(fated::fated(head.with_slot(slot), caller, fate))
-            }
-        }
-    }
-
-    fn slow(future: impl Future<Output = Finished> + Send + 'static) -> Self {
-        Self::State(State::Slow(Box::pin(future)))
-    }
-}
-
 /// The call within its span.
 #[cold]
-fn in_span(call: AnyCall, span: Span) -> Next {
+fn in_span(call: AnyCall, span: Span) -> BoxFuture<'static, Finished> {
     let AnyCall { head, slot } = call;
     let own = span.clone();
     let traced = async move {
@@ -217,7 +253,7 @@ fn in_span(call: AnyCall, span: Span) -> Next {
         }
         finished
     };
-    Next::slow(trace::within(span, traced))
+    Box::pin(trace::within(span, traced))
 }
 
 /// A call on its way to another process. Dropping it gives the call up.
@@ -271,15 +307,6 @@ impl Sent {
             Some((head, _)) => head.failed(Failure::panicked(panic)),
             None => Box::new(Failure::panicked(panic)),
         })
-    }
-
-    /// The call has no output: its path says what follows.
-    #[cold]
-    fn again(mut self, slot: &mut dyn Slot, met: Met) -> Next {
-        match self.call.take() {
-            Some((head, caller)) => Next::after(Step::Travels(head, caller, Some(met)), slot),
-            None => Next::Pending,
-        }
     }
 }
 
