@@ -1,7 +1,7 @@
 //! A call on its way: it runs the turn itself where it can.
 
 use std::cell::Cell;
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
@@ -85,12 +85,18 @@ impl Way {
                     trace::call("client", head.method.interface, head.method.name, &head.target)
                 });
                 match span {
-                    None => self.sets_out(head, slot, cx),
+                    None => {
+                        let step = set_out(&head, slot, cx);
+                        self.after(step, head, slot, cx)
+                    }
                     Some(span) => self.goes_slowly(in_span(head.with_slot(slot), span), slot, cx),
                 }
             }
             State::Ready(head) => match head.take() {
-                Some(head) => self.sets_out(head, slot, cx),
+                Some(head) => {
+                    let step = set_out(&head, slot, cx);
+                    self.after(step, head, slot, cx)
+                }
                 None => polled_after_its_end(),
             },
             State::Waiting(local) => {
@@ -122,18 +128,8 @@ impl Way {
         }
     }
 
-    fn sets_out(
-        &mut self,
-        head: CallHead,
-        slot: &mut dyn Slot,
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<(), Box<Failure>>> {
-        let step = set_out(&head, slot, cx);
-        self.after(step, head, slot, cx)
-    }
-
     /// Goes on after a step of its own poll. A call that is over has left its state already.
-    #[inline]
+    #[inline(always)]
     fn after(
         &mut self,
         step: Step,
@@ -147,6 +143,7 @@ impl Way {
         }
     }
 
+    #[inline(never)]
     fn goes_on(
         &mut self,
         step: Step,
