@@ -28,7 +28,6 @@ use super::finding::Place;
 use super::head::CallHead;
 use super::node::Node;
 use super::path::{Met, unreachable_silo};
-use super::remote::no_output;
 use super::target::{Aim, Found, Lane, Target};
 use crate::cluster::Sought;
 use crate::hosting::{
@@ -422,6 +421,13 @@ fn unless_ended(node: &Node, begun: Poll<Begun>) -> Poll<Begun> {
         }
         _ => begun,
     }
+}
+
+/// A turn that is over left no output: a fault of this crate.
+#[cold]
+pub(crate) fn no_output(method: &MethodInfo) -> Failure {
+    debug_assert!(false, "{} ended without its output", method.name);
+    Failure::internal(format!("{} ended without its output", method.name))
 }
 
 /// What a call comes to that was not sent.

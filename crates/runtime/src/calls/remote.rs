@@ -6,7 +6,7 @@ use emmer_wire::{FailureCode, ResponseStatus, decode_failure};
 
 use crate::calls::Node;
 use crate::hosting::Slot;
-use crate::turn::{CallError, Failure, MethodInfo, Rejection, contain};
+use crate::turn::{CallError, Failure, Rejection, contain};
 
 /// Reads the output of a call of `node` that `peer` (a gateway, when it is none) answered. Returns
 /// where the grain really is if the peer had to pass it on.
@@ -54,13 +54,6 @@ pub(crate) fn timed_out(peer: Option<SiloAddress>) -> Failure {
     let detail =
         peer.map_or_else(|| "waiting for the gateway".to_owned(), |p| format!("waiting for {p}"));
     Failure::timeout(true, detail)
-}
-
-/// A turn that is over left no output: a fault of this crate.
-#[cold]
-pub(crate) fn no_output(method: &MethodInfo) -> Failure {
-    debug_assert!(false, "{} ended without its output", method.name);
-    Failure::internal(format!("{} ended without its output", method.name))
 }
 
 #[cold]

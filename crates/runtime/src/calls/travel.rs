@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::calls::invoke::{Finished, LocalEnd, bounded, interrupted, run_apart, run_local};
 use crate::calls::lanes::Handed;
-use crate::calls::outset::{Caller, LocalTurn, send_failure, unbound};
+use crate::calls::outset::{Caller, LocalTurn, no_output, send_failure, unbound};
 use crate::calls::path::{Asker, Met, Next, Path, Tried, unreachable_silo};
 use crate::calls::{AnyCall, CallHead, Calls, Lane, Node, Place, Route, Target, remote};
 use crate::gateways::ClientCore;
@@ -162,7 +162,7 @@ impl Trip<'_> {
             Place::Here(activation) => {
                 self.target.note_here(&activation);
                 let Some(mut slot) = self.slot.take() else {
-                    return Err(remote::no_output(self.method).into());
+                    return Err(no_output(self.method).into());
                 };
                 // Its registration may fail, and the call then runs elsewhere: nobody goes before
                 // it.
@@ -220,7 +220,7 @@ impl Trip<'_> {
     async fn send(&mut self, connection: &Arc<Connection>, listed: u64, placed: bool) -> Try {
         let (target, peer) = (self.target, connection.silo());
         let Some(mut slot) = self.slot.take() else {
-            return Err(remote::no_output(self.method).into());
+            return Err(no_output(self.method).into());
         };
         let (now, view) = (target.node.clock().now(), target.node.view_version());
         let head = self.caller.head(self.method, target, now, view);

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use super::{LocalSlot, Method};
-use crate::calls::remote::no_output;
+use crate::calls::outset::no_output;
 use crate::calls::{CallHead, Way};
 use crate::turn::CallError;
 
