@@ -43,7 +43,7 @@ impl CoarseInstant {
     /// Later than any other.
     pub const LAST: Self = Self(u64::MAX);
 
-    /// So many milliseconds after the clock was made.
+    /// The instant `millis` milliseconds after the clock was made.
     #[inline]
     pub const fn from_millis(millis: u64) -> Self {
         Self(millis)

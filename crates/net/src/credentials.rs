@@ -1,4 +1,4 @@
-//! What a client shows when it connects, and what its connection keeps once it was let in.
+//! Credentials that a client shows, and the proof that its connection keeps.
 
 use std::any::Any;
 use std::fmt;
@@ -67,9 +67,9 @@ impl fmt::Debug for Credentials {
 /// A client that was let in, as its connection keeps it.
 #[derive(Clone)]
 pub struct Admitted {
-    /// The end of its proof: the client is asked then to connect again.
+    /// Expiry of the proof. The silo then asks the client to reconnect.
     pub until: Option<SystemTime>,
-    /// The client's identity, in a form that only the code above connections knows.
+    /// Identity of the client. Its type belongs to the code above connections.
     pub proof: Arc<dyn Any + Send + Sync>,
 }
 
@@ -81,13 +81,13 @@ impl fmt::Debug for Admitted {
 
 type Answer = BoxFuture<'static, Result<Option<Admitted>, String>>;
 
-/// The silo's way from a client's credentials to its identity.
+/// Hook that turns a client's credentials into its identity.
 #[derive(Clone)]
 pub struct Admit(Arc<dyn Fn(Credentials) -> Answer + Send + Sync>);
 
 impl Admit {
-    /// The way of `admit`: none if the client has no identity, and words for the client if it is
-    /// refused.
+    /// Wraps `admit`, which returns None for a client without an identity, and an error text for a
+    /// refused client.
     pub fn new(admit: impl Fn(Credentials) -> Answer + Send + Sync + 'static) -> Self {
         Self(Arc::new(admit))
     }

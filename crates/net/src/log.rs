@@ -11,7 +11,7 @@ use crate::clock;
 
 const EVERY: Duration = Duration::from_secs(10);
 
-/// When the last line of a kind was written, and how many were left out since.
+/// Limit on the lines of one kind: the time of the last line, and the number left out since.
 #[derive(Debug)]
 pub struct Seldom(Mutex<(Option<Instant>, u64)>);
 

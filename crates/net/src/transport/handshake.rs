@@ -55,7 +55,7 @@ pub struct Greeting {
     pub options: u64,
     /// The security of connections.
     pub security: Security,
-    /// The answer to a client's credentials; none lets every client in, without an identity.
+    /// Hook for the credentials of clients. None accepts every client, without an identity.
     pub admit: Option<Admit>,
     /// The source of the tokens that a client shows.
     pub token: Option<TokenSource>,
@@ -94,7 +94,7 @@ pub enum DialError {
     /// The silo is dead.
     #[error("{0} was declared dead")]
     Dead(SiloAddress),
-    /// The limit of connections that are being made was reached.
+    /// The limit on connections being made was reached.
     #[error("too many connections are being made")]
     TooMany,
 }

@@ -130,7 +130,7 @@ pub struct Listener<H> {
     pub port: Port,
     /// The silo that listens.
     pub me: SiloAddress,
-    /// The handshake of this side.
+    /// Handshake of this side.
     pub greeting: Greeting,
     /// The handler of what comes.
     pub handler: Arc<H>,

@@ -22,7 +22,7 @@ pub const KEPT_BODY_BYTES_MAX: usize = 1 << 10;
 pub enum Answer {
     /// A response frame, whose body is in the caller's buffer. The location is rare, and large.
     Response {
-        /// What the other side says of the call.
+        /// Outcome that the other side reports.
         status: ResponseStatus,
         /// The silo that has the grain, where the answer names it.
         location: Option<Box<SiloAddress>>,

@@ -88,7 +88,7 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// A pool without connections, whose dials greet so.
+    /// An empty pool whose connections use this handshake.
     pub fn new(greeting: Greeting) -> Self {
         Self {
             greeting,
@@ -111,7 +111,7 @@ impl Pool {
         debug_assert!(first, "a pool has one handler");
     }
 
-    /// The handshake of this side.
+    /// Handshake of this side.
     pub const fn greeting(&self) -> &Greeting {
         &self.greeting
     }

@@ -27,7 +27,7 @@ impl Authenticate {
         Self(Some(Arc::new(move |shown| Box::pin(hook(shown)))))
     }
 
-    /// The answer to credentials, as connections ask for it.
+    /// Returns the hook that connections call.
     pub(crate) fn admission(self) -> Admit {
         Admit::new(move |shown| Box::pin(admit(self.clone(), shown)))
     }
@@ -39,7 +39,7 @@ impl fmt::Debug for Authenticate {
     }
 }
 
-/// A client with an identity, as the proof that its connection keeps.
+/// Client with an identity: the proof that its connection keeps.
 #[derive(Debug)]
 pub(crate) struct Known {
     pub(crate) identity: Identity,

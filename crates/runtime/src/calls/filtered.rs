@@ -69,13 +69,13 @@ impl Drop for Nested {
     }
 }
 
-/// The way on of an awaited call that its filters have passed.
+/// Continuation of an awaited call after its filters.
 type GoOn = fn(AnyCall) -> BoxFuture<'static, Finished>;
 
-/// The way on of a one-way call that its filters have passed.
+/// Continuation of a one-way call after its filters.
 type Pass = fn(CallHead, &mut dyn Slot) -> Result<(), CallError<NoError>>;
 
-/// An awaited call, which goes on by `go_on`. Its deadline holds for its filters, too.
+/// Runs the filters of an awaited call, then `go_on`. Its deadline includes the filters.
 pub(super) async fn awaited(call: AnyCall, go_on: GoOn) -> Finished {
     let (target, method) = (call.head.target.share(), call.head.method);
     // A call that is refused drops its arguments here.

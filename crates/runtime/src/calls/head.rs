@@ -15,7 +15,7 @@ pub(crate) struct CallHead {
     pub(crate) method: &'static MethodInfo,
     pub(crate) timeout: Option<Duration>,
     pub(crate) cancel: Option<CancellationToken>,
-    /// What it takes along, if it has something of its own.
+    /// Request context of the call itself, added to that of its turn.
     pub(crate) extra: Option<Box<Extra>>,
 }
 

@@ -13,7 +13,7 @@ use crate::filters::Filters;
 use crate::gateways::ClientCore;
 use crate::hosting::{Activation, TurnContext, arriving_at};
 
-/// Whose calls: a silo's own, or an outside client's.
+/// Silo or client that a call is made from.
 #[derive(Clone)]
 pub(crate) enum Node {
     Silo(Arc<Calls>),
@@ -27,13 +27,13 @@ pub(crate) enum Node {
 static NO_CLOCK: LazyLock<Clock> = LazyLock::new(Clock::new);
 
 impl Node {
-    /// The silo of an activation; none when it is gone.
+    /// Returns the silo of an activation, or None if it was dropped.
     pub(crate) fn of(activation: &Activation) -> Option<Self> {
         let calls = activation.host().calls.get()?.upgrade()?;
         calls.downcast().ok().map(Self::Silo)
     }
 
-    /// The silo of the turn that this thread polls; none outside a turn.
+    /// Returns the silo of the turn that this thread polls, or None outside a turn.
     pub(crate) fn of_turn() -> Option<Self> {
         TurnContext::with(|turn| turn?.activation(|held| Self::of(held))?)
     }
@@ -66,7 +66,7 @@ impl Node {
         (!filters.is_empty()).then_some(filters)
     }
 
-    /// Where grains were last found.
+    /// The cache of grain locations.
     pub(crate) fn locations(&self) -> Option<&Locations> {
         match self {
             Self::Silo(silo) => Some(&silo.cluster.locations),

@@ -1,4 +1,4 @@
-//! How a call sets out: its caller, what is checked before anything moves, and the hot paths.
+//! The first step of a call: its caller, the checks before anything moves, and the hot paths.
 //!
 //! The way of a call to a grain of this silo, each step one file further down:
 //!
@@ -11,7 +11,7 @@
 //! 7. through the door of the grain, `hosting/gate/`,
 //! 8. and `grain/work.rs` has the arguments and the output by their types again.
 //!
-//! Back in `way.rs` the [`Step`] says what has become of it: over, or where it goes on.
+//! Back in `way.rs` the [`Step`] says if the call is over, or how it continues.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -37,18 +37,18 @@ use crate::hosting::{
 use crate::trace;
 use crate::turn::{Extra, Failure, MethodInfo, Rejection};
 
-/// The first step of a call: what it has come to, or how it goes on.
+/// Result of a call's first step: its end, or the way it continues.
 pub(super) enum Step {
     Over(Result<(), Box<Failure>>),
-    /// Its turn waits on this silo, and the caller polls it.
+    /// The turn waits on this silo, and the caller polls it.
     Waits(BoxTurn, Caller),
-    /// Its turn is polled elsewhere from now on; it has begun, if this is true.
+    /// A boxed future polls the turn. The flag is true if the turn has begun.
     Goes(BoxTurn, Caller, bool),
-    /// It was sent to another process.
+    /// The call was sent to another process.
     Sent(Caller, Arc<Lane>, Correlation),
-    /// Its grain is looked for.
+    /// The grain has to be located.
     Travels(Caller, Option<Met>),
-    /// A test lets it suffer.
+    /// A test plants a fault.
     Fated(Caller, CallFate),
 }
 
@@ -216,7 +216,7 @@ pub(super) fn fate(head: &CallHead) -> Option<CallFate> {
     node.clock().fate_of_call(head.method.grain_type, head.method.name)
 }
 
-/// How deep turns may run on one task's stack, one calling the next. A deeper one begins when the
+/// Maximum depth of turns on one task's stack, each calling the next. A deeper turn begins when the
 /// stack has unwound: by then each turn further out has a task of its own.
 const INLINE_DEPTH_MAX: u32 = 8;
 
@@ -243,7 +243,7 @@ impl Drop for InlineDepth {
     }
 }
 
-/// Who makes a call: the turns that wait for it, and until when.
+/// Caller of a call: the chain of turns that wait for it, and its deadline.
 #[derive(Clone)]
 pub(crate) struct Caller {
     pub(crate) chain: CallChain,
@@ -319,7 +319,7 @@ impl Caller {
         activation.start(method.id, Input::Local(slot), self.due, self.chain.clone())
     }
 
-    /// The call, as those see it who look for its grain.
+    /// Returns the call as the search for its grain sees it.
     pub(crate) const fn seeks<'a>(&'a self, method: &MethodInfo, target: &'a Target) -> Sought<'a> {
         Sought { grain: &target.id, method: method.id, chain: &self.chain }
     }
@@ -381,7 +381,7 @@ pub(crate) fn unbound(reference: &Aim) -> Failure {
     ))
 }
 
-/// The failure that a turn's end stands for.
+/// Returns the failure for a turn's end.
 pub(crate) fn failure_of(end: TurnEnd) -> Failure {
     match end {
         TurnEnd::ActivationFailed(why) => Failure::rejected(Rejection::ActivationFailed(why)),
@@ -412,8 +412,8 @@ impl LocalTurn {
     }
 }
 
-/// A turn that waits on a silo that has ended waits for nobody: whoever was inside was dropped, and
-/// no closer comes.
+/// Ends the wait of a turn if its silo has ended: the turn inside was dropped there, and no closer
+/// comes.
 fn unless_ended(node: &Node, begun: Poll<Begun>) -> Poll<Begun> {
     match node {
         Node::Silo(silo) if begun.is_pending() && silo.stopped.is_cancelled() => {
@@ -430,7 +430,7 @@ pub(crate) fn no_output(method: &MethodInfo) -> Failure {
     Failure::internal(format!("{} ended without its output", method.name))
 }
 
-/// What a call comes to that was not sent.
+/// Returns the failure of a call that was not sent.
 pub(crate) fn send_failure(silo: Option<SiloAddress>, error: SendError) -> Failure {
     match error {
         SendError::Lost(lost) => unreachable_silo(silo, false, lost.to_string()),

@@ -19,28 +19,28 @@ use crate::filters::Filters;
 use crate::hosting::Host;
 use crate::waits::Waits;
 
-/// A silo as the calls see it that are made on it or come to it.
+/// Parts of a silo that calls use, whether made here or arriving.
 pub(crate) struct Calls {
     pub(crate) address: SiloAddress,
     pub(crate) clock: Clock,
     pub(crate) spawner: Spawner,
-    /// Where turns run.
+    /// The activations of this silo.
     pub(crate) host: Arc<Host>,
-    /// Where grains are that are not here.
+    /// The view, the locations of grains and the ways to other silos.
     pub(crate) cluster: Arc<Cluster>,
-    /// Calls that nobody waits for, whose grains are looked for.
+    /// One-way calls whose grains are being located.
     pub(crate) lanes: Arc<Lanes>,
     /// The placement directors that are asked just now.
     pub(crate) asked: Open,
     /// The filters around calls that are made here.
     pub(crate) outgoing: Filters,
-    /// Who waits for whom.
+    /// Turns of this silo that wait for calls.
     pub(crate) waits: Arc<Waits>,
     /// One-way calls of this process that are under way.
     pub(crate) one_ways: Arc<AtomicUsize>,
     /// Calls of others that are under way here.
     pub(crate) serving: AtomicUsize,
-    /// How long a call waits for its answer when nobody says.
+    /// Timeout of a call that sets none and inherits none.
     pub(crate) response_timeout: Duration,
     pub(crate) limits: Limits,
     /// The rules about calls of clients.
@@ -52,7 +52,7 @@ pub(crate) struct Calls {
 }
 
 impl Calls {
-    /// How many calls of others are under way here.
+    /// Number of calls of other processes that run here.
     pub(crate) fn serving(&self) -> u64 {
         self.serving.load(Ordering::Relaxed) as u64
     }

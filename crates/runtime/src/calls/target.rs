@@ -47,7 +47,7 @@ impl Aim {
         Self(Arc::new(Target::new(node, id, Cow::Borrowed(type_name))))
     }
 
-    /// The same once more.
+    /// Returns another hold on this target.
     pub(crate) fn share(&self) -> Self {
         Self(self.0.clone())
     }
@@ -76,12 +76,12 @@ impl fmt::Debug for Aim {
     }
 }
 
-/// Who is called.
+/// Grain that a call is for.
 pub(crate) struct Target {
     pub(crate) node: Node,
     pub(crate) id: GrainId,
     pub(crate) type_name: Cow<'static, str>,
-    /// Whether the node has filters around its calls.
+    /// True if the node filters outgoing calls.
     pub(crate) is_filtered: bool,
     route: Mutex<Route>,
 }
@@ -115,7 +115,7 @@ impl Target {
         Self { node, id, type_name, is_filtered, route: Mutex::new(Route::Unknown) }
     }
 
-    /// The same target, which starts with what this one knows of the way and learns for itself.
+    /// Returns a copy of the target that starts with the same route and learns its own.
     pub(crate) fn fork(&self) -> Self {
         let route = match &*self.route.lock() {
             Route::Unknown => Route::Unknown,
@@ -126,7 +126,7 @@ impl Target {
         Self { node, id, type_name, is_filtered: self.is_filtered, route: Mutex::new(route) }
     }
 
-    /// Where the last call went, if that place is still there.
+    /// Returns the destination of the last call, if it still exists.
     #[inline]
     pub(crate) fn route(&self, generation: u64) -> Found {
         match &*self.route.lock() {
@@ -178,7 +178,7 @@ impl Target {
         }
     }
 
-    /// Whether the key is short enough to travel.
+    /// Returns true if the key is within [`GRAIN_KEY_BYTES_MAX`].
     #[inline]
     pub(crate) fn key_fits(&self) -> bool {
         match self.id.key() {

@@ -13,7 +13,7 @@ use tracing::Span;
 use crate::calls::invoke::Finished;
 use crate::calls::outset::{Caller, LocalTurn, Step, after_wait, set_out};
 use crate::calls::path::Met;
-use crate::calls::remote::{self};
+use crate::calls::remote;
 use crate::calls::travel::{finish_local, travel};
 use crate::calls::{AnyCall, CallHead, Lane, Node, fated, filtered};
 use crate::hosting::{Has, Slot, TurnContext};
@@ -54,12 +54,12 @@ impl Way {
         Self { state: State::Ready(Some(head)), is_passed: true }
     }
 
-    /// Goes to its end, past its filters.
+    /// Runs the call to its end, without its filters.
     fn go_on(call: AnyCall) -> BoxFuture<'static, Finished> {
         Box::pin(Self::passed(call.head).finish(call.slot))
     }
 
-    /// Goes to its end with a slot of its own.
+    /// Runs the call to its end with a slot of its own.
     pub(super) async fn finish(mut self, mut slot: Box<dyn Slot>) -> Finished {
         poll_fn(|cx| self.poll(&mut *slot, cx)).await.map(|()| slot)
     }
@@ -128,7 +128,7 @@ impl Way {
         }
     }
 
-    /// Goes on after a step of its own poll. A call that is over has left its state already.
+    /// Continues after a step. A finished call has already left its state.
     #[inline(always)]
     fn after(
         &mut self,
@@ -172,7 +172,7 @@ impl Way {
         self.goes_slowly(future, slot, cx)
     }
 
-    /// Goes on as a future of its own, which has what was in the slot.
+    /// Continues as a boxed future, which owns the arguments.
     fn goes_slowly(
         &mut self,
         future: BoxFuture<'static, Finished>,

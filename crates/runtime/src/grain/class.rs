@@ -78,10 +78,10 @@ pub trait Grain: Lifecycle {
     /// The names of the stores where it has states.
     const STATE_STORES: &'static [&'static str] = &[];
 
-    /// Where new activations go; by the silo's default strategy when it names none.
+    /// Placement of new activations; the silo's default strategy if the class names none.
     ///
     /// # Errors
-    /// What the class says to its director cannot be written.
+    /// The data that the class gives to its placement director cannot be encoded.
     fn placement() -> Result<Placement, DataError> {
         Ok(Placement::default())
     }

@@ -59,12 +59,12 @@ impl fmt::Debug for ClusterClient {
 pub(crate) struct OwnClient(Arc<OnceLock<Weak<Calls>>>);
 
 impl OwnClient {
-    /// Leads to `silo` from now on.
+    /// Sets the silo, once.
     pub(crate) fn lead_to(&self, silo: &Arc<Calls>) {
         let _ = self.0.set(Arc::downgrade(silo));
     }
 
-    /// None before the silo is made, and when it is gone.
+    /// Returns None before the silo is made, and after it was dropped.
     pub(crate) fn get(&self) -> Option<ClusterClient> {
         self.0.get()?.upgrade().map(ClusterClient::of_silo)
     }
@@ -106,7 +106,7 @@ impl RawRef {
         Self::new(client.0.clone(), id, Cow::Borrowed(type_name))
     }
 
-    /// The grain that a call by this reference has.
+    /// Returns the target of a call by this reference.
     pub(super) fn aim(&self) -> Aim {
         self.0.clone().aim()
     }

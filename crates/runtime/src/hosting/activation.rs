@@ -29,7 +29,7 @@ pub struct Activation<R: AnyGrain + ?Sized = dyn AnyGrain> {
     pub(super) number: u64,
     pub(super) class: Arc<Class>,
     pub(super) host: Arc<Host>,
-    /// When the last turn was admitted, in idle ticks since the silo's start.
+    /// Time of the last admission, in idle ticks since the silo's start.
     pub(super) last_used: AtomicU32,
     /// Whether the directory holds a registration for it. Written only under the directory's lock.
     pub(super) registered: AtomicBool,

@@ -13,7 +13,7 @@ use super::gate::{Alone, Asks, Gate, Together, Watch};
 use crate::cluster::Shut;
 use crate::turn::Asker;
 
-/// The wait in an activation's queue, for the activation's silo.
+/// Queue callbacks of an activation.
 pub(super) struct Watching<'a>(pub(super) &'a Arc<Activation>);
 
 impl Watch for Watching<'_> {

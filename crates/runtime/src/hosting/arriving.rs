@@ -12,7 +12,7 @@ pub(crate) fn arriving<T>(grain: &Held, decode: impl FnOnce() -> T) -> T {
     ARRIVING.set(grain, decode)
 }
 
-/// Looks at the grain for whose call something is decoded now, if there is one.
+/// Calls `look` with the grain whose call is being decoded, if any.
 pub(crate) fn arriving_at<R>(look: impl FnOnce(&Held) -> R) -> Option<R> {
     ARRIVING.is_set().then(|| ARRIVING.with(look))
 }

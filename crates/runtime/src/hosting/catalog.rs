@@ -30,7 +30,7 @@ type Grains = HashTable<Arc<Activation>>;
 /// The thing that is handed to the call which has waited longest for a worker.
 pub(crate) type Given = workers::Given<Arc<Seat>>;
 
-/// What a call finds that may wait for a worker.
+/// Answer to a call that may wait for a worker.
 pub(crate) type Queued = workers::Queued<Arc<Seat>>;
 
 impl Worker for Arc<Activation> {
@@ -79,7 +79,7 @@ fn hash_of(activation: &Arc<Activation>) -> u64 {
 }
 
 impl Shard {
-    /// All of them.
+    /// Every activation of the shard.
     fn iter(&self) -> impl Iterator<Item = &Arc<Activation>> {
         self.grains.iter().chain(self.workers.iter())
     }

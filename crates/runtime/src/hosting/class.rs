@@ -51,7 +51,7 @@ impl MethodEntry {
         [self.info.id].into_iter().chain(self.also.iter().copied())
     }
 
-    /// Whether this is one of its numbers.
+    /// Returns true if `number` is one of the method's numbers.
     fn has(&self, number: u32) -> bool {
         self.numbers().any(|own| own == number)
     }

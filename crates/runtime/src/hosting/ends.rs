@@ -1,11 +1,11 @@
-//! The ends of turns: of those that ran, and of those that could not.
+//! The ends of turns: of turns that ran, and of turns that could not start.
 
 use emmer_core::SiloAddress;
 
 use crate::metrics::Ended;
 use crate::turn::{Failure, Rejection};
 
-/// How a turn ended.
+/// End of a turn.
 #[derive(Debug, PartialEq, Eq)]
 pub enum TurnEnd {
     /// The method ran; its output is in the sink.
@@ -50,7 +50,7 @@ pub enum Closed {
     Failed(String),
 }
 
-/// Why a turn could not even be started. Nothing was executed.
+/// Reason why a turn was not started. Nothing was executed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum StartError {
     /// The class has no such method.

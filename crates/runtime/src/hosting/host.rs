@@ -48,7 +48,7 @@ pub(crate) struct Host {
     pub(crate) services: Arc<Services>,
     /// Where grains have their state.
     pub(crate) states: States,
-    /// The reminders of the silo, for the room above that knows their type.
+    /// Reminder service of the silo. Only `reminders/` knows the type.
     pub(crate) reminders: Arc<dyn Any + Send + Sync>,
     /// Everything of this silo that waits for a moment.
     pub(crate) wheel: Arc<Wheel>,
@@ -67,7 +67,7 @@ pub(crate) struct Host {
     pub(crate) queues: Mutex<Vec<Arc<Activation>>>,
     /// What is told when such deadlines begin to matter.
     pub(crate) ticking: Arc<Ticking>,
-    /// The silo as calls see it, for the room above that knows its type.
+    /// Weak reference to the silo's `Calls`. Only `calls/` knows the type.
     pub(crate) calls: OnceLock<Weak<dyn Any + Send + Sync>>,
     pub(crate) limits: Limits,
     /// How many activations of a stateless worker there may be whose class does not say it.
@@ -83,7 +83,7 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    /// Returns true if the rest of the silo is gone.
+    /// Returns true if the rest of the silo was dropped.
     pub(crate) fn is_alone(&self) -> bool {
         self.calls.get().is_none_or(|calls| calls.strong_count() == 0)
     }

@@ -9,7 +9,7 @@ use emmer_store::BoxFuture;
 
 use super::{Activation, Exclusive, Shared, TurnContext};
 
-/// Why a piece could not be had. The method goes on, without its grain.
+/// Reason why an [`Interleaved`](crate::grain::Interleaved) method gets no access to its grain.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Left {
@@ -41,7 +41,7 @@ impl Activation {
         })
     }
 
-    /// The same, alone.
+    /// Enters alone for a piece of a turn.
     pub(crate) fn enter_exclusive(self: &Arc<Self>) -> BoxFuture<'_, Result<Exclusive<'_>, Left>> {
         Box::pin(async {
             let lock = unless_doomed(self.lock_exclusive()).await?;

@@ -72,7 +72,7 @@ impl Activation {
         self.class.info.reminders
     }
 
-    /// Keeps it for so long from now on, although it is idle.
+    /// Keeps the activation in memory for `duration` from now, even if it is idle.
     pub(crate) fn keep_for(&self, duration: Duration) {
         self.host.kept.keep(self.number, self.host.clock.now().after(duration));
     }

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 /// The numbers of an activation and of a timer.
 type Owned = (u64, u64);
 
-/// A timer, as its activation's end sees it.
+/// Timer that ends with its activation.
 pub(crate) trait Timed: Send + Sync {
     /// Ends the timer.
     fn stop(&self);

@@ -21,7 +21,7 @@ use tokio::sync::oneshot;
 /// is free: whoever leaves one hands it over at once.
 type Waiting<S> = oneshot::Sender<Given<S>>;
 
-/// A worker, as its crew sees it.
+/// Worker of a crew.
 pub(super) trait Worker: Clone {
     fn id(&self) -> &GrainId;
 
@@ -32,7 +32,7 @@ pub(super) trait Worker: Clone {
     fn is_free(&self) -> bool;
 }
 
-/// The crews, for the places that they have given.
+/// Receiver of unused places.
 pub(super) trait Places: Send + Sync {
     /// A call makes no worker in the place that it was given: another one may.
     fn give_back(self: Arc<Self>, id: &GrainId);
@@ -262,7 +262,7 @@ impl<W: Worker, S> Workers<W, S> {
         Some(gone.worker)
     }
 
-    /// All of them.
+    /// Every worker of every crew.
     pub(super) fn iter(&self) -> impl Iterator<Item = &W> {
         self.0.values().flat_map(|crew| &crew.workers).map(|member| &member.worker)
     }

@@ -36,7 +36,7 @@ pub(super) fn leave_room(wanted: usize, descriptors: Option<u64>) -> usize {
     clients
 }
 
-/// The address other silos are told: the advertised one, or the one listened on.
+/// Address that other silos connect to: the advertised address, or the bound one.
 pub(super) fn advertised(
     options: &SiloOptions,
     socket: &TcpListener,

@@ -73,5 +73,5 @@ impl<T> fmt::Debug for ContextKey<T> {
     }
 }
 
-/// What a call takes along beside what its turn does.
+/// Request context that a call adds to that of its turn.
 pub(crate) type Extra = Result<RequestContext, ContextError>;

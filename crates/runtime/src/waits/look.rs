@@ -39,7 +39,7 @@ const SEARCH_EVERY: Duration = Duration::from_millis(250);
 /// So many paths travel in one message.
 const PATHS_MAX: usize = 32;
 
-/// An activation, as the search sees it.
+/// Activation that the search looks at.
 pub(crate) trait Gate {
     /// The number of the activation.
     fn number(&self) -> u64;
@@ -59,8 +59,8 @@ struct Crowd<G> {
 
 type Crowds<G> = BTreeMap<u64, Crowd<G>>;
 
-/// A search, or another silo's, that has come to a turn: the silo that has a call of the turn is
-/// asked how it goes on.
+/// Search of this or another silo that has reached a turn. The silo that has a call of the turn is
+/// asked for the next turns.
 pub(crate) struct Chase {
     pub(crate) origin: SiloAddress,
     pub(crate) gate: u64,
@@ -81,7 +81,7 @@ impl Chase {
     }
 }
 
-/// The result of a look: what other silos hear.
+/// Result of a look: messages to other silos.
 #[derive(Default)]
 pub(crate) struct Looked {
     pub(crate) messages: Vec<(SiloAddress, WaitsMessage)>,
@@ -95,7 +95,7 @@ pub(crate) struct Waits {
     looks: Mutex<Looks>,
 }
 
-/// What only the silo's clock task uses.
+/// State that only the silo's clock task uses.
 struct Looks {
     next: CoarseInstant,
     searches: Searches,

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::graph::Path;
 
-/// What silos say to each other about waits.
+/// Message between silos about waiting calls.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum WaitsMessage {
     /// The last turn of `path` waits for a call that was sent to you: which turns does it wait for

@@ -1,4 +1,4 @@
-//! Who waits for whom, and how circles of waiting calls are found.
+//! The graph of waiting calls, and the search for circles in it.
 //!
 //! A turn that has made a call and suspends is listed here; a call that waits for its grain stands
 //! in the grain's queue with the number of the turn that made it; a call to another silo has that

@@ -55,7 +55,7 @@ pub(crate) struct Listed {
 /// A turn in the list, and the caller that waits for it where one is known.
 type Entry = Arc<(Listed, Mutex<Option<Arc<Asker>>>)>;
 
-/// All of them.
+/// List of these turns.
 #[derive(Default)]
 pub(super) struct Turns {
     shards: [Mutex<NumberMap<u64, Entry>>; SHARDS],
@@ -77,12 +77,12 @@ impl Turns {
         Listing { turns: self.clone(), turn }
     }
 
-    /// Returns true if there is none.
+    /// Returns true if the list is empty.
     pub(super) fn is_empty(&self) -> bool {
         self.listed.load(Ordering::Relaxed) == 0
     }
 
-    /// Adds all of them to a graph.
+    /// Adds every listed turn to `graph`.
     pub(super) fn add_to(&self, graph: &mut Graph) {
         for shard in &self.shards {
             for turn in shard.lock().values() {
@@ -104,7 +104,7 @@ pub(crate) struct Listing {
 }
 
 impl Listing {
-    /// Notes who waits for the turn.
+    /// Records the caller that waits for the turn.
     pub(crate) fn asked_by(&self, asker: Arc<Asker>) {
         *self.turn.1.lock() = Some(asker);
     }

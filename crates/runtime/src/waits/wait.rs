@@ -1,13 +1,13 @@
-//! A call that waits, and when it is looked at.
+//! A waiting call, and the times after which it is checked for a circle.
 
 use std::time::Duration;
 
 use emmer_net::clock::CoarseInstant;
 
-/// A call that has waited for so long for its grain is looked at.
+/// Wait for a grain after which a call is checked for a circle.
 pub(super) const PATIENCE: Duration = Duration::from_millis(200);
 
-/// How often this silo looks at calls that have waited for long.
+/// Time between two looks at calls that have waited longer than [`PATIENCE`].
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Two looks after its patience has ended a circle on one silo is known, and long before a second
@@ -22,6 +22,6 @@ pub(crate) struct Wait {
     /// The turn that made the call.
     pub(crate) caller: u64,
     pub(crate) since: CoarseInstant,
-    /// One of the turns behind the call may stand in its way: it is looked at without patience.
+    /// True if a turn behind the call may hold its grain: it is checked without [`PATIENCE`].
     pub(crate) suspect: bool,
 }

@@ -94,7 +94,7 @@ impl HeldBytes {
         })
     }
 
-    /// All of them.
+    /// Sum of these bytes.
     pub fn total(&self) -> usize {
         [&self.arguments, &self.queued, &self.finished]
             .map(|count| count.load(Ordering::Relaxed))

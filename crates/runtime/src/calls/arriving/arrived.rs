@@ -83,7 +83,7 @@ impl Arrived {
         matches!(self.connection.peer, PeerKind::Client(_))
     }
 
-    /// The call, as those see it who look for its grain.
+    /// Returns the call as the search for its grain sees it.
     pub(super) const fn seeks(&self) -> Sought<'_> {
         let RequestHeader { target, method, chain, .. } = &self.header;
         Sought { grain: target, method: *method, chain }

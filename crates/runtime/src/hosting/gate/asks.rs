@@ -1,8 +1,8 @@
-//! What a turn asks of the queue at the door of a grain.
+//! The request of a turn for a place in a grain's queue.
 
 use emmer_net::clock::CoarseInstant;
 
-/// The turn that waits for a waiter.
+/// Turn that made the call in the queue.
 #[derive(Clone, Copy)]
 pub(crate) struct Who {
     /// Its number; 0 when no turn made the call.
@@ -15,19 +15,19 @@ pub(crate) struct Who {
     pub(crate) remote: bool,
 }
 
-/// What a turn brings to the queue.
+/// Request of a turn for its place in the queue.
 #[derive(Clone, Copy)]
 pub(crate) struct Asks {
     pub(crate) deadline: CoarseInstant,
     pub(crate) who: Option<Who>,
-    /// Whether it goes past those that wait.
+    /// True if the turn enters before turns that already wait.
     pub(crate) past: bool,
-    /// Whether a task of the runtime polls it, so that it is never absent.
+    /// True if a task of the runtime polls the turn, so that it never misses its place.
     pub(crate) driven: bool,
 }
 
 impl Asks {
-    /// For nobody that others could wait for.
+    /// The request of a turn that no other turn waits for.
     pub(crate) const fn until(deadline: CoarseInstant) -> Self {
         Self { deadline, who: None, past: false, driven: false }
     }

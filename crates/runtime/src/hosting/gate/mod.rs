@@ -132,7 +132,7 @@ impl<T: ?Sized> Gate<T> {
     }
 }
 
-/// What a turn in the queue needs of its silo, and of itself.
+/// Callbacks of the queue: to the silo, and to the turn that the thread polls.
 pub(super) trait Watch {
     /// The queue's deadlines begin to matter to the silo.
     fn watch(&mut self);
@@ -281,7 +281,7 @@ impl Drop for Leave<'_> {
 }
 
 impl<'a> Leave<'a> {
-    /// What breaks the grain unless it is forgotten.
+    /// Returns a guard that breaks the grain unless it is forgotten.
     pub(super) const fn half_way(&self) -> HalfWay<'a> {
         HalfWay(self.0)
     }
