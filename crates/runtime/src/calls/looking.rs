@@ -11,11 +11,10 @@ use crate::waits::{Chase, REACHED_MAX};
 impl Calls {
     /// A tick of the clock for the calls that wait in a circle.
     pub(crate) fn look_at_waits(&self, now: CoarseInstant) {
-        let looked = self.waits.look(self.address, now, || self.host.queues.lock().clone());
-        for (to, message) in looked.messages {
-            self.cluster.peers.post(to, channel::WAITS, &message);
-        }
-        self.send_on(&looked.chases);
+        let gates = || self.host.queues.lock().clone();
+        let tell = |to, message: &_| self.cluster.peers.post(to, channel::WAITS, message);
+        let chases = self.waits.look(self.address, now, gates, tell);
+        self.send_on(&chases);
     }
 
     /// Asks every silo that has a call of one of the turns reached. On the connection that has the

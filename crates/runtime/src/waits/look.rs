@@ -81,13 +81,6 @@ impl Chase {
     }
 }
 
-/// Result of a look: messages to other silos.
-#[derive(Default)]
-pub(crate) struct Looked {
-    pub(crate) messages: Vec<(SiloAddress, WaitsMessage)>,
-    pub(crate) chases: Vec<Chase>,
-}
-
 /// The waits of one silo.
 pub(crate) struct Waits {
     turns: Arc<Turns>,
@@ -126,13 +119,15 @@ impl Waits {
     }
 
     /// A tick of the clock of the silo `me` for the calls that wait in a circle. `gates` names the
-    /// activations where calls wait.
+    /// activations where calls wait, and `tell` sends a message. Returns the searches that other
+    /// silos continue.
     pub(crate) fn look<G: Gate>(
         &self,
         me: SiloAddress,
         now: CoarseInstant,
         gates: impl FnOnce() -> Vec<G>,
-    ) -> Looked {
+        mut tell: impl FnMut(SiloAddress, &WaitsMessage),
+    ) -> Vec<Chase> {
         let messages = std::mem::take(&mut *self.inbox.lock());
         let mut looks = self.looks.lock();
         let due = looks.next <= now;
@@ -140,12 +135,12 @@ impl Waits {
             looks.next = now.after(LOOK_EVERY);
             looks.answered.look(now);
         }
-        let mut looked = Looked::default();
+        let mut chases = Vec::new();
         // In every circle there is a turn that has made a call and is inside the grain that another
         // call waits for.
         let begins = due && !self.turns.is_empty();
         if !begins && messages.is_empty() {
-            return looked;
+            return chases;
         }
         let crowds = crowds(gates());
         let graph = self.graph(&crowds);
@@ -153,7 +148,8 @@ impl Waits {
             match message {
                 WaitsMessage::Probe { origin, gate, round, path } => {
                     let asked = Chase { origin, gate, round, path };
-                    Self::answer(me, &mut looks, &graph, &crowds, asked, now, &mut looked);
+                    let paths = continued(me, &mut looks, &graph, &crowds, asked, now, &mut tell);
+                    chases.extend(paths);
                 }
                 WaitsMessage::Reached { gate, round, paths } => {
                     paths.iter().for_each(|path| reached(&mut looks, &crowds, gate, round, path));
@@ -161,9 +157,9 @@ impl Waits {
             }
         }
         if begins {
-            Self::begin_searches(me, &mut looks, &graph, &crowds, now, &mut looked.chases);
+            begin_searches(me, &mut looks, &graph, &crowds, now, &mut chases);
         }
-        looked
+        chases
     }
 
     /// This silo's part of the graph.
@@ -176,72 +172,72 @@ impl Waits {
         graph.sort();
         graph
     }
+}
 
-    /// Searches from every gate where a call has waited for long; from some of them, when there are
-    /// many.
-    fn begin_searches<G: Gate>(
-        me: SiloAddress,
-        looks: &mut Looks,
-        graph: &Graph,
-        crowds: &Crowds<G>,
-        now: CoarseInstant,
-        chases: &mut Vec<Chase>,
-    ) {
-        looks.searches.retain(|gate| crowds.contains_key(&gate));
-        let is_long = |wait: &&Wait| wait.suspect || wait.since.after(PATIENCE) <= now;
-        let mut due: Vec<_> = crowds
-            .iter()
-            .filter_map(|(gate, crowd)| {
-                let latest = crowd.waits.iter().filter(is_long).map(|wait| wait.since).max()?;
-                let last = looks.searches.last_begun(*gate);
-                let is_due = latest.after(EAGER) > now
-                    || last.is_none_or(|last| last.after(SEARCH_EVERY) <= now);
-                is_due.then_some((last, gate, crowd))
-            })
-            .collect();
-        // The search that began longest ago comes first.
-        due.sort_by_key(|(last, gate, _)| (*last, **gate));
-        let before = chases.len();
-        for (_, gate, crowd) in due.into_iter().take(SEARCHES_MAX) {
-            if chases.len() - before >= TURNS_MAX {
-                break;
-            }
-            let round = looks.searches.begin(*gate, &crowd.waits, now);
-            for path in graph.reach(graph.starts(*gate)) {
-                reached(looks, crowds, *gate, round, &path);
-                chases.push(Chase { origin: me, gate: *gate, round, path });
-            }
+/// Searches from every gate where a call has waited for long; from some of them, when there are
+/// many.
+fn begin_searches<G: Gate>(
+    me: SiloAddress,
+    looks: &mut Looks,
+    graph: &Graph,
+    crowds: &Crowds<G>,
+    now: CoarseInstant,
+    chases: &mut Vec<Chase>,
+) {
+    looks.searches.retain(|gate| crowds.contains_key(&gate));
+    let is_long = |wait: &&Wait| wait.suspect || wait.since.after(PATIENCE) <= now;
+    let mut due: Vec<_> = crowds
+        .iter()
+        .filter_map(|(gate, crowd)| {
+            let latest = crowd.waits.iter().filter(is_long).map(|wait| wait.since).max()?;
+            let last = looks.searches.last_begun(*gate);
+            let is_due = latest.after(EAGER) > now
+                || last.is_none_or(|last| last.after(SEARCH_EVERY) <= now);
+            is_due.then_some((last, gate, crowd))
+        })
+        .collect();
+    // The search that began longest ago comes first.
+    due.sort_by_key(|(last, gate, _)| (*last, **gate));
+    let before = chases.len();
+    for (_, gate, crowd) in due.into_iter().take(SEARCHES_MAX) {
+        if chases.len() - before >= TURNS_MAX {
+            break;
+        }
+        let round = looks.searches.begin(*gate, &crowd.waits, now);
+        for path in graph.reach(graph.starts(*gate)) {
+            reached(looks, crowds, *gate, round, &path);
+            chases.push(Chase { origin: me, gate: *gate, round, path });
         }
     }
+}
 
-    /// Goes on with another silo's search, and tells it what was reached here.
-    fn answer<G: Gate>(
-        me: SiloAddress,
-        looks: &mut Looks,
-        graph: &Graph,
-        crowds: &Crowds<G>,
-        asked: Chase,
-        now: CoarseInstant,
-        looked: &mut Looked,
-    ) {
-        let Chase { origin, gate, round, path } = asked;
-        let Some(last) = path.last().filter(|_| path.len() <= PATH_MAX) else { return };
-        if !looks.answered.takes((origin, gate, round, last.turn), now) {
-            return;
-        }
-        let paths = graph.reach(vec![path]);
-        // The first one is what was asked.
-        let news = paths.get(1..).unwrap_or_default();
-        if origin == me {
-            news.iter().for_each(|path| reached(looks, crowds, gate, round, path));
-        } else {
-            for paths in news.chunks(PATHS_MAX) {
-                let message = WaitsMessage::Reached { gate, round, paths: paths.to_vec() };
-                looked.messages.push((origin, message));
-            }
-        }
-        looked.chases.extend(paths.into_iter().map(|path| Chase { origin, gate, round, path }));
+/// Continues another silo's search `asked`, and tells that silo which turns it reached here.
+/// Returns the paths, each at a turn whose calls other silos may have.
+fn continued<G: Gate>(
+    me: SiloAddress,
+    looks: &mut Looks,
+    graph: &Graph,
+    crowds: &Crowds<G>,
+    asked: Chase,
+    now: CoarseInstant,
+    tell: &mut impl FnMut(SiloAddress, &WaitsMessage),
+) -> Vec<Chase> {
+    let Chase { origin, gate, round, path } = asked;
+    let Some(last) = path.last().filter(|_| path.len() <= PATH_MAX) else { return Vec::new() };
+    if !looks.answered.takes((origin, gate, round, last.turn), now) {
+        return Vec::new();
     }
+    let paths = graph.reach(vec![path]);
+    // The first one is what was asked.
+    let news = paths.get(1..).unwrap_or_default();
+    if origin == me {
+        news.iter().for_each(|path| reached(looks, crowds, gate, round, path));
+    } else {
+        for paths in news.chunks(PATHS_MAX) {
+            tell(origin, &WaitsMessage::Reached { gate, round, paths: paths.to_vec() });
+        }
+    }
+    paths.into_iter().map(|path| Chase { origin, gate, round, path }).collect()
 }
 
 /// The gates where turns wait for a call.
