@@ -113,7 +113,7 @@ impl Connection {
         }
     }
 
-    /// As [`begin`](Self::begin), as a future that owns its connection and its answer.
+    /// As [`begin_call`](Self::begin_call), as a future that owns its connection and its answer.
     pub fn call(
         self: &Arc<Self>,
         head: RequestHead<'_>,

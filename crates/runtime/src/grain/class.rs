@@ -60,7 +60,8 @@ pub trait Grain: Lifecycle {
     /// Whether its `&self` methods do so in a call that comes back to the grain.
     const CALL_CHAIN_REENTRANCY: bool = false;
 
-    /// The class's name, if an interface has several classes; see [`RawRef::of_class`].
+    /// The class's name, if an interface has several classes; see
+    /// [`RawRef::of_class`](super::RawRef::of_class).
     const CLASS: Option<&'static str> = None;
 
     /// The names of its reminders that have a handler.
