@@ -138,9 +138,9 @@ impl Silo {
     ///
     /// **A process that hosts a silo has to look at this**, or wait with
     /// [`run_until_stopped`](Self::run_until_stopped), or give a
-    /// [`hook`](crate::SiloBuilder::on_terminate). A silo that the cluster has declared dead ends, for its
-    /// grains run elsewhere by then; its process goes on, and every call that it makes fails with
-    /// `ShuttingDown`.
+    /// [`hook`](crate::SiloBuilder::on_terminate). A silo that the cluster has declared dead ends,
+    /// for its grains run elsewhere by then; its process goes on, and every call that it makes
+    /// fails with `ShuttingDown`.
     pub async fn terminated(&self) -> TerminateReason {
         self.core.terminated().await
     }
