@@ -99,6 +99,9 @@ pub enum DialOutcome {
     OtherEpoch(SiloAddress),
     /// The host refused the connection: no process listens there.
     Refused,
+    /// As [`Refused`](Self::Refused), and the IP address is one of this machine: its own kernel
+    /// says so, and no firewall.
+    Vacant,
     /// Nothing came back in time, or the connection broke half way.
     NoAnswer,
 }

@@ -68,6 +68,15 @@ impl Facts {
         &self.me
     }
 
+    /// Returns true if the row of `silo` names the host of this silo and its IP address: one kernel
+    /// knows all that listens for both. Hosts are told apart by their names.
+    pub(crate) fn is_on_own_host(&self, silo: &SiloAddress) -> bool {
+        let (host, ip) = (&self.me.host_name, self.me.address.endpoint().ip());
+        !host.is_empty()
+            && silo.endpoint().ip() == ip
+            && self.view.get(silo).is_some_and(|row| row.host_name == *host)
+    }
+
     /// The view in force; empty until the table has been seen.
     pub(crate) const fn view(&self) -> &Arc<View> {
         &self.view

@@ -76,3 +76,47 @@ fn crash_and_come_back(plan: u64) {
 fn whoever_crashed_and_is_back_on_its_address_is_active_soon() {
     (0..300).for_each(crash_and_come_back);
 }
+
+/// A process that died comes back at another port, as with port 0. Returns the time until the new
+/// silo is Active and the old one Dead.
+fn back_at_another_port(mut world: World, n: u16) -> Duration {
+    for i in 0..usize::from(n) {
+        world.kill(i);
+    }
+    for i in 0..n {
+        world.start(&Config::default(), address(2_000 + i, 2), 77 + u64::from(i));
+    }
+    world.until(Duration::from_secs(60), |w| {
+        (0..n).all(|i| {
+            w.status(&address(2_000 + i, 2)) == Some(SiloStatus::Active)
+                && w.status(&address(1_000 + i, 1)) == Some(SiloStatus::Dead)
+        })
+    })
+}
+
+#[test]
+fn a_host_that_knows_that_a_silo_is_gone_need_not_wait_for_its_row() {
+    for n in [1, 2, 5] {
+        let config = Config::default();
+        let took = back_at_another_port(World::cluster_on("one", &config, n), n);
+        assert!(took < ms(if n == 1 { 600 } else { 2_500 }), "{n} silos: {took:?}");
+        // A stranger's refusal may be a firewall's.
+        let took = back_at_another_port(World::cluster(&config, n), n);
+        assert!(took > Duration::from_secs(3), "{n} silos: {took:?}");
+    }
+}
+
+/// The silo runs, and its port refuses: two hosts have one name, or one address.
+#[test]
+fn only_the_own_host_is_believed() {
+    for host in ["", "another"] {
+        let config = Config::default();
+        let mut world = World::cluster_on("one", &config, 1);
+        world.silos[0].silent = true;
+        world.host = host;
+        world.refusing.insert(address(1_000, 1));
+        world.start(&config, address(2_000, 2), 77);
+        world.run(Duration::from_secs(2));
+        assert_eq!(world.status(&address(1_000, 1)), Some(SiloStatus::Active), "{host:?}");
+    }
+}

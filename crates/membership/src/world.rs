@@ -90,6 +90,8 @@ pub(crate) struct World {
     pub(crate) trace: bool,
     /// Pairs (from, to) between which nothing passes.
     pub(crate) cut: BTreeSet<(SiloAddress, SiloAddress)>,
+    /// Name of the one host that all silos run on. Empty: each runs on a host of its own.
+    pub(crate) host: &'static str,
     /// Silos to which dials are refused, whatever runs there.
     pub(crate) refusing: BTreeSet<SiloAddress>,
     /// Silos that the store does not answer.
@@ -136,6 +138,7 @@ impl World {
             died_at: BTreeMap::new(),
             trace: false,
             cut: BTreeSet::new(),
+            host: "",
             refusing: BTreeSet::new(),
             offline: BTreeSet::new(),
             touches_only: BTreeSet::new(),
@@ -148,7 +151,13 @@ impl World {
 
     /// `n` silos that join at once and have become Active.
     pub(crate) fn cluster(config: &Config, n: u16) -> Self {
+        Self::cluster_on("", config, n)
+    }
+
+    /// As [`cluster`](Self::cluster), all of them on one host of this name.
+    pub(crate) fn cluster_on(host: &'static str, config: &Config, n: u16) -> Self {
         let mut world = Self::new();
+        world.host = host;
         for i in 0..n {
             world.start(config, address(1_000 + i, 1), u64::from(i) + 1);
         }
@@ -158,7 +167,8 @@ impl World {
     }
 
     pub(crate) fn start(&mut self, config: &Config, address: SiloAddress, seed: u64) -> usize {
-        let row = SiloEntry::new(address, SiloStatus::Created, self.wall(0));
+        let mut row = SiloEntry::new(address, SiloStatus::Created, self.wall(0));
+        row.host_name = self.host.into();
         let now = Now { mono: self.now, wall: self.wall(0) };
         let mut machine = Membership::new(config.clone(), row, seed, now).unwrap();
         machine.share(self.memo.clone());
@@ -255,7 +265,7 @@ impl World {
         let me = self.silos[i].machine.me();
         // A firewall may stand where the network is cut.
         if self.refusing.contains(&to) && !self.silos[i].silent {
-            return DialOutcome::Refused;
+            return if self.host.is_empty() { DialOutcome::Refused } else { DialOutcome::Vacant };
         }
         if self.silos[i].silent || self.cut.contains(&(me, to)) || self.cut.contains(&(to, me)) {
             return DialOutcome::NoAnswer;
@@ -266,6 +276,7 @@ impl World {
             return DialOutcome::NoAnswer;
         }
         match there.find(|p| p.up) {
+            None if !self.host.is_empty() => DialOutcome::Vacant,
             None => DialOutcome::Refused,
             Some(p) if p.machine.me() == to => DialOutcome::Answered,
             Some(p) => DialOutcome::OtherEpoch(p.machine.me()),

@@ -42,7 +42,8 @@ pub struct RequestFlags(u8);
 impl RequestFlags {
     /// An ordinary call.
     pub const NONE: Self = Self(0);
-    /// Nobody waits for an answer, and none is sent. The correlation is 0 exactly when this is set.
+    /// No caller waits for the end of the call. With correlation 0, which no other call has, none
+    /// is answered; else the answer comes when the turn has begun.
     pub const ONE_WAY: Self = Self(1);
     /// The method takes `&self`: its turn may run beside other reads.
     pub const READ_ONLY: Self = Self(1 << 1);
@@ -236,7 +237,7 @@ pub struct RequestHead<'a> {
 
 impl RequestHead<'_> {
     fn check(&self) -> Result<(), HeaderError> {
-        if (self.correlation == 0) != self.flags.contains(RequestFlags::ONE_WAY) {
+        if self.correlation == 0 && !self.flags.contains(RequestFlags::ONE_WAY) {
             return Err(HeaderError::Value {
                 field: "a request's correlation",
                 value: self.correlation,
@@ -384,7 +385,7 @@ fn read_header(mut input: Reader<'_>) -> Result<(RequestHeader, usize), HeaderEr
     let [bits, forwards, chain_links, target_kind] = fixed.array(FIELD)?;
     let flags = RequestFlags::from_bits(bits & !(TRACED | CONTEXT))
         .ok_or_else(|| HeaderError::Value { field: "a request's flags", value: u64::from(bits) })?;
-    if (correlation == 0) != flags.contains(RequestFlags::ONE_WAY) {
+    if correlation == 0 && !flags.contains(RequestFlags::ONE_WAY) {
         return Err(HeaderError::Value { field: "a request's correlation", value: correlation });
     }
     let target = grain(grain_type, read_key(target_kind, &mut input)?);

@@ -34,6 +34,9 @@ pub trait Starter: Sized {
     /// other.
     const LOCKS_GAPS: bool = false;
 
+    /// True if one of the first reads after a crash may show rows that are one commit too old.
+    const RECOVERS_BEHIND_READS: bool = false;
+
     /// Looks for the programs.
     ///
     /// # Errors
@@ -266,6 +269,10 @@ impl<S: Starter + Send + 'static> crate::suite::TestServer for Local<S> {
 
     fn locks_gaps(&self) -> bool {
         S::LOCKS_GAPS
+    }
+
+    fn recovers_behind_reads(&self) -> bool {
+        S::RECOVERS_BEHIND_READS
     }
 
     fn port(&self) -> u16 {

@@ -95,6 +95,7 @@ impl Starter for Programs {
     // Its data go with it: nothing to put in order first.
     const END: &'static str = "KILL";
     const LOCKS_GAPS: bool = true;
+    const RECOVERS_BEHIND_READS: bool = true;
 
     fn find() -> Result<Self, Trouble> {
         let folders = [PathBuf::from("/usr/sbin"), PathBuf::from("/usr/bin")];

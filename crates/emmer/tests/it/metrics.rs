@@ -94,6 +94,96 @@ async fn a_turn_that_holds_its_thread_is_noticed() {
     silo.abort();
 }
 
+static LET_GO: AtomicU64 = AtomicU64::new(0);
+static TICKS: AtomicU64 = AtomicU64::new(0);
+
+#[grain_interface(key = String)]
+trait Holder {
+    /// Holds its thread until [`LET_GO`] is `n`.
+    async fn hold_first(&mut self, n: u64);
+    async fn hold_later(&mut self, n: u64);
+    async fn hold_in_place(&mut self, n: u64);
+}
+
+#[derive(Grain)]
+struct HolderGrain;
+
+fn until_let_go(n: u64) {
+    while LET_GO.load(Ordering::Acquire) < n {
+        std::thread::sleep(millis(5));
+    }
+}
+
+#[grain]
+impl Holder for HolderGrain {
+    async fn hold_first(&mut self, n: u64) {
+        until_let_go(n);
+        tokio::task::yield_now().await;
+    }
+
+    async fn hold_later(&mut self, n: u64) {
+        tokio::task::yield_now().await;
+        until_let_go(n);
+        tokio::task::yield_now().await;
+    }
+
+    async fn hold_in_place(&mut self, n: u64) {
+        until_let_go(n);
+    }
+}
+
+/// A turn that holds its thread is noticed whoever called it, also where the thread was the one
+/// that looked at timers and sockets; and those do not wait for its end.
+#[test]
+fn a_held_thread_is_noticed_and_holds_up_no_timer() {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .unwrap();
+    let (silo, client) = runtime.block_on(async {
+        let store = common::store();
+        let silo = Silo::builder().store(store.clone()).gateway("127.0.0.1:0");
+        let silo = silo.host::<dyn Holder, HolderGrain>().start().await.unwrap();
+        (silo, Client::builder().store(store).connect().await.unwrap())
+    });
+    let holders = [silo.client().grain::<dyn Holder>("x"), client.grain::<dyn Holder>("y")];
+    runtime.spawn(async {
+        loop {
+            tokio::time::sleep(millis(1)).await;
+            TICKS.fetch_add(1, Ordering::Release);
+        }
+    });
+    let mut n = 0;
+    for round in 0..5 {
+        for (holder, method) in holders.iter().flat_map(|h| (0..3).map(move |method| (h, method))) {
+            n += 1;
+            let before = silo.statistics().turns_blocking;
+            let holder = holder.clone();
+            let call = runtime.spawn(async move {
+                match method {
+                    0 => holder.hold_first(n).await,
+                    1 => holder.hold_later(n).await,
+                    _ => holder.hold_in_place(n).await,
+                }
+            });
+            while silo.statistics().turns_blocking == before {
+                std::thread::sleep(millis(1));
+            }
+            let (ticked, since) = (TICKS.load(Ordering::Acquire), std::time::Instant::now());
+            while TICKS.load(Ordering::Acquire) < ticked + 2 && since.elapsed() < secs(10) {
+                std::thread::sleep(millis(1));
+            }
+            let goes_on = TICKS.load(Ordering::Acquire) >= ticked + 2;
+            LET_GO.store(n, Ordering::Release);
+            assert!(goes_on, "{round}: a timer waits for the turn");
+            runtime.block_on(call).unwrap().unwrap();
+            assert_eq!(silo.statistics().turns_blocking, before + 1, "{round}: {method}");
+        }
+    }
+    silo.abort();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn queues_are_shown_and_a_full_one_refuses_by_its_name() {
     let store: std::sync::Arc<dyn emmer::store::SystemStore> =

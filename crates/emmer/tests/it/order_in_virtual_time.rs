@@ -85,3 +85,78 @@ async fn what_arrives_of_unawaited_calls_arrives_in_order(world: World) {
     }
     assert_eq!(refused > 0, tight, "{refused} calls were refused");
 }
+
+#[grain_interface(key = String)]
+trait Ward {
+    async fn rest(&self);
+    async fn rest_alone(&mut self);
+    async fn begun(&self) -> u64;
+}
+
+#[derive(Grain)]
+#[placement(random)]
+struct WardGrain {
+    begun: std::sync::atomic::AtomicU64,
+}
+
+impl WardGrain {
+    async fn rest_long(&self) {
+        self.begun.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        tokio::time::sleep(secs(20)).await;
+    }
+}
+
+#[grain]
+impl Ward for WardGrain {
+    async fn rest(&self) {
+        self.rest_long().await;
+    }
+
+    async fn rest_alone(&mut self) {
+        self.rest_long().await;
+    }
+
+    async fn begun(&self) -> u64 {
+        self.begun.load(std::sync::atomic::Ordering::Relaxed)
+    }
+}
+
+/// One-way calls to a grain that is not in memory wait for the start of the first one, not for its
+/// end: on this silo, placed on another, and through a client.
+#[emmer::test(seeds = 4)]
+async fn unawaited_calls_to_a_cold_grain_run_side_by_side(world: World) {
+    let cluster = world.cluster(3, |silo| silo.host::<dyn Ward, WardGrain>()).await;
+    let client = cluster.client().await;
+    let keys: Vec<String> = (0..8).map(|n| format!("ward {n}")).collect();
+    let sent = keys.clone();
+    let send = async move |client: ClusterClient| {
+        for key in &sent {
+            let ward = client.grain::<dyn Ward>(key);
+            (0..5).for_each(|_| ward.rest().send().unwrap());
+        }
+    };
+    cluster.node(0).run(send).await.unwrap();
+    let far = client.grain::<dyn Ward>("far");
+    (0..5).for_each(|_| far.rest().send().unwrap());
+    world.advance(secs(5)).await;
+    for key in keys.iter().map(String::as_str).chain(["far"]) {
+        assert_eq!(client.grain::<dyn Ward>(key).begun().await.unwrap(), 5, "{key}");
+    }
+}
+
+/// Behind a first call that does not end the others wait where they are seen.
+#[emmer::test(seeds = 4)]
+async fn unawaited_calls_behind_a_hung_one_are_in_the_queue_of_their_grain(world: World) {
+    let cluster = world.cluster(3, |silo| silo.host::<dyn Ward, WardGrain>()).await;
+    let send = async move |client: ClusterClient| {
+        for n in 0..8 {
+            let ward = client.grain::<dyn Ward>(format!("hung {n}"));
+            (0..5).for_each(|_| ward.rest_alone().send().unwrap());
+        }
+    };
+    cluster.node(0).run(send).await.unwrap();
+    world.advance(secs(5)).await;
+    let waiting = |n: usize| cluster.node(n).longest_queues(100);
+    let waiting: Vec<u32> = (0..3).flat_map(waiting).map(|queue| queue.waiting).collect();
+    assert_eq!(waiting, [4; 8]);
+}

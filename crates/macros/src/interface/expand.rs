@@ -423,9 +423,13 @@ fn entry(interface: &Interface, method: &InterfaceMethod) -> TokenStream {
         Turn::Shared => quote!(admit_shared),
         Turn::Free => quote!(admit_interleaved),
     };
-    let binding = if exclusive { quote!(mut admitted) } else { quote!(admitted) };
+    let binding = match method.turn {
+        Turn::Exclusive => quote!(mut admitted),
+        Turn::Free => quote!((admitted, __stay)),
+        Turn::Past | Turn::Shared => quote!(admitted),
+    };
     let grain = if free { quote!(admitted) } else { quote!(admitted.grain()) };
-    let done = if free { quote!() } else { quote!(admitted.done();) };
+    let done = if free { quote!(drop(__stay);) } else { quote!(admitted.done();) };
     quote! {
         #(#conditions)*
         ::emmer::__rt::MethodEntry {

@@ -328,9 +328,13 @@ impl Detect {
             // Something answers for the host, and says that no such process is there (any more).
             // Together with a connection that the host's kernel ended it is proof; alone it may be
             // a firewall.
-            DialOutcome::Refused | DialOutcome::OtherEpoch(_) => {
+            DialOutcome::Refused | DialOutcome::Vacant | DialOutcome::OtherEpoch(_) => {
                 out.count().dials_refused += 1;
-                peer.refuse(facts.now().mono);
+                if outcome == DialOutcome::Vacant && facts.is_on_own_host(&silo) {
+                    peer.vacate(facts.now().mono);
+                } else {
+                    peer.refuse(facts.now().mono);
+                }
                 self.consider(facts, out, silo);
                 self.probe_before_its_turn(out, silo);
             }
@@ -343,6 +347,11 @@ impl Detect {
         if self.probing.peer(&silo).is_some_and(|peer| peer.misses() == 0 && !peer.is_in_flight()) {
             out.tell(Inner::Probe(silo));
         }
+    }
+
+    /// Dials `silo` if this silo probes it: it may be gone.
+    pub(crate) fn dial(&self, facts: &Facts, out: &mut Out, silo: SiloAddress) {
+        evidence::dial(&self.probing, facts, out, silo);
     }
 
     // ---- the probes of others

@@ -219,6 +219,12 @@ impl Peer {
         self.note_gone(now);
     }
 
+    /// The kernel of this silo says that no such process is there.
+    pub(super) fn vacate(&mut self, now: Instant) {
+        self.refused = true;
+        self.gone_since.get_or_insert(now);
+    }
+
     /// Whether its host has said so since the last answer.
     pub(super) const fn is_refused(&self) -> bool {
         self.refused

@@ -47,6 +47,8 @@ pub(super) struct Check {
     verified: Bits,
     /// Members whose host refused the last dial that ended.
     refused: BTreeSet<SiloAddress>,
+    /// Members on the host of this silo whose ports no process listens at.
+    vacant: BTreeSet<SiloAddress>,
     /// Whether a member has got through to this silo at the address that it advertises.
     reached: bool,
     /// How many members were asked to try in this wave.
@@ -79,6 +81,11 @@ impl Check {
 
     fn is_verified(&self, silo: &SiloAddress) -> bool {
         self.position(silo).is_some_and(|at| self.verified.contains(at))
+    }
+
+    /// Members that left the host of this silo without a goodbye.
+    pub(super) fn vacant(&self) -> Vec<SiloAddress> {
+        self.vacant.iter().copied().collect()
     }
 
     /// The first view that shows this silo's row says with whom round trips are due; a silo that is
@@ -170,7 +177,10 @@ impl Check {
             let silo = row.address;
             if self.is_verified(&silo) {
                 verified.insert(at);
-            } else if is_on_rings(row.status) && !silo.same_endpoint(&me) {
+            } else if is_on_rings(row.status)
+                && !silo.same_endpoint(&me)
+                && !self.vacant.contains(&silo)
+            {
                 pending.insert(at);
                 if row.status == SiloStatus::Active {
                     blocking.insert(at);
@@ -182,6 +192,11 @@ impl Check {
         self.vouched = view.version();
         (self.pending, self.blocking, self.verified) = (pending, blocking, verified);
         self.checked = Some(view);
+        // The kernel of this host knows at once which of them are gone.
+        let own = self.silos(&self.pending).filter(|silo| facts.is_on_own_host(silo));
+        for silo in own.take(DIALS_PER_WAVE_MAX).copied().collect::<Vec<_>>() {
+            dial(facts, out, silo);
+        }
         self.try_activate(facts, out);
     }
 
@@ -348,7 +363,16 @@ impl Check {
         outcome: DialOutcome,
     ) {
         match outcome {
-            DialOutcome::Refused | DialOutcome::OtherEpoch(_) => {
+            DialOutcome::Vacant if facts.is_on_own_host(&silo) => {
+                out.count().dials_refused += 1;
+                self.refused.insert(silo);
+                self.vacant.insert(silo);
+                if let Some(at) = self.position(&silo) {
+                    self.pending.remove(at);
+                    self.blocking.remove(at);
+                }
+            }
+            DialOutcome::Refused | DialOutcome::Vacant | DialOutcome::OtherEpoch(_) => {
                 out.count().dials_refused += 1;
                 self.refused.insert(silo);
             }

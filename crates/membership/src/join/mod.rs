@@ -105,6 +105,16 @@ impl Join {
         facts.standing().is_in_table() && !self.entry.is_done() && !self.entry.is_idle()
     }
 
+    /// Silos that left the host of this silo without a goodbye, if the view in force is the first
+    /// that lets this silo vote against them.
+    pub(crate) fn vacant(&self, facts: &Facts) -> Vec<SiloAddress> {
+        if self.is_under_way(facts) && facts.status() == SiloStatus::Active {
+            self.check.vacant()
+        } else {
+            Vec::new()
+        }
+    }
+
     /// A view is in force.
     pub(crate) fn view_changed(
         &mut self,

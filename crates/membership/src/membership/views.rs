@@ -56,9 +56,13 @@ impl Membership {
             // on.
             self.facts.forgive_rows();
         }
+        let vacant = self.join.vacant(&self.facts);
         self.join.view_changed(&self.facts, &mut self.out, delta);
         self.drain();
         self.choose_peers();
+        for silo in vacant {
+            self.detect.dial(&self.facts, &mut self.out, silo);
+        }
         let is_behind = self.is_behind();
         self.fence.view_changed(&self.facts, &mut self.out, same_monitors, is_behind);
         self.drain();

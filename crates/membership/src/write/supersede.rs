@@ -207,7 +207,7 @@ impl Evictions {
         outcome: DialOutcome,
     ) {
         let gone = match outcome {
-            DialOutcome::Refused => true,
+            DialOutcome::Refused | DialOutcome::Vacant => true,
             DialOutcome::OtherEpoch(other) => silo.is_succeeded_by(&other),
             DialOutcome::Answered | DialOutcome::NoAnswer => false,
         };

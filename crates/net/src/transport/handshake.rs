@@ -1,6 +1,6 @@
 //! The first two frames of a connection.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -21,7 +21,7 @@ use super::traffic::Gone;
 use super::{Budget, Connection, FrameRooms, Ticking};
 use crate::credentials::{Admit, Admitted, Credentials, TokenError, TokenSource};
 use crate::log::Plain;
-use crate::world::TcpStream;
+use crate::world::{TcpListener, TcpStream};
 use crate::{clock, warn_seldom};
 
 /// How far a peer may send ahead of what has been processed.
@@ -247,10 +247,19 @@ pub async fn dial_probe(silo: SiloAddress, greeting: &Greeting, timeout: Duratio
             _ => DialOutcome::NoAnswer,
         },
         Err(DialError::Connect(_, e)) if e.kind() == std::io::ErrorKind::ConnectionRefused => {
-            DialOutcome::Refused
+            if is_of_this_machine(silo.endpoint().ip()).await {
+                DialOutcome::Vacant
+            } else {
+                DialOutcome::Refused
+            }
         }
         Err(_) => DialOutcome::NoAnswer,
     }
+}
+
+/// Returns true if this machine has the address `ip`: a socket can be bound to it.
+async fn is_of_this_machine(ip: IpAddr) -> bool {
+    TcpListener::bind((ip, 0).into()).await.is_ok()
 }
 
 /// What an acceptor decides about a Hello.

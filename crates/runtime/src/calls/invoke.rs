@@ -15,7 +15,7 @@ use crate::calls::Calls;
 use crate::calls::lanes::Handed;
 use crate::calls::path::unreachable_silo;
 use crate::cluster::Shut;
-use crate::hosting::{Begun, BoxTurn, Has, Sink, Slot, TurnEnd, empty, run_to_end, until_begun};
+use crate::hosting::{Begun, BoxTurn, Has, Sink, Slot, TurnEnd, empty, poll_begun, run_to_end};
 use crate::turn::{Asked, Asker, Failure};
 
 /// Result of a call that owns its slot: the slot with the output. The failure is in a box: a call
@@ -91,9 +91,9 @@ pub(crate) fn dropped() -> Failure {
     unreachable_silo(None, true, "the silo ended while the turn was running".to_owned())
 }
 
-/// Waits in the caller's task while the turn waits for admission; once it has begun, it gets a task
-/// of its own, so that a caller who gives up does not leave the grain half way, and `handed` is let
-/// go.
+/// Waits in the caller's task while the turn waits for admission. A turn that has begun gets a task
+/// of its own: a caller that gives up does not leave the grain half way. Lets `handed` go as soon
+/// as the turn is settled in its grain.
 pub(crate) async fn run_local(
     silo: &Arc<Calls>,
     mut turn: BoxTurn,
@@ -105,16 +105,19 @@ pub(crate) async fn run_local(
     let deadline = caller.due.settle(silo.clock.now());
     let begun = {
         let mut sink = Sink::Local(&mut *slot);
-        let begun = with_room(until_begun(&mut turn, &silo.clock, &mut sink));
+        let begun = with_room(poll_fn(|cx| {
+            let begun = poll_begun(&mut turn, &silo.clock, cx, &mut sink);
+            if handed.is_some() && turn.is_settled() {
+                *handed = None;
+            }
+            begun
+        }));
         let begun = pin!(silo.host.fence.unless_shut(begun));
         bounded(&silo.clock, deadline, cancel, begun).await
     };
     match begun {
         Ok(Ok(Begun::Over(end))) => local_end(end, slot),
-        Ok(Ok(Begun::Running)) => {
-            *handed = None;
-            run_apart(silo, turn, slot, deadline, cancel).await
-        }
+        Ok(Ok(Begun::Running)) => run_apart(silo, turn, slot, deadline, cancel, handed).await,
         Ok(Ok(Begun::Overdue)) => LocalEnd::Failed(given_up(turn, overdue())),
         Ok(Ok(Begun::Ended) | Err(Shut)) => {
             LocalEnd::Failed(given_up(turn, Failure::shutting_down()))
@@ -126,13 +129,15 @@ pub(crate) async fn run_local(
     }
 }
 
-/// Gives a turn that has begun a task of its own, and waits for it.
+/// Gives a turn that has begun a task of its own, and waits for it. Lets `handed` go as soon as the
+/// turn is settled in its grain.
 pub(super) async fn run_apart(
     silo: &Arc<Calls>,
     mut turn: BoxTurn,
     mut slot: Box<dyn Slot>,
     deadline: CoarseInstant,
     cancel: Option<&CancellationToken>,
+    handed: &mut Option<Handed>,
 ) -> LocalEnd {
     let (done, wait) = oneshot::channel();
     let driven = silo.clone();
@@ -140,16 +145,23 @@ pub(super) async fn run_apart(
     let asker = Arc::<Asker>::default();
     turn.as_mut().asked_by(asker.clone());
     let _asked = Asked(asker);
+    let mut lane = handed.take();
     silo.spawner.spawn(async move {
-        if let Ok(end) = run_to_end(turn, &driven.host.fence, &mut Sink::Local(&mut *slot)).await {
-            // Nobody waits for it any more.
-            if let Err((_, mut slot)) = done.send((end, slot)) {
+        let mut sink = Sink::Local(&mut *slot);
+        let mut settled = || lane = None;
+        let ran = run_to_end(turn, &driven.host.fence, &mut sink, Some(&mut settled)).await;
+        if let Ok(end) = ran {
+            // The caller may have given the call up.
+            if let Err((_, mut slot, _)) = done.send((end, slot, lane)) {
                 empty(&mut *slot);
             }
         }
     });
     match bounded(&silo.clock, deadline, cancel, wait).await {
-        Ok(Ok((end, slot))) => local_end(end, slot),
+        Ok(Ok((end, slot, lane))) => {
+            *handed = lane;
+            local_end(end, slot)
+        }
         // The silo ended, and dropped the turn where it stood.
         Ok(Err(_)) => LocalEnd::Failed(dropped()),
         Err(by) => LocalEnd::Failed(interrupted(&by, true, "the turn was running")),

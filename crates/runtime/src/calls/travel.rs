@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use emmer_net::clock::{Clock, CoarseInstant, Due};
-use emmer_net::transport::{Connection, SendError};
+use emmer_net::transport::{Answer, Connection, SendError};
+use emmer_wire::{RequestFlags, ResponseStatus};
 use tokio_util::sync::CancellationToken;
 
 use crate::calls::invoke::{Finished, LocalEnd, bounded, interrupted, run_apart, run_local};
@@ -42,7 +43,8 @@ pub(crate) async fn travel(call: AnyCall, caller: Caller, met: Option<Met>) -> F
     })
 }
 
-/// As [`travel`]; `handed` is let go when the call has begun where it stays, or was sent there.
+/// As [`travel`]; lets `handed` go when the call has its place in the queue of its grain, has begun
+/// there, or was sent there.
 pub(crate) async fn travel_in_line(
     call: AnyCall,
     caller: Caller,
@@ -164,11 +166,7 @@ impl Trip<'_> {
                 let Some(mut slot) = self.slot.take() else {
                     return Err(no_output(self.method).into());
                 };
-                // Its registration may fail, and the call then runs elsewhere: nobody goes before
-                // it.
-                let is_settled = activation.is_registered() || activation.is_worker();
-                let mut first = if is_settled { self.handed.take() } else { None };
-                let turn = match self.caller.start_turn(self.method, activation.clone(), &mut *slot)
+                let mut turn = match self.caller.start_turn(self.method, activation.clone(), &mut *slot)
                 {
                     Ok(turn) => turn,
                     Err(StartError::NoSuchMethod) => {
@@ -178,22 +176,24 @@ impl Trip<'_> {
                         match turn.flatten() {
                             Ok(turn) => turn,
                             Err(failure) => {
-                                // It is tried again, and still goes before the next call in its
-                                // lane.
                                 self.slot = Some(slot);
-                                self.handed = self.handed.take().or_else(|| first.take());
                                 return Err(Met::NotFound(failure).into());
                             }
                         }
                     }
                     Err(why) => return Err(why.into_failure().into()),
                 };
-                let cancel = self.bounds.cancel;
-                match run_local(silo, turn, slot, &self.caller, cancel, &mut first).await {
+                if self.handed.is_some() {
+                    // A task of the lane polls it. It keeps its place while the fence is closed.
+                    turn.as_mut().set_driven();
+                }
+                // The registration may fail, and the call then runs elsewhere: later calls of the
+                // lane wait for it.
+                let (cancel, handed) = (self.bounds.cancel, &mut self.handed);
+                match run_local(silo, turn, slot, &self.caller, cancel, handed).await {
                     LocalEnd::Done(slot) => Ok(slot),
                     LocalEnd::Failed(failure) => Err(failure.into()),
                     LocalEnd::Closed(back, elsewhere) => {
-                        self.handed = self.handed.take().or(first);
                         self.slot = Some(back);
                         Err(Met::Closed(elsewhere).into())
                     }
@@ -223,7 +223,13 @@ impl Trip<'_> {
             return Err(no_output(self.method).into());
         };
         let (now, view) = (target.node.clock().now(), target.node.view_version());
-        let head = self.caller.head(self.method, target, now, view);
+        let mut head = self.caller.head(self.method, target, now, view);
+        // The peer may refuse a grain that is placed there. Later calls of the lane wait until this
+        // one has begun, not for its end.
+        let until_begun = placed && self.handed.is_some();
+        if until_begun {
+            head.flags = head.flags | RequestFlags::ONE_WAY;
+        }
         let sent = connection.call(head, self.bounds.deadline, |out| slot.encode_args(out));
         let ticket = match sent {
             Ok(ticket) => ticket,
@@ -247,6 +253,9 @@ impl Trip<'_> {
             },
         };
         let read = match answered {
+            Ok((Answer::Response { status: ResponseStatus::Ok, location }, _)) if until_begun => {
+                Ok(location.map(|at| *at))
+            }
             Ok((answer, body)) => {
                 remote::read_answer(&target.node, peer, answer, &body, &mut *slot)
                     .map_err(|failure| Met::Answered { peer, failure })
@@ -295,7 +304,7 @@ pub(crate) async fn finish_local(local: LocalTurn, slot: Box<dyn Slot>, begun: b
     let deadline = CoarseInstant::from_millis(deadline);
     caller.due = Due::at(deadline);
     let end = if begun {
-        run_apart(silo, turn, slot, deadline, head.cancel.as_ref()).await
+        run_apart(silo, turn, slot, deadline, head.cancel.as_ref(), &mut None).await
     } else {
         let mut none = None;
         let ran = run_local(silo, turn, slot, &caller, head.cancel.as_ref(), &mut none);

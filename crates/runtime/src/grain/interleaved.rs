@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use super::Grain;
-use crate::hosting::{Activation, Closed, Left};
+use crate::hosting::{Activation, Closed, Left, Stay};
 
 /// What a method gets that takes `Interleaved<Self>` in place of `&self` or `&mut self`: its grain,
 /// piece by piece. Other turns run between the pieces, `&mut self` ones included, so such a method
@@ -62,12 +62,15 @@ impl<G> fmt::Debug for Interleaved<G> {
 
 impl Activation {
     /// As [`admit_past`](Self::admit_past), for a turn that holds nothing of the grain while it
-    /// waits.
+    /// waits. The grain stays in memory until the [`Stay`] is dropped.
     ///
     /// # Errors
-    /// [`Closed`] when the grain is not here any more.
-    pub async fn admit_interleaved<G>(self: &Arc<Self>) -> Result<Interleaved<G>, Closed> {
-        self.admit_past().await?.done();
-        Ok(Interleaved::new(self.clone()))
+    /// [`Closed`] when the grain is no longer here.
+    pub async fn admit_interleaved<G>(self: &Arc<Self>) -> Result<(Interleaved<G>, Stay), Closed> {
+        let admitted = self.admit_past().await?;
+        // Before the lock is given back: no idle grain is taken away in between.
+        let stay = Stay::begin(self);
+        admitted.done();
+        Ok((Interleaved::new(self.clone()), stay))
     }
 }

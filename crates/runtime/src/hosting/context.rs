@@ -206,6 +206,12 @@ impl TurnContext {
         self.begun
     }
 
+    /// Returns true if later calls find the activation of this turn.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.activation(|activation| activation.is_registered() || activation.is_worker())
+            .unwrap_or(true)
+    }
+
     /// Returns true if this thread polls a turn.
     pub(crate) fn is_in_turn() -> bool {
         Self::with(|turn| turn.is_some())

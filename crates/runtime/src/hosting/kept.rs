@@ -1,23 +1,41 @@
-//! The activations that asked to be kept.
+//! The activations that stay in memory although no call comes.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use emmer_net::clock::CoarseInstant;
 use parking_lot::Mutex;
 
-/// The activations that asked to be kept although they are idle, by number.
+use super::{Activation, TurnContext};
+
+/// The activations that stay although they are idle, by number.
 #[derive(Default)]
-pub(crate) struct Kept(Mutex<HashMap<u64, CoarseInstant>>);
+pub(crate) struct Kept {
+    /// The moments until which activations asked to be kept.
+    until: Mutex<HashMap<u64, CoarseInstant>>,
+    /// Turns under way that hold nothing of their grain.
+    turns: Mutex<HashMap<u64, Turns>>,
+}
+
+/// Turns of one activation that hold nothing of it.
+struct Turns {
+    count: u32,
+    /// Last of their deadlines: no caller waits longer.
+    until: CoarseInstant,
+}
 
 impl Kept {
     /// Keeps an activation until a moment, whatever it asked for before.
     pub(super) fn keep(&self, number: u64, until: CoarseInstant) {
-        self.0.lock().insert(number, until);
+        self.until.lock().insert(number, until);
     }
 
     /// Returns true if the activation is to be kept.
     pub(super) fn keeps(&self, number: u64, now: CoarseInstant) -> bool {
-        let mut kept = self.0.lock();
+        if self.turns.lock().get(&number).is_some_and(|turns| turns.until > now) {
+            return true;
+        }
+        let mut kept = self.until.lock();
         let keeps = kept.get(&number).is_some_and(|until| *until > now);
         if !keeps {
             kept.remove(&number);
@@ -27,6 +45,36 @@ impl Kept {
 
     /// The activation is gone.
     pub(super) fn end(&self, number: u64) {
-        self.0.lock().remove(&number);
+        self.until.lock().remove(&number);
+    }
+}
+
+/// A turn that holds nothing of its grain, and keeps it in memory until the turn ends or its
+/// deadline has passed.
+pub struct Stay(Arc<Activation>);
+
+impl Stay {
+    /// Begins with the current turn.
+    pub(crate) fn begin(activation: &Arc<Activation>) -> Self {
+        let until = TurnContext::deadline(activation.host.clock.now());
+        let mut turns = activation.host.kept.turns.lock();
+        let turns = turns.entry(activation.number).or_insert(Turns { count: 0, until });
+        turns.count += 1;
+        turns.until = turns.until.max(until);
+        Self(activation.clone())
+    }
+}
+
+impl Drop for Stay {
+    fn drop(&mut self) {
+        let Self(activation) = self;
+        activation.note_use(activation.host.clock.now());
+        let mut turns = activation.host.kept.turns.lock();
+        if let Some(own) = turns.get_mut(&activation.number) {
+            own.count -= 1;
+            if own.count == 0 {
+                turns.remove(&activation.number);
+            }
+        }
     }
 }

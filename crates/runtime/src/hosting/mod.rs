@@ -47,7 +47,7 @@ pub(crate) use self::departures::Departures;
 pub(crate) use self::ends::StartError;
 pub use self::ends::{Closed, TurnEnd, TurnOutcome};
 pub(crate) use self::host::{Classes, Host};
-pub(crate) use self::kept::Kept;
+pub(crate) use self::kept::{Kept, Stay};
 pub use self::pieces::Left;
 pub use self::services::{ServiceField, ServiceNeed, Services};
 pub use self::slot::Slot;

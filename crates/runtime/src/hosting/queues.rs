@@ -1,6 +1,6 @@
 //! Turns that wait: their deadlines, and which grains most wait for.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use emmer_core::GrainId;
@@ -9,7 +9,10 @@ use emmer_net::{warn_seldom, world};
 
 use super::catalog::Catalog;
 use super::{Activation, Host};
-use crate::metrics::{BLOCKING_MIN, GrainQueue};
+use crate::metrics::{BLOCKING_MIN, GrainQueue, Watched, watch};
+
+/// Time after which a held thread no longer keeps timers and sockets from another.
+const HELD_MIN: Duration = Duration::from_millis(20);
 
 impl Host {
     /// Looks at the queue of an activation at every tick, until nobody waits there any more.
@@ -45,13 +48,25 @@ impl Host {
         }
     }
 
-    /// Tells of turns that hold their threads, for ever.
-    pub(crate) async fn watch_threads(&self) {
+    /// Reports turns that hold their threads, until the silo ends.
+    pub(crate) async fn watch_threads(self: &Arc<Self>) {
+        let silo: Weak<Self> = Arc::downgrade(self);
+        if !self.clock.is_virtual() {
+            match watch(silo) {
+                Ok(()) => return std::future::pending().await,
+                Err(error) => warn_seldom!(%error, "no thread looks for turns that hold theirs"),
+            }
+        }
         loop {
             self.wheel.sleep(world::seldom(BLOCKING_MIN)).await;
-            let now = self.clock.now();
-            self.metrics.watch.look(now, |method, held| self.tell_blocking(method, held));
+            self.look_at_threads();
         }
+    }
+
+    /// Returns the longest time for which a thread is held.
+    fn look_at_threads(&self) -> Duration {
+        let now = self.clock.now();
+        self.metrics.watch.look(now, |method, held| self.tell_blocking(method, held))
     }
 
     fn tell_blocking(&self, method: u32, held: Duration) {
@@ -79,5 +94,19 @@ impl Host {
             GrainQueue { grain_type, key: id.key().clone(), waiting }
         };
         found.into_iter().map(named).collect()
+    }
+}
+
+impl Watched for Host {
+    fn look(&self) -> bool {
+        if self.stopped.is_cancelled() {
+            return false;
+        }
+        if self.look_at_threads() >= HELD_MIN {
+            // A task from outside wakes a free thread of the runtime, which then looks at timers
+            // and sockets in the place of the one that is held.
+            self.spawner.spawn(async {});
+        }
+        true
     }
 }

@@ -220,6 +220,12 @@ impl Turn {
         }
     }
 
+    /// Returns true if later calls find the activation: it is registered, or a worker. A turn that
+    /// was polled and waits is then in the queue of its grain.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.context.as_ref().is_some_and(TurnContext::is_settled)
+    }
+
     /// Says that a task of the runtime polls the turn, as soon as it waits.
     pub(crate) fn set_driven(self: Pin<&mut Self>) {
         if let Some(context) = self.project().context {
@@ -332,7 +338,8 @@ pub(crate) async fn until_begun(turn: &mut BoxTurn, clock: &Clock, sink: &mut Si
     std::future::poll_fn(|cx| poll_begun(turn, clock, cx, sink)).await
 }
 
-/// Drives a turn to its end in a task of its own.
+/// Drives a turn to its end in a task of its own. Runs `settled`, once, as soon as the turn
+/// [is settled](Turn::is_settled).
 ///
 /// # Errors
 /// [`Shut`] when the silo ended first. The turn is dropped half way.
@@ -340,6 +347,23 @@ pub(crate) async fn run_to_end(
     mut turn: BoxTurn,
     fence: &Fence,
     sink: &mut Sink<'_>,
+    mut settled: Option<&mut (dyn FnMut() + Send)>,
 ) -> Result<TurnEnd, Shut> {
-    fence.unless_shut(std::future::poll_fn(|cx| turn.as_mut().poll_turn(cx, sink))).await
+    if turn.is_settled()
+        && let Some(settled) = settled.take()
+    {
+        settled();
+    }
+    fence
+        .unless_shut(std::future::poll_fn(|cx| {
+            let polled = turn.as_mut().poll_turn(cx, sink);
+            if settled.is_some()
+                && turn.is_settled()
+                && let Some(settled) = settled.take()
+            {
+                settled();
+            }
+            polled
+        }))
+        .await
 }

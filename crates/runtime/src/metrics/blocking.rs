@@ -1,9 +1,8 @@
 //! Turns that hold their thread: a method that computes or waits for long without an `.await` keeps
-//! every other task of its thread from running, and nobody would see why.
+//! every other task of its thread from running.
 //!
-//! Whoever polls a turn leaves its method and the time where the silo's clock looks at every tick:
-//! two stores of its own thread, no look at a clock when the turn ends. A turn on the runtime's
-//! only thread is seen by nobody.
+//! The code that polls a turn leaves its method and the time where the [watcher](super::watcher)
+//! looks: two stores of its own thread, no look at a clock when the turn ends.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -12,7 +11,7 @@ use emmer_net::clock::CoarseInstant;
 
 use super::threads::{self, OWNERS};
 
-/// A turn that holds its thread for so long is told of.
+/// Time after which a turn that holds its thread is reported.
 pub(crate) const BLOCKING_MIN: Duration = Duration::from_millis(100);
 
 /// What runs on one thread. In a line of memory of its own.
@@ -106,21 +105,28 @@ impl Watch {
         self.slots.get(threads::current()).map_or_else(Outer::default, |slot| slot.exchange(with))
     }
 
-    /// Tells of every turn that has held its thread for [`BLOCKING_MIN`], once: its method and for
-    /// how long so far.
-    pub(crate) fn look(&self, now: CoarseInstant, mut tell: impl FnMut(u32, Duration)) {
+    /// Reports every turn that has held its thread for [`BLOCKING_MIN`], once: its method and for
+    /// how long so far. Returns the longest time for which a thread is held.
+    pub(crate) fn look(
+        &self,
+        now: CoarseInstant,
+        mut tell: impl FnMut(u32, Duration),
+    ) -> Duration {
+        let mut longest = Duration::ZERO;
         for slot in &self.slots {
             let since = slot.since.load(Ordering::Relaxed);
-            if since == 0 || slot.told.load(Ordering::Relaxed) == since {
+            if since == 0 {
                 continue;
             }
             let held = now.left(CoarseInstant::from_millis(since - 1));
-            if held >= BLOCKING_MIN {
+            longest = longest.max(held);
+            if held >= BLOCKING_MIN && slot.told.load(Ordering::Relaxed) != since {
                 slot.told.store(since, Ordering::Relaxed);
                 self.blocking.fetch_add(1, Ordering::Relaxed);
                 tell(slot.method.load(Ordering::Relaxed), held);
             }
         }
+        longest
     }
 
     /// Whether any thread that is watched polls a turn.

@@ -11,6 +11,7 @@ mod states;
 pub(crate) mod statistics;
 pub(crate) mod store;
 pub(crate) mod threads;
+mod watcher;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -26,6 +27,7 @@ use self::states::StateMetrics;
 pub(crate) use self::states::StateOperation;
 pub(crate) use self::store::Ended as StateEnded;
 use self::threads::Counter;
+pub(crate) use self::watcher::{Watched, watch};
 
 /// The counters of one silo. All but the gauges only grow.
 #[derive(Debug, Default)]

@@ -93,6 +93,12 @@ pub trait TestServer: Send + 'static {
         None
     }
 
+    /// Returns true if one of the first reads after a crash may show rows that are one commit too
+    /// old, while the server takes back a commit that the crash cut off. A later read is right.
+    fn recovers_behind_reads(&self) -> bool {
+        false
+    }
+
     /// Whether a commit whose answer was lost may be sent again, and is then told what became of
     /// it: none stays unknown then but for want of time.
     fn knows_repeats(&self) -> bool {

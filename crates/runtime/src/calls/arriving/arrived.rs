@@ -2,12 +2,15 @@
 
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::{BufMut, Bytes, BytesMut};
 use emmer_net::clock::{Clock, CoarseInstant, Due};
 use emmer_net::transport::Connection;
-use emmer_wire::{PeerKind, RequestHeader, ResponseHeader, encode_failure, encode_response};
+use emmer_wire::{
+    PeerKind, RequestFlags, RequestHeader, ResponseHeader, ResponseStatus, encode_failure,
+    encode_response,
+};
 
 use super::inline::start;
 use crate::calls::Calls;
@@ -28,6 +31,8 @@ pub(super) struct Arrived {
     pub(super) deadline: CoarseInstant,
     /// Whether anybody waits for it.
     pub(super) asker: Arc<Asker>,
+    /// True once the caller knows that the turn has begun, and waits for nothing else.
+    pub(super) told: AtomicBool,
     pub(super) _room: Serving,
 }
 
@@ -83,6 +88,11 @@ impl Arrived {
         matches!(self.connection.peer, PeerKind::Client(_))
     }
 
+    /// Returns true if the caller waits for an answer.
+    fn waits(&self) -> bool {
+        self.asker.waits() && !self.told.load(Ordering::Relaxed)
+    }
+
     /// Returns the call as the search for its grain sees it.
     pub(super) const fn seeks(&self) -> Sought<'_> {
         let RequestHeader { target, method, chain, .. } = &self.header;
@@ -91,6 +101,24 @@ impl Arrived {
 
     pub(super) fn start(&self, activation: Held) -> Result<BoxTurn, StartError> {
         start(activation, &self.header, &self.body, Due::at(self.deadline))
+    }
+
+    /// Returns true if the caller waits until the turn has begun, and not for its end.
+    pub(super) const fn is_until_begun(&self) -> bool {
+        self.header.correlation != 0 && self.header.flags.contains(RequestFlags::ONE_WAY)
+    }
+
+    /// Answers that the turn has begun, if the peer reads its answers; else its end is answered.
+    pub(super) fn tell_begun(&self) {
+        let (correlation, status) = (self.header.correlation, ResponseStatus::Ok);
+        let header = ResponseHeader { correlation, status, location: None };
+        let write = |out: &mut BytesMut| {
+            let no_body = |_: &mut BytesMut| Ok::<(), std::convert::Infallible>(());
+            encode_response(out, &header, no_body).unwrap_or_else(|never| match never {})
+        };
+        if self.asker.waits() && self.connection.try_reply(correlation, self.cost, write) {
+            self.told.store(true, Ordering::Relaxed);
+        }
     }
 
     /// Answers, when the peer reads its answers; within the call's time.
@@ -102,7 +130,7 @@ impl Arrived {
             };
             encode_response(out, header, put).unwrap_or_else(|never| match never {})
         };
-        if header.correlation != 0 && !self.asker.waits() {
+        if header.correlation != 0 && !self.waits() {
             return self.over();
         }
         let unread = || {
@@ -122,7 +150,7 @@ impl Arrived {
     }
 
     pub(super) fn fail(&self, failure: &Failure) {
-        if !self.asker.waits() {
+        if !self.waits() {
             return self.over();
         }
         let (code, maybe, detail) = failure_parts(failure);
@@ -134,6 +162,9 @@ impl Arrived {
 
     /// A call that nobody waits for is out of this silo's hands.
     pub(super) fn over(&self) {
+        if self.told.load(Ordering::Relaxed) {
+            return;
+        }
         self.connection.reply(0, self.cost, |_| 0);
     }
 }

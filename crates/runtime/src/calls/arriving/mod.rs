@@ -6,6 +6,7 @@ mod onward;
 mod outside;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::task::Context;
 
 use bytes::{Bytes, BytesMut};
@@ -95,8 +96,9 @@ impl Calls {
         let body = Bytes::copy_from_slice(body);
         let connection = connection.clone();
         let asker = connection.begin_serving(header.correlation, cost);
+        let told = AtomicBool::new(false);
         let arrived =
-            Arrived { connection, header, body, cost, held, deadline, asker, _room: room };
+            Arrived { connection, header, body, cost, held, deadline, asker, told, _room: room };
         match inline {
             Inline::Suspended(turn) => {
                 world::spawn(trace::along(self.clone().finish(arrived, turn)))

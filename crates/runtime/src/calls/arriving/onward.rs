@@ -8,7 +8,7 @@ use bytes::{BufMut, BytesMut};
 use emmer_core::SiloAddress;
 use emmer_net::clock::Due;
 use emmer_net::transport::{Answer, Expected, SendError};
-use emmer_wire::{FailureCode, PeerKind, RequestFlags, ResponseHeader, ResponseStatus};
+use emmer_wire::{FailureCode, PeerKind, ResponseHeader, ResponseStatus};
 
 use super::arrived::{Arrived, given_up};
 use crate::calls::invoke::dropped;
@@ -37,11 +37,16 @@ impl Calls {
     /// Drives a turn to its end and answers.
     async fn run_there(&self, arrived: &Arrived, mut turn: BoxTurn) -> Result<(), Tried> {
         let correlation = arrived.header.correlation;
-        if turn.has_caller() || correlation != 0 {
+        let is_begin_enough = arrived.is_until_begun();
+        if turn.has_caller() || (correlation != 0 && !is_begin_enough) {
             turn.as_mut().asked_by(arrived.asker.clone());
         }
         let mut body = BytesMut::new();
-        let mut sink = if correlation == 0 { Sink::Discard } else { Sink::Wire(&mut body) };
+        let mut sink = if correlation == 0 || is_begin_enough {
+            Sink::Discard
+        } else {
+            Sink::Wire(&mut body)
+        };
         // While it waits for admission it can still be given up; once begun it runs to its end. It
         // may have begun in the read loop, and its caller may be gone since.
         let begun = match turn.progress() {
@@ -50,10 +55,14 @@ impl Calls {
         };
         let end = match begun {
             Begun::Over(end) => end,
-            Begun::Running => match run_to_end(turn, &self.host.fence, &mut sink).await {
-                Ok(end) => end,
-                Err(Shut) => return Err(dropped().into()),
-            },
+            Begun::Running => {
+                let mut tell = || arrived.tell_begun();
+                let settled = is_begin_enough.then_some(&mut tell as &mut (dyn FnMut() + Send));
+                match run_to_end(turn, &self.host.fence, &mut sink, settled).await {
+                    Ok(end) => end,
+                    Err(Shut) => return Err(dropped().into()),
+                }
+            }
             Begun::Overdue => return Err(overdue().into()),
             Begun::Ended => return Err(Failure::shutting_down().into()),
         };
@@ -251,7 +260,7 @@ impl Calls {
             SendError::Lost(why) => unsent(why.to_string()),
             error => Tried::Failed(send_failure(Some(peer), error)),
         };
-        if header.flags.contains(RequestFlags::ONE_WAY) {
+        if header.correlation == 0 {
             connection.one_way(header.head(), body).map_err(refused)?;
             arrived.over();
             return Ok(());
