@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use emmer::metrics::{METRICS, MetricKind, MetricValue};
 use emmer::prelude::*;
-use emmer::test::{Failure, Node, World};
+use emmer::test::{Failure, NetModel, Node, World};
 use emmer::{MethodStatistics, Readiness};
 
 use crate::common::{self, Counter, CounterGrain, cluster};
@@ -366,4 +366,59 @@ async fn a_silo_that_is_cut_off_is_not_ready_and_counts_it(world: World) {
         };
         assert!((30..80).contains(&shut), "{shut}");
     }
+}
+
+static RAN: std::sync::Mutex<Vec<u64>> = std::sync::Mutex::new(Vec::new());
+
+#[grain_interface(key = u64)]
+trait Tally {
+    async fn note(&mut self, world: u64);
+}
+
+#[derive(Grain)]
+#[placement(random)]
+struct TallyGrain;
+
+#[grain]
+impl Tally for TallyGrain {
+    async fn note(&mut self, world: u64) {
+        RAN.lock().unwrap().push(world);
+    }
+}
+
+/// A kill takes one-way calls along. The silo that sent them counts at least as many as did not
+/// run.
+#[emmer::test(seeds = 5)]
+async fn one_way_calls_that_a_kill_takes_along_are_counted(world: World) {
+    let cluster = world.cluster(3, |silo| silo.host::<dyn Tally, TallyGrain>()).await;
+    world.net().set_model(NetModel { delay_max: millis(20), ..NetModel::default() });
+    let of = world.bits();
+    let send = async move |client: ClusterClient| {
+        let tallies: Vec<TallyRef> = (0..60).map(|n| client.grain::<dyn Tally>(n)).collect();
+        let mut sent = 0;
+        for tally in tallies.iter().cycle().take(4_000) {
+            sent += u64::from(tally.note(of).send().is_ok());
+            tokio::time::sleep(millis(1)).await;
+        }
+        sent
+    };
+    let kill = async {
+        tokio::time::sleep(millis(1_900)).await;
+        cluster.kill(1);
+    };
+    let (sent, ()) = tokio::join!(cluster.node(0).run(send), kill);
+    world.advance(secs(60)).await;
+    let ran = RAN.lock().unwrap().iter().filter(|world| **world == of).count() as u64;
+    let lost = sent.unwrap() - ran;
+    let count = |outcome: &str| {
+        let title = format!("emmer_one_way_calls_lost_total{{outcome=\"{outcome}\"}}");
+        let Some(MetricValue::Count(count)) = metric(cluster.node(0), &title) else {
+            panic!("it is always told")
+        };
+        count
+    };
+    let (failed, unknown) = (count("failed"), count("unknown"));
+    println!("{lost} lost, {failed} failed, {unknown} unknown");
+    assert!(lost <= failed + unknown, "{lost} lost, {failed} failed, {unknown} unknown");
+    assert!(failed + unknown <= lost + 300, "{lost} lost, {failed} failed, {unknown} unknown");
 }

@@ -136,6 +136,7 @@ impl Connection {
         let mut shared = self.shared.lock();
         self.admit(&shared)?;
         shared.silence.expect();
+        shared.unread.send();
         self.look_at_ticks(&mut shared);
         shared.queue_request(&frame.0);
         self.flush(shared, false);

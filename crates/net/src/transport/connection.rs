@@ -24,6 +24,7 @@ use super::pending::{Correlation, Pending};
 use super::silence::{Look, Silence};
 use super::ticking::Ticking;
 use super::traffic::{Gone, Traffic};
+use super::unread::Unread;
 use crate::asker::Asker;
 use crate::clock::CoarseInstant;
 use crate::credentials::Admitted;
@@ -56,6 +57,8 @@ pub(super) struct Shared {
     pub(super) retired: bool,
     /// Notes when the peer last said something while calls wait.
     pub(super) silence: Silence,
+    /// One-way calls that the peer has perhaps not read.
+    pub(super) unread: Unread,
     /// Whether it is in the list of those that are looked at when the clock ticks.
     is_ticking: bool,
     /// How far this side is from serving no more calls of the peer.
@@ -127,6 +130,7 @@ impl Shared {
     /// Asks the peer for a word. It follows everything that was sent before.
     pub(super) fn ask(&mut self) {
         self.asked += 1;
+        self.unread.asked(self.asked);
         // It always encodes.
         let _ = encode_system(&mut self.out, channel::CALLS, &CallsMessage::Ping);
     }
@@ -254,6 +258,7 @@ impl Connection {
                 parting: None,
                 retired: false,
                 silence: Silence::default(),
+                unread: Unread::default(),
                 is_ticking: false,
                 draining: Draining::No,
                 sent: 0,
@@ -313,6 +318,7 @@ impl Connection {
             bytes_received: get(&self.bytes_received),
             messages_waiting: shared.messages_sent - shared.messages_gone,
             bytes_waiting: shared.out.len() as u64,
+            one_ways_lost: shared.unread.lost(),
             silos: u64::from(matches!(self.peer, PeerKind::Silo(_))),
             clients: u64::from(matches!(self.peer, PeerKind::Client(_))),
         }
@@ -457,8 +463,9 @@ impl Connection {
         let doubted = shared.silence.is_doubted();
         let calls = shared.pending.live() > 0;
         let look = shared.silence.look(now, came, calls);
-        let waits = calls || shared.silence.waits();
-        if look == Look::Ask {
+        let waits = calls || shared.silence.waits() || shared.unread.waits();
+        let asks = look == Look::Ask || shared.unread.is_due(now);
+        if asks {
             shared.ask();
         }
         shared.is_ticking = (waits || self.roomy.load(Ordering::Relaxed)) && shared.lost.is_none();
@@ -468,7 +475,7 @@ impl Connection {
             _ if shared.is_ticking => Ticked::GoesOn,
             _ => Ticked::Over,
         };
-        if over.is_empty() && look != Look::Ask {
+        if over.is_empty() && !asks {
             drop(shared);
         } else {
             self.flush(shared, false);

@@ -198,6 +198,12 @@ impl Connection {
         let mut wake = Vec::new();
         let mut shared = self.shared.lock();
         if shared.lost.is_none() {
+            // A peer that serves no more calls has read all of them, and so has one of which this
+            // side takes leave.
+            let is_over = matches!(why, Lost::Closed | Lost::Replaced);
+            if !is_over && shared.parting != Some(Lost::Drained) {
+                shared.unread.end();
+            }
             shared.lost = Some(why);
             if let Some(stream) = shared.stream.take()
                 && reset
@@ -233,7 +239,11 @@ pub(super) fn handle_word<H: Handler>(
             // Without room the peer is told later, by what it reads first.
             let _ = connection.system(channel::CALLS, &CallsMessage::Pong);
         }
-        CallsMessage::Pong => connection.shared.lock().said += 1,
+        CallsMessage::Pong => {
+            let shared = &mut *connection.shared.lock();
+            shared.said += 1;
+            shared.unread.said(shared.said);
+        }
         CallsMessage::Instead => handler.prefer(connection),
     }
 }

@@ -23,6 +23,7 @@ mod silence;
 pub(super) mod tests;
 mod ticking;
 mod traffic;
+mod unread;
 
 pub use self::account::{Expected, FrameRooms, HeldBytes, weight};
 pub use self::calls::Ticket;

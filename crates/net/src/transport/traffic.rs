@@ -13,6 +13,7 @@ pub struct Gone {
     messages_received: AtomicU64,
     bytes_sent: AtomicU64,
     bytes_received: AtomicU64,
+    one_ways_lost: AtomicU64,
 }
 
 impl Gone {
@@ -23,6 +24,7 @@ impl Gone {
         add(&self.messages_received, traffic.messages_received);
         add(&self.bytes_sent, traffic.bytes_sent);
         add(&self.bytes_received, traffic.bytes_received);
+        add(&self.one_ways_lost, traffic.one_ways_lost);
     }
 }
 
@@ -37,6 +39,8 @@ pub struct Traffic {
     pub bytes_sent: u64,
     /// Bytes that were received.
     pub bytes_received: u64,
+    /// One-way calls that the peer had perhaps not read when their connection broke.
+    pub one_ways_lost: u64,
     /// Messages that wait to be written to connections.
     pub messages_waiting: u64,
     /// Bytes that wait to be sent.
@@ -58,6 +62,7 @@ impl Traffic {
             all.messages_received += one.messages_received;
             all.bytes_sent += one.bytes_sent;
             all.bytes_received += one.bytes_received;
+            all.one_ways_lost += one.one_ways_lost;
             all.messages_waiting += one.messages_waiting;
             all.bytes_waiting += one.bytes_waiting;
             all.silos += one.silos;
@@ -68,6 +73,7 @@ impl Traffic {
         all.messages_received += get(&gone.messages_received);
         all.bytes_sent += get(&gone.bytes_sent);
         all.bytes_received += get(&gone.bytes_received);
+        all.one_ways_lost += get(&gone.one_ways_lost);
         all
     }
 }

@@ -162,7 +162,7 @@ fn run_here(
     }
     if let Some(ran) = caller.run_instant(head.method, &activation, slot) {
         if let Err(failure) = ran {
-            log_failure(head.method, &head.failed(failure));
+            note_failure(silo, head.method, &head.failed(failure));
         }
         return Ok(());
     }
@@ -190,7 +190,7 @@ fn run_here(
         }
         Poll::Ready(TurnEnd::Closed(_)) => Ok(()),
         Poll::Ready(end) => {
-            log_failure(head.method, &head.failed(failure_of(end)));
+            note_failure(silo, head.method, &head.failed(failure_of(end)));
             Ok(())
         }
         Poll::Pending => {
@@ -202,7 +202,7 @@ fn run_here(
                 return apart(silo, method, finished);
             }
             // A turn that has begun runs to its end, whatever the limits.
-            silo.spawner.spawn(log(method, finished));
+            silo.spawner.spawn(note_end(silo.clone(), method, finished));
             Ok(())
         }
     }
@@ -218,8 +218,9 @@ fn in_lane(
 ) -> Result<(), Failure> {
     let (permit, call) = silo.permit_for(call)?;
     let (grain, method) = (call.head.target.0.id.clone(), call.head.method);
+    let own = silo.clone();
     let trip = move |handed: Handed| async move {
-        log(method, travel_in_line(call, caller, met, Some(handed))).await;
+        note_end(own, method, travel_in_line(call, caller, met, Some(handed))).await;
         drop(permit);
     };
     let span = trace::current();
@@ -241,23 +242,29 @@ fn apart(
     call: impl Future<Output = Finished> + Send + 'static,
 ) -> Result<(), Failure> {
     let (permit, call) = silo.permit_for(call)?;
+    let own = silo.clone();
     let apart = async move {
-        log(method, call).await;
+        note_end(own, method, call).await;
         drop(permit);
     };
     silo.spawner.spawn(trace::along(apart));
     Ok(())
 }
 
-async fn log(method: &'static MethodInfo, call: impl Future<Output = Finished>) {
+async fn note_end(
+    silo: Arc<Calls>,
+    method: &'static MethodInfo,
+    call: impl Future<Output = Finished>,
+) {
     match call.await {
         Ok(mut slot) => empty(&mut *slot),
-        Err(failure) => log_failure(method, &failure),
+        Err(failure) => note_failure(&silo, method, &failure),
     }
 }
 
 #[cold]
-fn log_failure(method: &MethodInfo, failure: &Failure) {
+fn note_failure(silo: &Calls, method: &MethodInfo, failure: &Failure) {
+    silo.host.metrics.one_way_failed();
     tracing::debug!(method = method.name, %failure, "a one-way call failed");
 }
 

@@ -141,6 +141,9 @@ metrics! {
         "Calls that were passed on to another silo."
     CALLS_REFUSED Counter "emmer_calls_refused_total" []
         "Calls that were refused because a limit was reached."
+    ONE_WAYS_LOST Counter "emmer_one_way_calls_lost_total" ["outcome"]
+        "One-way calls that this silo sent or passed on and that did not run (`failed`), or that \
+         another process may not have read when the connection to it broke (`unknown`)."
     CALLS_SHED Counter "emmer_calls_shed_total" []
         "Calls of clients that were refused because the silo had too much to do."
     SHEDDING Gauge "emmer_load_shedding" []

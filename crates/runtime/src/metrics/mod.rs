@@ -35,6 +35,7 @@ pub(crate) struct Metrics {
     calls_received: Counter,
     calls_forwarded: AtomicU64,
     refused: AtomicU64,
+    one_ways_failed: AtomicU64,
     /// Turns waiting for their grain. Touched only by those that have to wait.
     waiting: AtomicU64,
     /// Turns that hold their thread.
@@ -50,6 +51,16 @@ impl Metrics {
 
     pub(crate) fn call_forwarded(&self) {
         self.calls_forwarded.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A one-way call has failed on this silo.
+    pub(crate) fn one_way_failed(&self) {
+        self.one_ways_failed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Number of one-way calls that have failed on this silo.
+    pub(crate) fn one_ways_failed(&self) -> u64 {
+        self.one_ways_failed.load(Ordering::Relaxed)
     }
 
     /// A call was refused because of a limit.

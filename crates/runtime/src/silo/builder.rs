@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use emmer_core::{ClusterId, SiloAddress, SiloEntry, SiloStatus};
@@ -537,10 +538,13 @@ async fn run_membership(
             tracing::error!(me = %core.address, %reason, "this silo ends");
             hook(reason);
         }
+        None if core.end_awaited.load(Ordering::Relaxed) => {
+            tracing::error!(me = %core.address, %reason, "this silo ends");
+        }
         None => tracing::error!(
             me = %core.address, %reason,
-            "this silo has ended and its process goes on without it, unless it waits for that: \
-             `run_until_stopped` does"
+            "this silo has ended and its process continues without it: wait for its end with \
+             `run_until_stopped`"
         ),
     }
 }

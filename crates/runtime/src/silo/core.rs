@@ -53,6 +53,8 @@ pub(crate) struct SiloCore {
     /// Fires when the silo has ended; every task of the silo ends with it.
     pub(super) stopped: CancellationToken,
     pub(super) ended: Watched<Option<TerminateReason>>,
+    /// True once the program waits for the end of the silo.
+    pub(super) end_awaited: AtomicBool,
     /// Its name for people.
     pub(super) name: Arc<str>,
     /// The counts of its requests to the store.
@@ -212,6 +214,12 @@ impl SiloCore {
         self.pool.goodbye(GoodbyeCode::Stopping, &reason.to_string());
         // Activations hold their host, and it them: let go of both.
         self.host.catalog.clear();
+    }
+
+    /// As [`terminated`](Self::terminated), for the program.
+    pub(super) async fn terminated_for_program(&self) -> TerminateReason {
+        self.end_awaited.store(true, Ordering::Relaxed);
+        self.terminated().await
     }
 
     pub(super) async fn terminated(&self) -> TerminateReason {

@@ -142,7 +142,7 @@ impl Silo {
     /// for its grains run elsewhere by then; its process goes on, and every call that it makes
     /// fails with `ShuttingDown`.
     pub async fn terminated(&self) -> TerminateReason {
-        self.core.terminated().await
+        self.core.terminated_for_program().await
     }
 
     /// Leaves the cluster in good order: no new activations, running turns end, grains are

@@ -131,6 +131,9 @@ impl SiloCore {
         samples.put(&m::CALLS_RECEIVED, told.calls_received);
         samples.put(&m::CALLS_FORWARDED, told.calls_forwarded);
         samples.put(&m::CALLS_REFUSED, told.calls_refused);
+        samples.put_of(&m::ONE_WAYS_LOST, &["failed"], self.host.metrics.one_ways_failed());
+        let lost = self.pool.traffic().one_ways_lost;
+        samples.put_of(&m::ONE_WAYS_LOST, &["unknown"], lost);
         samples.put(&m::CALLS_SHED, self.calls.shedding.refused());
         samples.put(&m::SHEDDING, self.calls.shedding.sheds());
         samples.put(&m::CALLS_IN_FLIGHT, told.calls_in_flight);

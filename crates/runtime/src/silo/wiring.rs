@@ -195,6 +195,7 @@ pub(super) fn wire(given: Given) -> Arc<SiloCore> {
         told: ToldByClients::default(),
         fence_shut: Mutex::default(),
         leaving: AtomicBool::new(false),
+        end_awaited: AtomicBool::new(false),
         before_leave: Mutex::new(before_leave),
     });
     core.pool.handled_by(&core);

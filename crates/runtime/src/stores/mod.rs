@@ -24,6 +24,12 @@ impl From<&str> for StoreSource {
     }
 }
 
+impl From<&String> for StoreSource {
+    fn from(url: &String) -> Self {
+        Self::Url(url.clone())
+    }
+}
+
 impl From<String> for StoreSource {
     fn from(url: String) -> Self {
         Self::Url(url)

@@ -30,7 +30,7 @@ impl Calls {
             Ok(()) => {}
             // Rare, and larger than all that a turn needs.
             Err(Tried::Met(met)) => Box::pin(self.serve(arrived, met)).await,
-            Err(Tried::Failed(failure)) => arrived.fail(&self.told(&arrived, failure)),
+            Err(Tried::Failed(failure)) => self.fail(&arrived, failure),
         }
     }
 
@@ -110,8 +110,16 @@ impl Calls {
                     Err(Tried::Failed(failure)) => break failure,
                 };
             };
-            arrived.fail(&self.told(&arrived, failure));
+            self.fail(&arrived, failure);
         }
+    }
+
+    /// Ends a call that has failed.
+    fn fail(&self, arrived: &Arrived, failure: Failure) {
+        if arrived.header.correlation == 0 {
+            self.host.metrics.one_way_failed();
+        }
+        arrived.fail(&self.told(arrived, failure));
     }
 
     /// The pause before a call is tried again, if there is one.
