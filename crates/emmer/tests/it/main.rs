@@ -62,6 +62,8 @@ mod references;
 mod reminders;
 #[cfg(feature = "test")]
 mod reports;
+#[cfg(feature = "test")]
+mod rollout;
 mod runtimes;
 #[cfg(feature = "test")]
 mod services;

@@ -136,11 +136,8 @@ impl Holder for HolderGrain {
 /// that looked at timers and sockets; and those do not wait for its end.
 #[test]
 fn a_held_thread_is_noticed_and_holds_up_no_timer() {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .unwrap();
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let (silo, client) = runtime.block_on(async {
         let store = common::store();
         let silo = Silo::builder().store(store.clone()).gateway("127.0.0.1:0");

@@ -36,6 +36,7 @@ pub(super) fn class(class: &Class) -> TokenStream {
     let bind = class.attributes.constructor.then(|| bind(class));
     let services = services(class);
     let stores = stores(class);
+    let data_version = data_version(class);
     let name = class.attributes.name.as_ref().map(|name| {
         quote! {
             const CLASS: ::core::option::Option<&'static str> = ::core::option::Option::Some(#name);
@@ -76,6 +77,8 @@ pub(super) fn class(class: &Class) -> TokenStream {
             #placement
 
             #stores
+
+            #data_version
 
             #services
 
@@ -159,6 +162,13 @@ fn stores(class: &Class) -> Option<TokenStream> {
             const STATE_STORES: &'static [&'static str] = &[#(#stores),*];
         }
     })
+}
+
+/// The version of all its data. It grows with the version of each state.
+fn data_version(class: &Class) -> Option<TokenStream> {
+    let versions = class.fields.iter().filter_map(|field| field.make.stored()?.version);
+    let version = versions.fold(1_u32, |sum, version| sum.saturating_add(version - 1));
+    (version > 1).then(|| quote!(const DATA_VERSION: u32 = #version;))
 }
 
 /// The services that the silo must have. A constructor finds its own.

@@ -36,14 +36,15 @@ impl Hosted {
         Self { own, silos, past, is_uniform }
     }
 
-    /// What this silo says of a grain type, if all Active silos can serve a method of it, as far as
-    /// is known. Who has said nothing yet is taken for one like this silo: that is what it mostly
+    /// What this silo says of a grain type, if all Active silos can serve a method of it and read
+    /// the same data, as far as is known. Who has said nothing yet is taken for one like this silo: that is what it mostly
     /// is, and a silo passes on what it cannot serve.
     pub fn everywhere(&self, grain_type: GrainTypeId, method: u32) -> Option<&HostedType> {
         let own = self.own.get(grain_type).filter(|own| own.serves(method))?;
         let serves = |manifest: &Option<Arc<Manifest>>| {
             let hosted = manifest.as_ref().unwrap_or(&self.own).get(grain_type);
-            hosted.is_some_and(|hosted| hosted.serves(method))
+            let alike = |hosted: &&HostedType| hosted.data_version == own.data_version;
+            hosted.filter(alike).is_some_and(|hosted| hosted.serves(method))
         };
         let all = self.is_uniform || self.silos.iter().all(|(_, manifest)| serves(manifest));
         all.then_some(own)
@@ -81,6 +82,18 @@ impl Hosted {
     /// What is said of a grain type, by this silo if it hosts it.
     pub fn hosted_type(&self, grain_type: GrainTypeId) -> Option<&HostedType> {
         self.all(grain_type).next()
+    }
+
+    /// An Active silo that reads newer data of a grain type than `version`, as far as is known.
+    pub fn with_newer_data(&self, grain_type: GrainTypeId, version: u32) -> Option<SiloAddress> {
+        let newer = |(silo, manifest): &(SiloAddress, Option<Arc<Manifest>>)| {
+            let hosted = manifest.as_ref()?.get(grain_type)?;
+            (hosted.data_version > version).then_some((hosted.data_version, *silo))
+        };
+        if self.is_uniform {
+            return None;
+        }
+        self.silos.iter().filter_map(newer).max().map(|(_, silo)| silo)
     }
 
     /// The metadata of this silo.

@@ -27,10 +27,23 @@ pub struct HostedType {
     /// The newest version of its interfaces.
     #[serde(rename = "v")]
     pub version: u32,
+    /// Version of the data that its states write: 1, and one more with each version of one of
+    /// them. Silos with an older one cannot read what a newer one has written.
+    #[serde(rename = "d", default = "first", skip_serializing_if = "is_first")]
+    pub data_version: u32,
     /// The numbers of the methods that can be called, those of older versions among them; in any
     /// order.
     #[serde(rename = "m")]
     pub methods: Vec<u32>,
+}
+
+const fn first() -> u32 {
+    1
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+const fn is_first(version: &u32) -> bool {
+    *version == first()
 }
 
 impl HostedType {
@@ -59,7 +72,9 @@ impl Manifest {
             (GrainTypeId::of(&hosted.name), hosted)
         };
         let types: BTreeMap<_, _> = types.into_iter().map(sorted).collect();
-        for HostedType { name, placement, filters, is_worker, version, methods } in types.values() {
+        for hosted in types.values() {
+            let HostedType { name, placement, filters, is_worker, version, .. } = hosted;
+            let HostedType { data_version, methods, .. } = hosted;
             let (strategy, data) = placement.as_ref().map_or(("", ""), Strategy::parts);
             let custom = matches!(placement, Some(Strategy::Custom(_)));
             for part in [name, strategy, data] {
@@ -74,6 +89,10 @@ impl Manifest {
             for filter in filters {
                 text.extend(filter.to_string().bytes());
                 text.extend([0xff, u8::from(filter.is_preferred())]);
+            }
+            // Nothing for the first version, of which every type was before there were others.
+            if !is_first(data_version) {
+                text.extend(data_version.to_be_bytes());
             }
         }
         let number = hash::stable64(&text);
@@ -131,7 +150,8 @@ mod tests {
 
     fn hosted(name: &str, placement: Option<Strategy>, is_worker: bool) -> HostedType {
         let (name, methods) = (name.to_owned(), vec![3, 1, 2]);
-        HostedType { name, placement, filters: vec![], is_worker, version: 1, methods }
+        let filters = vec![];
+        HostedType { name, placement, filters, is_worker, version: 1, data_version: 1, methods }
     }
 
     #[test]
@@ -151,6 +171,7 @@ mod tests {
             vec![a(), hosted("B", Strategy::custom_with("random", "x").ok(), false)],
             vec![a(), hosted("B", Some(Strategy::SiloRole("x".into())), false)],
             vec![a(), HostedType { version: 2, ..b() }],
+            vec![a(), HostedType { data_version: 2, ..b() }],
             vec![a(), HostedType { methods: vec![1, 2], ..b() }],
             vec![a(), zone(SiloFilter::require("zone", "x"))],
             vec![a(), zone(SiloFilter::require("zone", "y"))],
@@ -162,7 +183,7 @@ mod tests {
         numbers.push(both.number());
         numbers.sort_unstable();
         numbers.dedup();
-        assert_eq!(numbers.len(), 15);
+        assert_eq!(numbers.len(), 16);
         let shuffled = HostedType { methods: vec![2, 1, 3], ..b() };
         assert_eq!(both, Manifest::new(vec![a(), shuffled]));
         let said = |key: &str, value: &str| {

@@ -37,6 +37,7 @@ mod kinds {
                 filters: Vec::new(),
                 is_worker: false,
                 version,
+                data_version: 1,
                 methods: (METHOD..=version).collect(),
             }
         };

@@ -166,23 +166,23 @@ impl Trip<'_> {
                 let Some(mut slot) = self.slot.take() else {
                     return Err(no_output(self.method).into());
                 };
-                let mut turn = match self.caller.start_turn(self.method, activation.clone(), &mut *slot)
-                {
-                    Ok(turn) => turn,
-                    Err(StartError::NoSuchMethod) => {
-                        let sought = self.caller.seeks(self.method, self.target);
-                        let turn = pin!(silo.step_aside(activation, sought, self.caller.due));
-                        let turn = self.bounds.keep("looking for the grain", turn).await;
-                        match turn.flatten() {
-                            Ok(turn) => turn,
-                            Err(failure) => {
-                                self.slot = Some(slot);
-                                return Err(Met::NotFound(failure).into());
+                let mut turn =
+                    match self.caller.start_turn(self.method, activation.clone(), &mut *slot) {
+                        Ok(turn) => turn,
+                        Err(StartError::NoSuchMethod) => {
+                            let sought = self.caller.seeks(self.method, self.target);
+                            let turn = pin!(silo.step_aside(activation, sought, self.caller.due));
+                            let turn = self.bounds.keep("looking for the grain", turn).await;
+                            match turn.flatten() {
+                                Ok(turn) => turn,
+                                Err(failure) => {
+                                    self.slot = Some(slot);
+                                    return Err(Met::NotFound(failure).into());
+                                }
                             }
                         }
-                    }
-                    Err(why) => return Err(why.into_failure().into()),
-                };
+                        Err(why) => return Err(why.into_failure().into()),
+                    };
                 if self.handed.is_some() {
                     // A task of the lane polls it. It keeps its place while the fence is closed.
                     turn.as_mut().set_driven();

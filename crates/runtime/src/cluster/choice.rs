@@ -140,6 +140,12 @@ impl Choice {
             }
         }
         serving.retain(|one| !avoid.contains(&one.silo));
+        // An older silo could not read what a newer one has written.
+        let data = |one: &&Candidate| {
+            self.hosted.on(&one.silo, grain_type).map_or(0, |hosted| hosted.data_version)
+        };
+        let newest = serving.iter().map(data).max();
+        serving.retain(|one| Some(data(one)) == newest);
         let mut silos = best(&serving);
         for filter in filters.iter().filter(|filter| filter.is_preferred()) {
             if silos.iter().any(|silo| passes(filter, silo)) {
@@ -183,6 +189,7 @@ mod tests {
                 filters: Vec::new(),
                 is_worker: false,
                 version,
+                data_version: 1,
                 methods: (METHOD..=version).collect(),
             }
         };

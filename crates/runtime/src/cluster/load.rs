@@ -109,6 +109,21 @@ impl LoadService {
         self.choice.read().hosted.serves(silo, grain_type, method)
     }
 
+    /// An Active silo that reads newer data of a grain type than `version`, as far as this silo
+    /// knows.
+    pub(crate) fn with_newer_data(
+        &self,
+        grain_type: GrainTypeId,
+        version: u32,
+    ) -> Option<SiloAddress> {
+        self.choice.read().hosted.with_newer_data(grain_type, version)
+    }
+
+    /// Returns true if there are Active silos that have not said yet what they host.
+    pub(crate) fn is_incomplete(&self) -> bool {
+        self.choice.read().hosted.is_incomplete()
+    }
+
     /// Whether grains of a type are stateless workers, as far as this silo knows.
     pub(crate) fn is_worker(&self, grain_type: GrainTypeId) -> bool {
         self.choice.read().hosted.hosted_type(grain_type).is_some_and(|hosted| hosted.is_worker)

@@ -6,6 +6,7 @@ use emmer_store::state::{ClearOutcome, WriteOutcome};
 use emmer_store::{Etag, StoreError};
 
 use crate::grain::Ctx;
+use crate::grain::stored::Unreadable;
 use crate::metrics::{StateEnded, StateOperation};
 use crate::turn::StateError;
 
@@ -24,6 +25,15 @@ impl Bond<'_> {
 
     pub(super) fn codec_error(self, detail: impl fmt::Display) -> StateError {
         StateError::Codec { name: self.name.to_owned(), detail: detail.to_string() }
+    }
+
+    pub(super) fn unreadable(self, why: Unreadable) -> StateError {
+        match why {
+            Unreadable::Words(detail) => self.codec_error(detail),
+            Unreadable::Newer { stored, known } => {
+                StateError::NewerVersion { name: self.name.to_owned(), stored, known }
+            }
+        }
     }
 
     pub(super) fn too_large(self, bytes: usize, max: usize) -> StateError {

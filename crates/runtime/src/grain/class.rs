@@ -79,6 +79,10 @@ pub trait Grain: Lifecycle {
     /// The names of the stores where it has states.
     const STATE_STORES: &'static [&'static str] = &[];
 
+    /// Version of the data that its states write: 1, and one more with each version of one of
+    /// them.
+    const DATA_VERSION: u32 = 1;
+
     /// Placement of new activations; the silo's default strategy if the class names none.
     ///
     /// # Errors

@@ -342,7 +342,7 @@ where
             return Ok(None);
         };
         let read = || self.spec.state.read(&stored.format, &stored.payload);
-        self.ctx.client().bind(read).map(Some).map_err(|detail| bond.codec_error(detail))
+        self.ctx.client().bind(read).map(Some).map_err(|why| bond.unreadable(why))
     }
 
     async fn take_snapshot(&mut self, state: &S) -> Result<(), StateError> {

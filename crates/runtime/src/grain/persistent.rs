@@ -122,7 +122,7 @@ where
             Some(stored) => {
                 let read = || binding.spec.read(&stored.format, &stored.payload);
                 let value = binding.ctx.client().bind(read);
-                self.value = value.map_err(|detail| binding.bond().codec_error(detail))?;
+                self.value = value.map_err(|why| binding.bond().unreadable(why))?;
                 binding.etag = Some(stored.etag);
             }
         }

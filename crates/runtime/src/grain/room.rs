@@ -130,6 +130,7 @@ impl ClassInfo {
                 reminders: G::REMINDERS,
                 has_constructor: G::CONSTRUCTOR,
                 state_stores: G::STATE_STORES,
+                data_version: G::DATA_VERSION,
                 services: G::services,
                 placement: G::placement,
                 ticks: G::ticks,

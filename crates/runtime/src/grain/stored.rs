@@ -56,8 +56,8 @@ impl<T> StateSpec<T> {
     /// The value that is stored.
     ///
     /// # Errors
-    /// In words: it does not decode, or is of a version that this program does not know.
-    pub(crate) fn read(&self, format: &str, payload: &[u8]) -> Result<T, String>
+    /// It does not decode, or is of a version that this program does not know.
+    pub(crate) fn read(&self, format: &str, payload: &[u8]) -> Result<T, Unreadable>
     where
         T: DeserializeOwned,
     {
@@ -69,16 +69,34 @@ impl<T> StateSpec<T> {
         let version: u32 =
             version.ok_or_else(|| format!("it is stored as {format:?}, not as {FORMAT}"))?;
         match self.migrate {
-            _ if version == self.version => codec::decode(payload).map_err(|e| e.to_string()),
+            _ if version == self.version => Ok(codec::decode(payload).map_err(|e| e.to_string())?),
             Some(migrate) if version < self.version => {
                 let old = OldState(payload);
-                migrate(version, old).map_err(|e| format!("stored by version {version}: {e:?}"))
+                let migrated = migrate(version, old);
+                Ok(migrated.map_err(|e| format!("stored by version {version}: {e:?}"))?)
             }
-            _ => Err(format!(
-                "it was stored by version {version}, and this program knows version {}",
-                self.version
-            )),
+            _ => Err(Unreadable::Newer { stored: version, known: self.version }),
         }
+    }
+}
+
+/// Why a stored state cannot be read.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Unreadable {
+    /// It does not decode, in these words.
+    Words(String),
+    /// A newer version has stored it.
+    Newer {
+        /// Version that has stored it.
+        stored: u32,
+        /// Version of this program.
+        known: u32,
+    },
+}
+
+impl From<String> for Unreadable {
+    fn from(words: String) -> Self {
+        Self::Words(words)
     }
 }
 
@@ -162,10 +180,17 @@ mod tests {
             ("msgpack/x", "not as msgpack"),
         ] {
             let error = spec.read(format, &stored(&"a")).unwrap_err();
-            assert!(error.contains(words), "{format}: {error}");
+            let told = match &error {
+                Unreadable::Words(told) => told.clone(),
+                Unreadable::Newer { stored, known } => {
+                    format!("by version {stored}, and this program knows version {known}")
+                }
+            };
+            assert!(told.contains(words), "{format}: {told}");
         }
         let plain = StateSpec::<Cart>::new("cart");
-        assert!(plain.read("msgpack/2", &stored(&cart(&[]))).unwrap_err().contains("version 2"));
+        let newer = Unreadable::Newer { stored: 2, known: 1 };
+        assert_eq!(plain.read("msgpack/2", &stored(&cart(&[]))), Err(newer));
         assert_eq!(plain.format(), "msgpack");
     }
 }

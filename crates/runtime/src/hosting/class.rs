@@ -97,6 +97,7 @@ pub(crate) struct ClassInfo {
     pub(crate) reminders: &'static [&'static str],
     pub(crate) has_constructor: bool,
     pub(crate) state_stores: &'static [&'static str],
+    pub(crate) data_version: u32,
     pub(crate) services: fn() -> Vec<ServiceNeed>,
     pub(crate) placement: fn() -> Result<Placement, DataError>,
     pub(crate) ticks: fn() -> Option<MethodEntry>,
@@ -339,6 +340,11 @@ impl Class {
     /// The newest version of its interfaces.
     pub(crate) const fn version(&self) -> u32 {
         self.version
+    }
+
+    /// Version of the data that its states write.
+    pub(crate) const fn data_version(&self) -> u32 {
+        self.info.data_version
     }
 
     /// The numbers of all its methods.

@@ -24,6 +24,7 @@ use super::states::States;
 use super::timers::Timers;
 use super::workers::Place;
 use crate::cluster::directory::DirectoryService;
+use crate::cluster::load::LoadService;
 use crate::cluster::{Fence, Shut};
 use crate::metrics::{MethodStatistics, Metrics};
 use crate::turn::{Failure, Rejection};
@@ -58,6 +59,8 @@ pub(crate) struct Host {
     pub(crate) kept: Kept,
     /// Where activations are registered.
     pub(crate) directory: Arc<DirectoryService>,
+    /// Knows what other silos host.
+    pub(crate) load: Arc<LoadService>,
     pub(crate) metrics: Metrics,
     /// Which grains went to silos with another version of their class.
     pub(crate) departures: Departures,
@@ -132,6 +135,15 @@ impl Host {
     pub(crate) fn serves(&self, id: &GrainId, method: u32) -> bool {
         let class = self.classes.get(&id.grain_type());
         class.is_some_and(|class| class.method_name(method).is_some())
+    }
+
+    /// Returns true if a new activation of the grain `id` may be made here for a call of a method
+    /// of this number: no other silo is known to read newer data of its type.
+    pub(crate) fn may_activate(&self, id: &GrainId, method: u32) -> bool {
+        let newer = |class: &Arc<Class>| {
+            self.load.with_newer_data(id.grain_type(), class.data_version()).is_some()
+        };
+        self.serves(id, method) && !self.classes.get(&id.grain_type()).is_some_and(newer)
     }
 
     /// How many activations this silo may have of a stateless worker; none for other grains.

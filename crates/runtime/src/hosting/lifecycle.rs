@@ -17,7 +17,7 @@ use super::{Activation, Closed, TurnContext};
 use crate::cluster::Shut;
 use crate::cluster::directory::{Registered, Registrant};
 use crate::trace;
-use crate::turn::{DeactivationReason, contain, contained};
+use crate::turn::{DeactivationReason, StateError, contain, contained};
 
 /// One activation in so many is timed.
 const TIMED_EVERY: u64 = 8;
@@ -138,7 +138,9 @@ impl Activation {
             let loaded = contained(async { grain.load().await })
                 .await
                 .map_err(|words| self.panicked(&words))?;
-            loaded.map_err(|e| Closed::Failed(format!("{}: {e}", self.title())))?;
+            if let Err(error) = loaded {
+                return Err(Box::pin(self.not_loaded(error)).await);
+            }
         }
         if !self.class.info.has_hooks {
             return Ok(());
@@ -147,6 +149,22 @@ impl Activation {
             .await
             .map_err(|words| self.panicked(&words))?
             .map_err(|e| Closed::Failed(format!("{} refused its activation: {e}", self.title())))
+    }
+
+    /// A state could not be read. One that a newer version of the class has stored is read by a
+    /// silo that has this version.
+    async fn not_loaded(&self, error: StateError) -> Closed {
+        if matches!(error, StateError::NewerVersion { .. }) && !self.is_worker() {
+            let (grain_type, version) = (self.id.grain_type(), self.class.data_version());
+            if let Some(silo) = self.host.load.with_newer_data(grain_type, version) {
+                self.host.directory.unregister(self.registrant()).await;
+                return Closed::Elsewhere(silo);
+            }
+            if self.host.load.is_incomplete() {
+                return Closed::Gone;
+            }
+        }
+        Closed::Failed(format!("{}: {error}", self.title()))
     }
 
     /// As the directory sees it.

@@ -107,11 +107,7 @@ impl Watch {
 
     /// Reports every turn that has held its thread for [`BLOCKING_MIN`], once: its method and for
     /// how long so far. Returns the longest time for which a thread is held.
-    pub(crate) fn look(
-        &self,
-        now: CoarseInstant,
-        mut tell: impl FnMut(u32, Duration),
-    ) -> Duration {
+    pub(crate) fn look(&self, now: CoarseInstant, mut tell: impl FnMut(u32, Duration)) -> Duration {
         let mut longest = Duration::ZERO;
         for slot in &self.slots {
             let since = slot.since.load(Ordering::Relaxed);

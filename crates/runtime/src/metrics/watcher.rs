@@ -47,7 +47,8 @@ fn look_on() {
         thread::sleep(LOOK_EVERY);
         // A look may log, and a log may be slow: the list is free meanwhile.
         let mut silos = std::mem::take(&mut WATCHER.lock().silos);
-        silos.retain(|silo| silo.upgrade().is_some_and(|silo| contain(|| silo.look()) != Ok(false)));
+        silos
+            .retain(|silo| silo.upgrade().is_some_and(|silo| contain(|| silo.look()) != Ok(false)));
         let mut watcher = WATCHER.lock();
         watcher.silos.append(&mut silos);
         if watcher.silos.is_empty() {

@@ -103,7 +103,7 @@ pub(super) fn wire(given: Given) -> Arc<SiloCore> {
         Arc::new(meter),
     );
     let selector = options.version_selector;
-    let placing = Placing::new(address, clock.clone(), placement, selector, load);
+    let placing = Placing::new(address, clock.clone(), placement, selector, load.clone());
     let locations = Locations::new(options.limits.location_cache_max);
     let cluster = Cluster::new(
         address,
@@ -143,6 +143,7 @@ pub(super) fn wire(given: Given) -> Arc<SiloCore> {
         timers: Arc::default(),
         kept: Kept::default(),
         directory,
+        load,
         metrics: Metrics::default(),
         departures: Departures::default(),
         waits: waits.clone(),
@@ -210,6 +211,7 @@ fn manifest(classes: &Classes) -> Manifest {
         filters: class.placement().filters.clone(),
         is_worker: class.workers_max().is_some(),
         version: class.version(),
+        data_version: class.data_version(),
         methods: class.method_numbers(),
     });
     Manifest::new(types.collect())

@@ -241,6 +241,20 @@ pub enum StateError {
         /// What the codec says.
         detail: String,
     },
+    /// A newer version of the class has stored the state. Calls go to a silo that knows it, if there
+    /// is one.
+    #[error(
+        "the state {name:?} was stored by version {stored}, and this program knows version {known}: \
+         no silo of the cluster knows it"
+    )]
+    NewerVersion {
+        /// The state's name.
+        name: String,
+        /// Version that has stored it.
+        stored: u32,
+        /// Version that this program knows.
+        known: u32,
+    },
     /// The state is larger than the silo or its store takes: nothing was written.
     #[error(
         "the state {name:?} of {grain} has {bytes} bytes, {max} are allowed (state_bytes_max, or \

@@ -42,11 +42,8 @@ impl Calls {
             turn.as_mut().asked_by(arrived.asker.clone());
         }
         let mut body = BytesMut::new();
-        let mut sink = if correlation == 0 || is_begin_enough {
-            Sink::Discard
-        } else {
-            Sink::Wire(&mut body)
-        };
+        let mut sink =
+            if correlation == 0 || is_begin_enough { Sink::Discard } else { Sink::Wire(&mut body) };
         // While it waits for admission it can still be given up; once begun it runs to its end. It
         // may have begun in the read loop, and its caller may be gone since.
         let begun = match turn.progress() {
@@ -228,7 +225,7 @@ impl Calls {
                 return Ok(Place::There { peer, placed: true });
             }
             let open = self.host.fence.opened(&self.clock).await.is_ok();
-            if open && self.accepts_activations() && self.host.serves(target, method) {
+            if open && self.accepts_activations() && self.host.may_activate(target, method) {
                 return match self.host.create_here(target)? {
                     Some(activation) => Ok(Place::Here(activation)),
                     None => self.placed(sought, path.avoid()).await,
