@@ -181,13 +181,21 @@ impl Settings {
     }
 
     /// The value of a key that has no default.
+    ///
+    /// # Errors
+    /// It is not set, or is the store and not the address of one.
     pub fn required(&self, key: &str, flag: &str) -> Result<&Entry> {
-        self.get(key).ok_or_else(|| {
+        let entry = self.get(key).ok_or_else(|| {
             let variable = keys::variable(key);
             ConfigError::new(format!(
                 "{key} is not set: give {flag}, or {key} in the file, or {variable}"
             ))
-        })
+        })?;
+        if key == "store" {
+            let address = entry.text.parse::<emmer_store::StoreUrl>();
+            address.map_err(|error| entry.wrong(key, error))?;
+        }
+        Ok(entry)
     }
 
     /// Every key that was set, and its place, in one line. The store is left out: it may hold a

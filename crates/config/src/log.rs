@@ -86,6 +86,12 @@ fn filter(text: &str) -> std::result::Result<Targets, String> {
         // To the parser a word alone is a target of which everything is logged. Nearly always it is
         // a level that is written wrong.
         let level = part.split_once('=').map_or(part, |(_, level)| level);
+        if level.is_empty() {
+            return Err(format!(
+                "{part:?} has no level: expected off, error, warn, info, debug or trace, or a \
+                 list as in warn,emmer_runtime=debug"
+            ));
+        }
         if level.parse::<LevelFilter>().is_err() {
             return Err(format!(
                 "{level:?} is no level: expected off, error, warn, info, debug or trace, or a \

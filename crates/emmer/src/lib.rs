@@ -52,7 +52,7 @@ pub use emmer_core::{
     ClusterId, GrainId, GrainKey, GrainTypeId, SiloAddress, SiloEntry, SiloStatus, TableVersion,
     Timestamp, Uuid, Vote,
 };
-pub use emmer_macros::{GrainKey, grain, grain_interface};
+pub use emmer_macros::{GrainKey, grain, grain_interface, reminder};
 pub use emmer_membership::TerminateReason;
 #[cfg(feature = "certs")]
 pub use emmer_runtime::certs;
@@ -156,6 +156,6 @@ pub mod prelude {
     pub use crate::{
         ActivationError, CallError, Client, ClusterClient, ClusterId, Ctx, DeactivationReason,
         Grain, GrainError, GrainKey, Interleaved, Journal, Lifecycle, Missed, Persistent, Silo,
-        StateError, Tick, Timer, grain, grain_interface, millis, secs,
+        StateError, Tick, Timer, grain, grain_interface, millis, reminder, secs,
     };
 }

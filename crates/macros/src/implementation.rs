@@ -20,7 +20,7 @@ pub(crate) fn expand(args: &TokenStream, item: TokenStream) -> syn::Result<Token
     let mut item = implementation(syn::parse2(item)?)?;
     let mut errors = Errors::default();
     if !args.is_empty() {
-        let message = "on an impl, #[grain] takes no arguments: `idle` and `lifecycle` belong on \
+        let message = "on an impl, #[grain] takes no arguments: `idle` and `reentrant` belong on \
                        the struct, below #[derive(Grain)]";
         errors.at(args, message);
     }
@@ -30,7 +30,7 @@ pub(crate) fn expand(args: &TokenStream, item: TokenStream) -> syn::Result<Token
     };
     for impl_item in &item.items {
         if let ImplItem::Fn(function) = impl_item {
-            check_method(function, &item.self_ty, &mut errors);
+            check_method(function, &item.self_ty, &interface, &mut errors);
         }
     }
     errors.finish()?;
@@ -88,7 +88,7 @@ fn tell_instant_methods(item: &mut ItemImpl) {
     }
 }
 
-fn check_method(function: &ImplItemFn, class: &Type, errors: &mut Errors) {
+fn check_method(function: &ImplItemFn, class: &Type, interface: &Path, errors: &mut Errors) {
     let signature = &function.sig;
     if let Some(mark) = function.attrs.iter().find(|attribute| reminders::is_reminder(attribute)) {
         let message = format!(
@@ -100,7 +100,15 @@ fn check_method(function: &ImplItemFn, class: &Type, errors: &mut Errors) {
     check_receiver(signature, "a grain's method", errors);
     check_not_generic(signature, errors);
     if signature.asyncness.is_none() && !returns_future(&signature.output) {
-        errors.at(signature.fn_token, "a grain's method is asynchronous: write `async fn`");
+        let interface = interface.segments.last().map(|last| last.ident.to_string());
+        let message = format!(
+            "a grain's method is asynchronous: write `async fn`. If `{}` is not a method of `{}`, \
+             move it to an ordinary `impl {}`",
+            signature.ident,
+            interface.unwrap_or_default(),
+            quote!(#class)
+        );
+        errors.at(signature.fn_token, message);
     }
     for input in &signature.inputs {
         if let FnArg::Typed(typed) = input {

@@ -92,6 +92,12 @@ pub fn grain(args: TokenStream, item: TokenStream) -> TokenStream {
         .into()
 }
 
+/// Marks a method that reminders call, in a block `#[grain] impl Class`: `#[reminder("reset")]`.
+#[proc_macro_attribute]
+pub fn reminder(_args: TokenStream, item: TokenStream) -> TokenStream {
+    reminders::misplaced(&item.into()).into()
+}
+
 /// Makes an async function a test in virtual time, with a world of its own:
 /// `async fn it_counts(world: emmer::test::World)`.
 ///
@@ -125,7 +131,6 @@ pub fn test(args: TokenStream, item: TokenStream) -> TokenStream {
 /// * `#[grain(idle = "10m")]`: how long an activation may be idle, in `ms`, `s`, `m` or `h`;
 /// * `#[grain(reentrant)]`: its `&self` methods go past calls that wait for their turn;
 /// * `#[grain(call_chain_reentrancy)]`: they do so in a call that comes back to the grain;
-/// * `#[grain(lifecycle)]`: the class implements `Lifecycle` itself;
 /// * `#[grain(name = "gift")]`: one of several classes for its interface, which callers choose by
 ///   `.of("gift")`;
 /// * `#[grain(constructor)]`: a class that is hosted by `host_with`; its fields need no `Default`.

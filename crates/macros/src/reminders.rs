@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use proc_macro2::{Delimiter, TokenStream, TokenTree};
+use proc_macro2::{Delimiter, Span, TokenStream, TokenTree};
 use quote::{quote, quote_spanned};
 use syn::{
     Attribute, FnArg, GenericParam, Generics, Ident, ImplItem, ImplItemFn, ItemImpl, LitStr, Type,
@@ -205,6 +205,14 @@ fn find(tokens: TokenStream, asked: &mut Vec<LitStr>) {
             find(group.stream(), asked);
         }
     }
+}
+
+/// What `#[reminder]` becomes where no `#[grain]` has taken it: an error, and the code as it is.
+pub(crate) fn misplaced(item: &TokenStream) -> TokenStream {
+    let message = "`#[reminder]` belongs on a method in a block `#[grain] impl` of the class: write \
+                   `#[grain]` above the block";
+    let error = syn::Error::new(Span::call_site(), message).into_compile_error();
+    quote!(#error #item)
 }
 
 #[cfg(test)]

@@ -43,7 +43,6 @@ struct Kept {
 
 /// The class.
 #[derive(Grain)]
-#[grain(lifecycle)]
 pub struct ThermostatGrain {
     #[context]
     ctx: Ctx,

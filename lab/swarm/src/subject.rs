@@ -44,7 +44,7 @@ fn panic_quietly() -> ! {
 }
 
 #[derive(Grain)]
-#[grain(lifecycle, idle = "5s")]
+#[grain(idle = "5s")]
 pub(crate) struct SubjectGrain {
     #[state("total")]
     total: Persistent<u64>,

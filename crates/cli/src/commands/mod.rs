@@ -115,6 +115,27 @@ pub enum Command {
     ///
     /// As in `emmer man silo > /usr/local/share/man/man1/emmer-silo.1`.
     Man(shell::ManArgs),
+    /// Moved to `emmer-lab`
+    #[command(hide = true)]
+    Bench(Moved),
+    /// Moved to `emmer-lab`
+    #[command(hide = true)]
+    Sim(Moved),
+}
+
+/// The arguments of a command that another program has.
+#[derive(clap::Args)]
+pub struct Moved {
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
+    _arguments: Vec<String>,
+}
+
+/// The failure of a command that `emmer-lab` has.
+fn moved(command: &str) -> Failure {
+    Failure::usage(format!(
+        "{command} has moved to emmer-lab: in a checkout, `cargo run --release -p emmer-lab -- \
+         {command}`"
+    ))
 }
 
 impl Command {
@@ -135,6 +156,8 @@ impl Command {
             Self::Config(args) => config::run(args, log),
             Self::Schema(args) => schema::run(args, log),
             Self::Completions(args) => shell::completions(&args, CommandLine::command()),
+            Self::Bench(_) => Err(moved("bench")),
+            Self::Sim(_) => Err(moved("sim")),
             Self::Man(args) => shell::man(&args, CommandLine::command()),
         }
     }

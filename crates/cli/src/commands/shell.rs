@@ -33,7 +33,8 @@ pub(super) fn man(args: &ManArgs, mut command: Command) -> Result<()> {
     let command = match &args.command {
         None => command,
         Some(name) => {
-            let names: Vec<_> = command.get_subcommands().map(Command::get_name).collect();
+            let shown = command.get_subcommands().filter(|command| !command.is_hide_set());
+            let names: Vec<_> = shown.map(Command::get_name).collect();
             let Some(found) = command.find_subcommand(name) else {
                 let why = format!("{name:?} is no command: there are {}", names.join(", "));
                 return Err(Failure::usage(why));

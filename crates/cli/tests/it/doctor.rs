@@ -59,7 +59,7 @@ fn names(json: &Value) -> Vec<String> {
 #[test]
 fn mistakes_end_with_one_paragraph() {
     for (args, code, word) in [
-        (["doctor", "--store", "mongo://x"].as_slice(), 3, "mongo"),
+        (["doctor", "--store", "mongo://x"].as_slice(), 2, "mongo"),
         (&["doctor"], 2, "EMMER_STORE"),
         (&["schema", "--store", "memory://x"], 2, "no script for memory"),
         (&["schema", "--store", "nothing"], 2, "://"),

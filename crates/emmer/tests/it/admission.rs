@@ -75,7 +75,6 @@ trait Knot {
 }
 
 #[derive(Grain)]
-#[grain(lifecycle)]
 #[placement(prefer_local)]
 struct KnotGrain {
     #[context]

@@ -121,11 +121,37 @@ async fn no_more_calls_wait_for_a_gateway_than_may(world: World) {
     assert!(matches!(late, CallError::Timeout { maybe_executed: false, .. }), "{late}");
 }
 
+/// A wrong name of the cluster and a missing gateway are told apart.
+#[tokio::test]
+async fn a_client_hears_what_the_store_has_in_the_place_of_a_gateway() {
+    let store = crate::common::store();
+    let silo = Silo::builder().store(store.clone()).cluster_id("rt");
+    // The store lists clusters with a history.
+    let silo = silo.configure(|o| o.records.history_retention = secs(3_600));
+    let silo = silo.host::<dyn Bell, BellGrain>().start().await.unwrap();
+    let once = || Client::builder().store(store.clone()).wait_for_gateway(millis(0));
+    let error = once().cluster_id("rt").connect().await.unwrap_err().to_string();
+    assert!(
+        error.ends_with("it has 1 Active silo, without a gateway: add `.gateway(..)`"),
+        "{error}"
+    );
+    let mut error = String::new();
+    // The silo writes its history a moment later.
+    while !error.ends_with("the store has no such cluster; it has rt") {
+        error = once().cluster_id("rx").connect().await.unwrap_err().to_string();
+        assert!(error.starts_with("cluster rx has no Active silo with a gateway"), "{error}");
+    }
+    silo.stop().await.unwrap();
+    let error = once().cluster_id("rt").connect().await.unwrap_err().to_string();
+    assert!(error.ends_with("none of its silos is Active"), "{error}");
+}
+
 #[tokio::test]
 async fn what_cannot_be_connected_to_is_said_at_once_where_nobody_waits() {
     let once = || Client::builder().store("memory://nobody").wait_for_gateway(millis(0));
     let error = once().cluster_id("shop").connect().await.unwrap_err();
-    assert!(matches!(error, ConnectError::NoGateway(_)), "{error}");
+    assert!(matches!(error, ConnectError::NoGateway { .. }), "{error}");
+    assert!(error.to_string().ends_with("no silo of it has used the store"), "{error}");
     let error = once().cluster_id("two words").connect().await.unwrap_err();
     assert!(error.to_string().starts_with("cluster_id: \"two words\" is not a cluster"), "{error}");
     let error = once().gateways(["gateway"]).connect().await.unwrap_err();
@@ -139,7 +165,7 @@ async fn what_cannot_be_connected_to_is_said_at_once_where_nobody_waits() {
     // A store that does not know its word for good is not waited for.
     let silo = Silo::builder().store("memory://nobody").listen("localhost:1");
     let error = silo.start().await.unwrap_err().to_string();
-    assert!(error.contains("listen: \"localhost:1\" is not an address: a name is none"), "{error}");
+    assert!(error.contains("listen: \"localhost:1\" is not an address: names of hosts"), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -85,7 +85,6 @@ trait Actor {
 
 #[derive(Grain)]
 #[placement(prefer_local)]
-#[grain(lifecycle)]
 struct ActorGrain {
     #[context]
     ctx: Ctx,

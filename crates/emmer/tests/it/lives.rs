@@ -69,7 +69,6 @@ trait Fragile {
 }
 
 #[derive(Grain)]
-#[grain(lifecycle)]
 #[placement(prefer_local)]
 struct FragileGrain {
     #[context]

@@ -203,7 +203,6 @@ fn interfaces_and_classes_may_live_in_a_function() {
     }
 
     #[derive(Grain)]
-    #[grain(lifecycle)]
     struct PlotterGrain<T: Default + Send + Sync + 'static> {
         points: Vec<Point>,
         #[expect(dead_code, reason = "only its type matters")]

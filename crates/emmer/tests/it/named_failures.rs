@@ -25,7 +25,6 @@ trait Nowhere {
 }
 
 #[derive(Grain)]
-#[grain(lifecycle)]
 struct LampGrain {
     #[context]
     ctx: Ctx,

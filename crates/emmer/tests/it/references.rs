@@ -151,11 +151,11 @@ async fn a_reference_decoded_outside_says_so_at_its_first_call(world: World) {
     let lost: RoomRef = serde_json::from_str(&text).unwrap();
     assert_eq!(lost, client.grain::<dyn Room>("blue"));
     let error = lost.called().await.unwrap_err();
-    assert!(error.to_string().contains("client.bind"), "{error}");
+    assert!(error.to_string().contains("client.grains().bind"), "{error}");
     assert!(!error.maybe_executed());
-    assert!(lost.called().send().unwrap_err().to_string().contains("client.bind"));
+    assert!(lost.called().send().unwrap_err().to_string().contains("client.grains().bind"));
     let late = lost.called().timeout(secs(1)).await.unwrap_err();
-    assert!(late.to_string().contains("client.bind"), "{late}");
+    assert!(late.to_string().contains("client.grains().bind"), "{late}");
     let found: RoomRef = client.grains().bind(|| serde_json::from_str(&text)).unwrap();
     assert_eq!(found.called().await.unwrap(), "blue");
     // A map's key in a format whose keys are texts.

@@ -31,7 +31,6 @@ trait Inner {
 }
 
 #[derive(Grain)]
-#[grain(lifecycle)]
 struct InnerGrain {
     #[context]
     ctx: Ctx,
@@ -418,6 +417,8 @@ async fn a_forgotten_connection_is_left_by_a_client_that_only_sends(world: World
     sent.write().send().unwrap();
     world.advance(secs(1)).await;
     cluster.forget_all_connections();
+    // A silence is noticed from the first call on that meets it.
+    sent.write().send().unwrap();
     let begun = world.elapsed();
     let observer = cluster.client().await;
     let seen = || observer.grain::<dyn Inner>(3).lives().timeout(secs(2)).into_future();

@@ -32,7 +32,6 @@ macro_rules! account {
             }
 
             #[derive(Grain)]
-            #[grain(lifecycle)]
             pub struct AccountGrain {
                 #[state("total")]
                 total: Persistent<u64>,

@@ -509,7 +509,6 @@ trait Whereabouts {
 }
 
 #[derive(Grain)]
-#[grain(lifecycle)]
 #[placement(prefer_local)]
 struct SlowToGo {
     #[context]

@@ -45,7 +45,7 @@ impl Default for Number {
 
 #[derive(Grain)]
 #[placement(stateless_worker = 3)]
-#[grain(idle = "2s", lifecycle)]
+#[grain(idle = "2s")]
 struct MillGrain {
     number: Number,
     #[context]
@@ -497,7 +497,6 @@ trait Lame {
 /// Its only worker never comes to life.
 #[derive(Grain, Default)]
 #[placement(stateless_worker = 1)]
-#[grain(lifecycle)]
 struct LameGrain;
 
 impl Lifecycle for LameGrain {

@@ -21,8 +21,6 @@ pub(crate) struct ClassAttributes {
     pub(crate) placement: Option<Placement>,
     /// None: as the silo says.
     pub(crate) idle: Option<Duration>,
-    /// Whether the user implements `Lifecycle`.
-    pub(crate) lifecycle: bool,
     /// Whether `&self` methods go past those that wait.
     pub(crate) reentrant: bool,
     /// Whether they do so in a call that comes back.
@@ -60,8 +58,7 @@ pub(crate) fn parse(attributes: &[Attribute], errors: &mut Errors) -> ClassAttri
 
 fn parse_grain(meta: &ParseNestedMeta<'_>, found: &mut ClassAttributes) -> syn::Result<()> {
     if meta.path.is_ident("lifecycle") {
-        found.lifecycle = true;
-        return Ok(());
+        return Err(meta.error("`impl Lifecycle for` the class is enough: remove this"));
     }
     if meta.path.is_ident("reentrant") {
         found.reentrant = true;
@@ -95,8 +92,8 @@ fn parse_grain(meta: &ParseNestedMeta<'_>, found: &mut ClassAttributes) -> syn::
         }
         return Ok(());
     }
-    let known = "`idle = \"10m\"`, `lifecycle`, `reentrant`, `call_chain_reentrancy`, \
-                 `name = \"gift\"` and `constructor`";
+    let known = "`idle = \"10m\"`, `reentrant`, `call_chain_reentrancy`, `name = \"gift\"` and \
+                 `constructor`";
     Err(meta.error(format!("on a class, #[grain] knows {known}")))
 }
 

@@ -8,7 +8,7 @@ use super::field::{ClassField, Journal, Make, State};
 use super::placement::Placement;
 use super::{Class, attributes};
 
-/// `impl Grain`, and an empty `impl Lifecycle` unless the user writes it.
+/// `impl Grain`, with the hooks of the class if it implements `Lifecycle`.
 pub(super) fn class(class: &Class) -> TokenStream {
     let ident = &class.input.ident;
     let (generics, arguments, clause) = class.input.generics.split_for_impl();
@@ -29,7 +29,6 @@ pub(super) fn class(class: &Class) -> TokenStream {
     );
     let reads: Vec<TokenStream> = class.fields.iter().filter_map(read).collect();
     let has_state = !reads.is_empty();
-    let has_hooks = class.attributes.lifecycle;
     let (reentrant, comes_back) =
         (class.attributes.reentrant, class.attributes.call_chain_reentrancy);
     let create = create(class);
@@ -42,16 +41,7 @@ pub(super) fn class(class: &Class) -> TokenStream {
             const CLASS: ::core::option::Option<&'static str> = ::core::option::Option::Some(#name);
         }
     });
-    let lifecycle = (!class.attributes.lifecycle).then(|| {
-        quote! {
-            #[automatically_derived]
-            #[allow(deprecated)]
-            impl #generics ::emmer::__rt::Lifecycle for #ident #arguments #clause {}
-        }
-    });
     quote! {
-        #lifecycle
-
         #[automatically_derived]
         #[allow(deprecated)]
         impl #generics ::emmer::__rt::Grain for #ident #arguments #clause {
@@ -59,7 +49,11 @@ pub(super) fn class(class: &Class) -> TokenStream {
             #name
             const IDLE: ::core::option::Option<::core::time::Duration> = #idle;
             const HAS_STATE: bool = #has_state;
-            const HAS_HOOKS: bool = #has_hooks;
+            const HAS_HOOKS: bool = {
+                #[allow(unused_imports)]
+                use ::emmer::__rt::NoHooks as _;
+                ::emmer::__rt::Hooks::<Self>::ARE_THERE
+            };
             const REENTRANT: bool = #reentrant;
             const CALL_CHAIN_REENTRANCY: bool = #comes_back;
             const REMINDERS: &'static [&'static str] = {
@@ -85,6 +79,25 @@ pub(super) fn class(class: &Class) -> TokenStream {
             #create
 
             #bind
+
+            async fn run_activate(
+                &mut self,
+                ctx: &::emmer::__rt::Ctx,
+            ) -> ::core::result::Result<(), ::emmer::__rt::ActivationError> {
+                #[allow(unused_imports)]
+                use ::emmer::__rt::NoHooks as _;
+                ::emmer::__rt::Hooks::<Self>::activate(self, ctx).await
+            }
+
+            async fn run_deactivate(
+                &mut self,
+                ctx: &::emmer::__rt::Ctx,
+                reason: ::emmer::__rt::DeactivationReason,
+            ) {
+                #[allow(unused_imports)]
+                use ::emmer::__rt::NoHooks as _;
+                ::emmer::__rt::Hooks::<Self>::deactivate(self, ctx, reason).await;
+            }
 
             async fn load(&mut self) -> ::core::result::Result<(), ::emmer::__rt::StateError> {
                 #(#reads)*

@@ -50,7 +50,6 @@ fn attributes_of_the_class_become_constants() {
         "{plain}"
     );
     assert!(plain.contains("constHAS_STATE:bool=false;"), "{plain}");
-    assert!(plain.contains("impl::emmer::__rt::LifecycleforCounterGrain{}"), "{plain}");
 
     assert!(!plain.contains("WORKERS_MAX"), "{plain}");
     for (placement, max) in [(quote!(stateless_worker), 0), (quote!(stateless_worker = 8), 8)] {
@@ -67,12 +66,11 @@ fn attributes_of_the_class_become_constants() {
 
     let rich = expansion(quote! {
         #[placement(prefer_local)]
-        #[grain(idle = "90s", lifecycle)]
+        #[grain(idle = "90s")]
         struct CounterGrain {}
     });
     assert!(rich.contains("Some(::emmer::__rt::Strategy::PreferLocal),"), "{rich}");
     assert!(rich.contains("Some(::core::time::Duration::from_millis(90000u64))"), "{rich}");
-    assert!(!rich.contains("Lifecycle"), "{rich}");
 
     let picky = expansion(quote! {
         #[placement("near", Region { zone: 7 }, require("disk" = "ssd", "zone"), prefer("gpu"))]
@@ -242,8 +240,6 @@ fn class_attributes_are_checked() {
     assert!(of(quote!(#[grain(idle = "10 minutes")])).contains("`idle = \"10m\"`"));
     assert!(of(quote!(#[grain(idle = 10)])).contains("`idle = \"10m\"`"));
     assert!(of(quote!(#[grain(idle = "1s", idle = "2s")])).contains("twice"));
-    assert!(
-        of(quote!(#[grain(sticky)])).contains("knows `idle = \"10m\"`, `lifecycle`, `reentrant`")
-    );
+    assert!(of(quote!(#[grain(sticky)])).contains("knows `idle = \"10m\"`, `reentrant`"));
     assert!(of(quote!(#[state("x")])).contains("on a field"));
 }

@@ -377,7 +377,7 @@ fn take_along(chain: CallChain, extra: &Extra) -> Result<CallChain, Failure> {
 pub(crate) fn unbound(reference: &Aim) -> Failure {
     Failure::refused(format!(
         "the reference {reference:?} was decoded outside a silo and a client: decode it by \
-         `client.bind(|| ..)`"
+         `client.grains().bind(|| ..)`"
     ))
 }
 

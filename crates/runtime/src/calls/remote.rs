@@ -51,8 +51,8 @@ pub(crate) fn read_failed(
 /// No answer came in time.
 #[cold]
 pub(crate) fn timed_out(peer: Option<SiloAddress>) -> Failure {
-    let detail =
-        peer.map_or_else(|| "waiting for the gateway".to_owned(), |p| format!("waiting for {p}"));
+    let sent_to = peer.map_or_else(|| "the gateway".to_owned(), |silo| format!("silo {silo}"));
+    let detail = format!("sent to {sent_to}, which has not answered yet");
     Failure::timeout(true, detail)
 }
 

@@ -186,7 +186,9 @@ impl ClientCore {
     pub(crate) async fn refresh(self: &Arc<Self>) -> Result<(), ConnectError> {
         let listed = self.listing.read().await?;
         if listed.is_empty() {
-            return Err(ConnectError::NoGateway(self.options.cluster_id.clone()));
+            let cluster = self.options.cluster_id.clone();
+            let found = self.listing.found_instead(&cluster).await;
+            return Err(ConnectError::NoGateway { cluster, found });
         }
         self.gateways.write().retain_mut(|g| {
             // One that leaves still answers what is under way.

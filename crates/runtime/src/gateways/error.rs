@@ -29,8 +29,13 @@ pub enum ConnectError {
     #[error("no gateway of the list has an address: {0}")]
     Unresolved(String),
     /// The table names no Active silo with a gateway.
-    #[error("cluster {0:?} has no Active silo with a gateway in this store")]
-    NoGateway(ClusterId),
+    #[error("cluster {cluster:?} has no Active silo with a gateway in this store: {found}")]
+    NoGateway {
+        /// The cluster.
+        cluster: ClusterId,
+        /// Text that says what the store has instead.
+        found: String,
+    },
     /// No gateway could be connected to.
     #[error("no gateway of cluster {cluster:?} can be connected to: {detail}")]
     Unreachable {
@@ -49,7 +54,7 @@ impl ConnectError {
             Self::Store(error) => {
                 matches!(error.kind, StoreErrorKind::Unavailable | StoreErrorKind::NotFound)
             }
-            Self::NoGateway(_) | Self::Unreachable { .. } | Self::Unresolved(_) => true,
+            Self::NoGateway { .. } | Self::Unreachable { .. } | Self::Unresolved(_) => true,
             _ => false,
         }
     }

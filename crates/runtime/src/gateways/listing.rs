@@ -2,10 +2,10 @@
 
 use std::net::SocketAddr;
 
-use emmer_core::{SiloAddress, Timestamp};
+use emmer_core::{ClusterId, SiloAddress, SiloStatus, Timestamp};
 use emmer_net::world;
-use emmer_store::StoreErrorKind;
 use emmer_store::silos::SiloTable;
+use emmer_store::{StoreErrorKind, history};
 use parking_lot::Mutex;
 
 use super::error::ConnectError;
@@ -13,6 +13,9 @@ use crate::options::OptionError;
 
 /// The most gateways of a list.
 const LIST_MAX: usize = 1_024;
+
+/// The most clusters that an error names.
+const NAMED_MAX: usize = 5;
 
 /// Where the gateways stand.
 pub(crate) enum Listing {
@@ -105,6 +108,34 @@ impl Listing {
             Self::Table(table) => Some(table),
             Self::List(_) | Self::Learnt(..) => None,
         }
+    }
+
+    /// Says what there is where a cluster has no gateway.
+    pub(super) async fn found_instead(&self, cluster: &ClusterId) -> String {
+        let Self::Table(table) = self else { return "the list is empty".to_owned() };
+        let silos = table.read_all().await.map_or_else(|_| Vec::new(), |(_, silos)| silos);
+        if !silos.is_empty() {
+            let active = silos.iter().filter(|silo| silo.status == SiloStatus::Active).count();
+            return match active {
+                0 => "none of its silos is Active".to_owned(),
+                1 => "it has 1 Active silo, without a gateway: add `.gateway(..)`".to_owned(),
+                _ => {
+                    format!("it has {active} Active silos, none with a gateway: add `.gateway(..)`")
+                }
+            };
+        }
+        let clusters = history::clusters(&**table.store()).await.unwrap_or_default();
+        let others: Vec<String> = clusters
+            .iter()
+            .filter(|(other, _)| other != cluster)
+            .take(NAMED_MAX)
+            .map(|(other, _)| other.to_string())
+            .collect();
+        if others.is_empty() {
+            return "no silo of it has used the store".to_owned();
+        }
+        let more = if clusters.len() > NAMED_MAX { " and others" } else { "" };
+        format!("the store has no such cluster; it has {}{more}", others.join(", "))
     }
 
     /// The gateways there are now. A name may stand for several.

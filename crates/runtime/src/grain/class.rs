@@ -1,6 +1,7 @@
 //! A grain class: what the derive implements, and what may happen in a grain's life.
 
-use std::future::Future;
+use std::future::{Future, Ready};
+use std::marker::PhantomData;
 use std::time::Duration;
 
 use emmer_placement::{DataError, Placement};
@@ -9,13 +10,7 @@ use super::context::Ctx;
 use crate::hosting::{MethodEntry, ServiceNeed};
 use crate::turn::{ActivationError, DeactivationReason, StateError};
 
-/// What may happen in a grain's life besides calls. `#[derive(Grain)]` implements it empty; a class
-/// marked `#[grain(lifecycle)]` implements it itself.
-#[diagnostic::on_unimplemented(
-    message = "`{Self}` does not implement `Lifecycle`",
-    note = "`#[derive(Grain)]` implements it, unless `#[grain(lifecycle)]` below it says that the \
-        class does"
-)]
+/// What may happen in a grain's life besides calls. A class that implements it has these hooks.
 pub trait Lifecycle: Sized + Send + Sync + 'static {
     /// Runs once, after the state was read and before the first call.
     ///
@@ -38,13 +33,59 @@ pub trait Lifecycle: Sized + Send + Sync + 'static {
     }
 }
 
+/// The hooks of class `G`. In generated code its own items win over those of [`NoHooks`] where the
+/// class implements [`Lifecycle`].
+pub struct Hooks<G>(PhantomData<G>);
+
+impl<G: Lifecycle> Hooks<G> {
+    /// True for a class with hooks.
+    pub const ARE_THERE: bool = true;
+
+    /// Runs the hook of the activation.
+    pub fn activate(
+        grain: &mut G,
+        ctx: &Ctx,
+    ) -> impl Future<Output = Result<(), ActivationError>> + Send {
+        grain.activate(ctx)
+    }
+
+    /// Runs the hook of the deactivation.
+    pub fn deactivate(
+        grain: &mut G,
+        ctx: &Ctx,
+        reason: DeactivationReason,
+    ) -> impl Future<Output = ()> + Send {
+        grain.deactivate(ctx, reason)
+    }
+}
+
+/// The hooks of a class that does not implement [`Lifecycle`].
+pub trait NoHooks<G> {
+    /// True for a class with hooks.
+    const ARE_THERE: bool = false;
+
+    /// Does nothing.
+    fn activate(grain: &mut G, ctx: &Ctx) -> Ready<Result<(), ActivationError>> {
+        let _ = (grain, ctx);
+        std::future::ready(Ok(()))
+    }
+
+    /// Does nothing.
+    fn deactivate(grain: &mut G, ctx: &Ctx, reason: DeactivationReason) -> Ready<()> {
+        let _ = (grain, ctx, reason);
+        std::future::ready(())
+    }
+}
+
+impl<G> NoHooks<G> for Hooks<G> {}
+
 /// A grain class. Implemented by `#[derive(Grain)]`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a grain class",
     label = "not a class that a silo can host",
     note = "write `#[derive(Grain)]` on `{Self}`"
 )]
-pub trait Grain: Lifecycle {
+pub trait Grain: Sized + Send + Sync + 'static {
     /// For a stateless worker: how many activations of a grain a silo may have, 0 for as many as it
     /// has processors. None for grains that have one in the whole cluster.
     const WORKERS_MAX: Option<usize> = None;
@@ -52,8 +93,8 @@ pub trait Grain: Lifecycle {
     const IDLE: Option<Duration>;
     /// Whether [`load`](Self::load) has anything to read.
     const HAS_STATE: bool;
-    /// False for a class whose hooks do nothing.
-    const HAS_HOOKS: bool = true;
+    /// True for a class that implements [`Lifecycle`].
+    const HAS_HOOKS: bool;
 
     /// Whether its `&self` methods go past calls that wait for their turn.
     const REENTRANT: bool = false;
@@ -107,6 +148,22 @@ pub trait Grain: Lifecycle {
     fn bind(&mut self, ctx: &Ctx) {
         let _ = ctx;
     }
+
+    /// Runs the hook of its activation, if it has hooks.
+    ///
+    /// # Errors
+    /// The hook's.
+    fn run_activate(
+        &mut self,
+        ctx: &Ctx,
+    ) -> impl Future<Output = Result<(), ActivationError>> + Send;
+
+    /// Runs the hook of its deactivation, if it has hooks.
+    fn run_deactivate(
+        &mut self,
+        ctx: &Ctx,
+        reason: DeactivationReason,
+    ) -> impl Future<Output = ()> + Send;
 
     /// Reads every state field from the system store.
     fn load(&mut self) -> impl Future<Output = Result<(), StateError>> + Send;

@@ -51,7 +51,8 @@ impl Ctx {
         &self.id
     }
 
-    /// The grain's key.
+    /// The grain's key, whatever its type. The key as its interface has it:
+    /// `ctx.me::<dyn Cart>().key()`.
     pub const fn key(&self) -> &GrainKey {
         self.id.key()
     }

@@ -21,7 +21,7 @@ mod work;
 
 pub use self::any_error::{Error, own_error};
 pub use self::call::Call;
-pub use self::class::{Grain, Lifecycle};
+pub use self::class::{Grain, Hooks, Lifecycle, NoHooks};
 pub use self::context::Ctx;
 pub use self::future::CallFuture;
 pub use self::interface::{Hosted, Interface, Method, NoResult, Returned};

@@ -39,13 +39,13 @@ impl<G: Grain> AnyGrain for Room<G> {
     }
 
     fn activate(&mut self, at: Arc<Activation>) -> BoxFuture<'_, Result<(), ActivationError>> {
-        Box::pin(async move { self.grain().activate(&ctx_of(&at)?).await })
+        Box::pin(async move { self.grain().run_activate(&ctx_of(&at)?).await })
     }
 
     fn deactivate(&mut self, at: Arc<Activation>, reason: DeactivationReason) -> BoxFuture<'_, ()> {
         Box::pin(async move {
             if let Ok(ctx) = ctx_of(&at) {
-                self.grain().deactivate(&ctx, reason).await;
+                self.grain().run_deactivate(&ctx, reason).await;
             }
         })
     }

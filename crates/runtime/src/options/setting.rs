@@ -70,7 +70,7 @@ fn no_address(text: &str) -> &'static str {
         Ok(port) if port > u64::from(u16::MAX) => ": a port is at most 65535",
         Ok(_) if host.is_empty() => ": the IP address is missing (0.0.0.0 stands for all)",
         Ok(_) if host.contains(char::is_alphabetic) && !host.contains(':') => {
-            ": a name is none, an IP address is needed"
+            ": names of hosts are not allowed here, write an IP address"
         }
         Ok(_) if host.parse::<std::net::Ipv6Addr>().is_ok() => {
             ": an IPv6 address stands in brackets, as in [::1]:30000"
@@ -137,7 +137,7 @@ mod tests {
         assert_eq!(none, None);
         let error = wrong.check().unwrap_err().to_string();
         assert!(
-            error.starts_with("gateway: \"localhost:3\" is not an address: a name is none"),
+            error.starts_with("gateway: \"localhost:3\" is not an address: names of hosts"),
             "{error}"
         );
         for (text, why) in [

@@ -16,9 +16,7 @@ pub enum ReminderError {
         bytes: usize,
     },
     /// The class has no handler of this name.
-    #[error(
-        "no method of {grain_type} is marked #[reminder({name:?})]; its reminders are {known:?}"
-    )]
+    #[error("no method of {grain_type} is marked #[reminder({name:?})]; {}", list(known))]
     NoHandler {
         /// The name.
         name: String,
@@ -77,4 +75,13 @@ pub enum ReminderError {
     /// The grain's silo has ended.
     #[error("the silo has ended")]
     SiloEnded,
+}
+
+/// The names that a class has, for people.
+fn list(known: &[&'static str]) -> String {
+    if known.is_empty() {
+        return "it has none".to_owned();
+    }
+    let names: Vec<String> = known.iter().map(|name| format!("{name:?}")).collect();
+    format!("it has {}", names.join(", "))
 }

@@ -1,6 +1,5 @@
 //! The classes that a silo hosts, from what its builder was told.
 
-use std::any::TypeId;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
@@ -98,15 +97,18 @@ pub(super) fn make_classes(
     idle: Duration,
     filters: &SiloFilters,
 ) -> Result<Classes, StartError> {
-    let mut classes: HashMap<GrainTypeId, (TypeId, Class)> = HashMap::new();
+    let mut classes: HashMap<GrainTypeId, (&'static ClassInfo, Class)> = HashMap::new();
     for hosted in hosted {
-        let (name, class) = (hosted.name, (hosted.info.type_id)());
+        let (name, class) = (hosted.name, hosted.info);
         let made = hosted.make(idle, filters)?;
         match classes.get(&GrainTypeId::of(name)) {
             Some((_, other)) if other.name() != name => {
                 return Err(StartError::TypeCollision(other.name(), name));
             }
-            Some((first, _)) if *first != class => return Err(StartError::HostedTwice(name)),
+            Some((first, _)) if (first.type_id)() != (class.type_id)() => {
+                let (first, second) = ((first.type_name)(), (class.type_name)());
+                return Err(StartError::HostedTwice { grain_type: name, first, second });
+            }
             Some((_, other)) => {
                 let both = other.merged(&made)?;
                 classes.insert(GrainTypeId::of(name), (class, both));

@@ -102,8 +102,18 @@ pub enum StartError {
     #[error("the methods {0} and {1} have the same number: rename one")]
     MethodCollision(&'static str, &'static str),
     /// One grain type is hosted by two classes.
-    #[error("the grain type {0:?} is hosted twice, by different classes")]
-    HostedTwice(&'static str),
+    #[error(
+        "the grain type {grain_type:?} is hosted twice, by {first} and by {second}: give one of \
+         their interfaces another type, as in `#[grain_interface(key = String, grain = \"other\")]`"
+    )]
+    HostedTwice {
+        /// The grain type.
+        grain_type: &'static str,
+        /// Class that was named first.
+        first: &'static str,
+        /// The other class.
+        second: &'static str,
+    },
     /// A class has a field with `#[service]`, and the silo has no service of its type.
     #[error(
         "the class {class} needs a service of type {service} for its field `{field}`: add it with \

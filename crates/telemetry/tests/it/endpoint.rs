@@ -16,7 +16,6 @@ trait Counter {
 }
 
 #[derive(Grain)]
-#[grain(lifecycle)]
 struct CounterGrain {
     sum: u64,
 }

@@ -21,7 +21,6 @@ pub(crate) trait Quick {
 
 /// See the module.
 #[derive(Grain)]
-#[grain(lifecycle)]
 pub(crate) struct QuickGrain {
     #[context]
     ctx: Ctx,

@@ -35,7 +35,6 @@ pub(crate) trait Slow {
 
 /// See the module.
 #[derive(Grain)]
-#[grain(lifecycle)]
 pub(crate) struct SlowGrain {
     #[context]
     ctx: Ctx,

@@ -16,7 +16,7 @@ pub trait Brief {
 }
 
 #[derive(Grain)]
-#[grain(idle = "100ms", lifecycle)]
+#[grain(idle = "100ms")]
 struct BriefGrain {
     #[context]
     ctx: Ctx,

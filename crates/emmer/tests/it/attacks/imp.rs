@@ -151,7 +151,6 @@ pub trait Imp {
 }
 
 #[derive(Grain)]
-#[grain(lifecycle)]
 pub(crate) struct ImpGrain {
     #[context]
     ctx: Ctx,

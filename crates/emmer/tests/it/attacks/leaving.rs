@@ -114,7 +114,6 @@ pub trait Stopper {
 }
 
 #[derive(Grain)]
-#[grain(lifecycle)]
 struct StopperGrain {
     #[context]
     ctx: Ctx,

@@ -101,7 +101,6 @@ pub trait Frail {
 }
 
 #[derive(Grain)]
-#[grain(lifecycle)]
 struct FrailGrain {
     #[context]
     ctx: Ctx,

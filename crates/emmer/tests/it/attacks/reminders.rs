@@ -18,7 +18,6 @@ trait Rogue {
 
 /// Its reminder is asked for while it is activated, and again while it is deactivated.
 #[derive(Grain)]
-#[grain(lifecycle)]
 struct RogueGrain {
     #[context]
     ctx: Ctx,

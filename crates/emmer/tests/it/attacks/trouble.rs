@@ -25,7 +25,6 @@ pub trait Watched {
 }
 
 #[derive(Grain)]
-#[grain(lifecycle)]
 struct WatchedGrain {
     #[context]
     ctx: Ctx,
