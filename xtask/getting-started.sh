@@ -12,7 +12,6 @@ cd "$work"
 cargo new --quiet --vcs none --lib hello
 cd hello
 cargo add --quiet --path "$root/crates/emmer" emmer
-cargo add --quiet tokio --features macros,rt-multi-thread
 cargo add --quiet --dev --path "$root/crates/emmer" emmer --features test
 # The versions that the workspace is tested with, and what it has compiled.
 cp "$root/Cargo.lock" .

@@ -157,7 +157,7 @@ impl Settings {
 
     pub(super) fn duration(&self, key: &str) -> Result<Option<Duration>> {
         let Some(entry) = self.get(key) else { return Ok(None) };
-        membership::humane::parse(&entry.text).map(Some).map_err(|error| entry.wrong(key, error))
+        membership::humantime::parse(&entry.text).map(Some).map_err(|error| entry.wrong(key, error))
     }
 
     /// `base` with every key of `table` that was set.

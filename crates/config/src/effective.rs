@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use emmer_membership::humane;
+use emmer_membership::humantime;
 use emmer_runtime::SiloOptions;
 use emmer_store::url::StoreUrl;
 use serde::Serialize;
@@ -80,7 +80,7 @@ fn shown(url: &str) -> String {
 
 /// The default of a key that is in no table of options.
 fn top(key: &str, defaults: &SiloOptions) -> Option<String> {
-    let time = |time: Duration| Some(humane::print(time));
+    let time = |time: Duration| Some(humantime::print(time));
     match key {
         "update_zone" => Some(defaults.update_zone.to_string()),
         "fault_zone" => Some(defaults.fault_zone.to_string()),

@@ -1,7 +1,7 @@
 //! A reminder: a name that a grain gave to times at which it wants to be called, kept in a table.
 //!
 //! Occurrences have numbers, from 1. What was missed while nobody fired is made up for as
-//! [`Missed`] says.
+//! [`MissedPolicy`] says.
 
 use std::fmt;
 use std::str::FromStr;
@@ -25,7 +25,7 @@ pub const REMINDER_BUCKETS: u16 = 1 << 12;
 ///
 /// An occurrence is late after a minute, or after the period where that is shorter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Missed {
+pub enum MissedPolicy {
     /// They are left out: the next tick is the next occurrence that is not late.
     Skip,
     /// The last of them is delivered, late, in place of all.
@@ -35,7 +35,7 @@ pub enum Missed {
     All,
 }
 
-impl Missed {
+impl MissedPolicy {
     /// The name, as the table has it.
     pub const fn name(self) -> &'static str {
         match self {
@@ -46,7 +46,7 @@ impl Missed {
     }
 }
 
-impl fmt::Display for Missed {
+impl fmt::Display for MissedPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
@@ -57,7 +57,7 @@ impl fmt::Display for Missed {
 #[error("{0:?} is not a policy for missed occurrences: expected Skip, Once or All")]
 pub struct ParseMissedError(String);
 
-impl FromStr for Missed {
+impl FromStr for MissedPolicy {
     type Err = ParseMissedError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -123,7 +123,7 @@ pub struct Reminder {
     /// When it is due.
     pub schedule: Schedule,
     /// The policy for missed occurrences.
-    pub missed: Missed,
+    pub missed: MissedPolicy,
     /// The number of the last occurrence that is settled: delivered, or given up. 0 before the
     /// first.
     pub fired: u64,
@@ -200,10 +200,10 @@ mod tests {
 
     #[test]
     fn policies_are_read_as_they_are_written() {
-        for policy in [Missed::Skip, Missed::Once, Missed::All] {
+        for policy in [MissedPolicy::Skip, MissedPolicy::Once, MissedPolicy::All] {
             assert_eq!(policy.to_string().parse(), Ok(policy));
         }
-        assert!("once".parse::<Missed>().is_err());
+        assert!("once".parse::<MissedPolicy>().is_err());
     }
 
     #[test]

@@ -31,12 +31,8 @@ impl Counter for CounterGrain {
     }
 }
 
-#[tokio::main]
-async fn main() -> std::process::ExitCode {
-    emmer::exit(serve().await) // 86: declared dead, to be started anew
-}
-
-async fn serve() -> emmer::Result<()> {
+#[emmer::main] // exit code 86: declared dead, start it again
+async fn main() -> emmer::Result<()> {
     let silo = Silo::builder()
         .store("sqlite://cluster.db")
         .host::<dyn Counter, CounterGrain>()

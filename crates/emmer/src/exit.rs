@@ -8,6 +8,8 @@ use crate::{Error, Result, RunError, StartError, Terminated};
 /// `docs/operations.md` lists: 0, 86 or 87 for a silo that has ended by itself, 2 to 5 for one that
 /// could not start, and 1 for anything else. A supervisor can tell by it what to do.
 ///
+/// [`#[emmer::main]`](macro@crate::main) does this. A program with a runtime of its own calls it:
+///
 /// ```no_run
 /// use emmer::prelude::*;
 ///
@@ -26,6 +28,12 @@ pub fn exit(result: Result<()>) -> ExitCode {
     let Err(error) = result else { return ExitCode::SUCCESS };
     eprintln!("error: {error:?}");
     ExitCode::from(code_of(&error))
+}
+
+/// Runs a `main` on threads of its own. For `#[emmer::main]`.
+pub fn run_main(main: impl Future<Output = Result<()>>) -> ExitCode {
+    let built = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    exit(built.map_err(Error::from).and_then(|runtime| runtime.block_on(main)))
 }
 
 /// The exit code that an error stands for.

@@ -39,10 +39,12 @@ mod systemd;
 pub use emmer_runtime::macro_support as __rt;
 
 pub use self::exit::exit;
+#[doc(hidden)]
+pub use self::exit::run_main as __run_main;
 #[cfg(feature = "config")]
 pub use self::run::run;
 #[cfg(feature = "config")]
-pub use self::systemd::tell_systemd;
+pub use self::systemd::notify_systemd;
 pub use emmer_core::limits::Limits;
 /// The limits that nobody can set.
 pub mod limits {
@@ -50,30 +52,31 @@ pub mod limits {
 }
 pub use emmer_core::{
     ClusterId, GrainId, GrainKey, GrainTypeId, SiloAddress, SiloEntry, SiloStatus, TableVersion,
-    Timestamp, Uuid, Vote,
+    Timestamp, Vote,
 };
-pub use emmer_macros::{GrainKey, grain, grain_interface, reminder};
+pub use emmer_macros::{GrainKey, grain, grain_interface, main, reminder};
 pub use emmer_membership::TerminateReason;
 #[cfg(feature = "certs")]
 pub use emmer_runtime::certs;
 pub use emmer_runtime::grain::{
-    ActivationError, Apply, Call, CallError, Called, ClusterClient, ContextKey, Ctx,
-    DeactivationReason, Hosted, Interface, Interleaved, Journal, KeyType, Left, Lifecycle, Migrate,
-    NoError, OldState, Persistent, Rejection, Services, SetContextError, StateError,
+    ActivationError, Apply, Call, CallError, CallTarget, ContextKey, Ctx, DeactivationReason,
+    GrainFactory, Hosted, Interface, InterleaveError, Interleaved, Journal, KeyType, Lifecycle,
+    Migrate, Persistent, Rejection, Services, SetContextError, StateError, StoredState,
 };
-pub use emmer_runtime::{Access, Credentials, Identity, OutsideCall, TokenError};
+pub use emmer_runtime::{Access, ClientCall, Credentials, Identity, TokenError};
 pub use emmer_runtime::{Client, ClientBuilder, Silo, SiloBuilder};
 pub use emmer_runtime::{
     ClientOptions, ClientState, ClientWatch, ConnectError, EXIT_CODE_TABLE_WENT_BACK,
     EXIT_CODE_TERMINATED, Filter, FilterCall, GrainQueue, Latency, MembershipStatistics,
-    MethodStatistics, Missed, Next, Observer, OptionError, Outcome, Readiness, RecordOptions,
-    Remind, ReminderError, ReminderInfo, ReminderOptions, RunError, Setting, SheddingOptions,
-    SiloOptions, SiloStatistics, SiloWatch, StartError, StartTimer, StoreSource, Terminated, Tick,
-    Timer,
+    MethodStatistics, MissedPolicy, Next, Observer, OptionError, Outcome, Readiness, RecordOptions,
+    ReminderBuilder, ReminderError, ReminderInfo, ReminderOptions, RunError, Setting,
+    SheddingOptions, SiloOptions, SiloStatistics, SiloWatch, StartError, StoreSource, Terminated,
+    Tick, Timer, TimerBuilder,
 };
 pub use emmer_runtime::{PortSecurity, port_security};
 #[cfg(feature = "tls")]
 pub use emmer_runtime::{Tls, TlsError, TlsRollout};
+pub use uuid::Uuid;
 /// Settings from a file, the environment and flags, each with the place it comes from
 /// ([`run`](run())).
 #[cfg(feature = "config")]
@@ -88,7 +91,7 @@ pub mod config {
 /// The options of the cluster's membership ([`SiloOptions::membership`]), and the form in which
 /// durations are written.
 pub mod membership {
-    pub use emmer_membership::{Config, View, humane};
+    pub use emmer_membership::{Config, View, humantime};
 }
 
 /// Every metric of a silo, and its values ([`Silo::metrics`]).
@@ -154,8 +157,8 @@ pub const fn millis(n: u64) -> std::time::Duration {
 /// What most programs need.
 pub mod prelude {
     pub use crate::{
-        ActivationError, CallError, Client, ClusterClient, ClusterId, Ctx, DeactivationReason,
-        Grain, GrainError, GrainKey, Interleaved, Journal, Lifecycle, Missed, Persistent, Silo,
+        ActivationError, CallError, Client, ClusterId, Ctx, DeactivationReason, Grain, GrainError,
+        GrainFactory, GrainKey, Interleaved, Journal, Lifecycle, MissedPolicy, Persistent, Silo,
         StateError, Tick, Timer, grain, grain_interface, millis, reminder, secs,
     };
 }

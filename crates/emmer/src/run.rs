@@ -10,7 +10,7 @@ use crate::{Result, Silo, SiloBuilder};
 /// makes it leave in haste. One that comes before the silo is Active ends the process at once.
 ///
 /// systemd is told when the silo is ready and when it stops
-/// ([`tell_systemd`](crate::tell_systemd)).
+/// ([`notify_systemd`](crate::notify_systemd)).
 ///
 /// With the feature `telemetry` it serves `/metrics`, `/healthz` and `/readyz` where the setting
 /// `telemetry` says. With the feature `log` it writes the log to stderr, as the settings `log` and
@@ -27,12 +27,8 @@ use crate::{Result, Silo, SiloBuilder};
 /// # #[grain]
 /// # impl Cart for CartGrain {}
 ///
-/// #[tokio::main]
-/// async fn main() -> std::process::ExitCode {
-///     emmer::exit(serve().await)
-/// }
-///
-/// async fn serve() -> emmer::Result<()> {
+/// #[emmer::main]
+/// async fn main() -> emmer::Result<()> {
 ///     let settings = Settings::of_process(&ConfigArgs::default(), Vec::new())?;
 ///     emmer::run(&settings, |silo| silo.host::<dyn Cart, CartGrain>()).await
 /// }
@@ -59,7 +55,7 @@ pub async fn run(
     let silo = Silo::builder().options(options).store(store).default_placement(placement);
     let silo = secured(settings, silo)?;
     let silo = observed(settings, silo).await?;
-    Ok(describe(crate::tell_systemd(silo)).run().await?)
+    Ok(describe(crate::notify_systemd(silo)).run().await?)
 }
 
 /// The silo with TLS, where the settings ask for it (the table `[tls]`).

@@ -9,13 +9,13 @@ use crate::SiloBuilder;
 /// ```no_run
 /// # use emmer::prelude::*;
 /// # async fn serve() -> emmer::Result<()> {
-/// let silo = emmer::tell_systemd(Silo::builder()).store("sqlite://cluster.db");
+/// let silo = emmer::notify_systemd(Silo::builder()).store("sqlite://cluster.db");
 /// silo.run().await?;
 /// # Ok(())
 /// # }
 /// ```
 #[must_use]
-pub fn tell_systemd(silo: SiloBuilder) -> SiloBuilder {
+pub fn notify_systemd(silo: SiloBuilder) -> SiloBuilder {
     #[cfg(target_os = "linux")]
     if std::env::var_os("NOTIFY_SOCKET").is_some() {
         // The end may come before the observer looks again.

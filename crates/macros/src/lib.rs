@@ -17,6 +17,7 @@ mod implementation;
 mod instant;
 mod interface;
 mod key;
+mod main_fn;
 mod names;
 mod reminders;
 mod test;
@@ -96,6 +97,22 @@ pub fn grain(args: TokenStream, item: TokenStream) -> TokenStream {
 #[proc_macro_attribute]
 pub fn reminder(_args: TokenStream, item: TokenStream) -> TokenStream {
     reminders::misplaced(&item.into()).into()
+}
+
+/// Makes `async fn main() -> emmer::Result<()>` the `main` of a program: on as many threads as the
+/// machine has processors. An error becomes the exit code that `emmer::exit` gives it.
+///
+/// ```ignore (needs the facade, whose tests compile it)
+/// #[emmer::main]
+/// async fn main() -> emmer::Result<()> {
+///     let silo = Silo::builder().store("sqlite://shop.db").start().await?;
+///     silo.run_until_stopped().await?;
+///     Ok(())
+/// }
+/// ```
+#[proc_macro_attribute]
+pub fn main(args: TokenStream, item: TokenStream) -> TokenStream {
+    main_fn::expand(&args.into(), item.into()).unwrap_or_else(syn::Error::into_compile_error).into()
 }
 
 /// Makes an async function a test in virtual time, with a world of its own:

@@ -130,7 +130,7 @@ fn arm(class: &Type, handler: &Handler) -> TokenStream {
     let (context, admit, admitted) = if *exclusive {
         (quote!(context), quote!(admit_exclusive), quote!(mut admitted))
     } else {
-        (quote!(context.beside()), quote!(admit_shared), quote!(admitted))
+        (quote!(context.concurrent()), quote!(admit_shared), quote!(admitted))
     };
     let call =
         quote_spanned!(method.span()=> <#class>::#method(admitted.grain(), args.tick()).await);

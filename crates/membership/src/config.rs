@@ -1,7 +1,7 @@
 //! Every option of the membership protocol, under the name the original gives it (in snake case).
 //!
 //! Durations are written with a unit (`"10s"`, `"200ms"`, `"3m"`), in files and in the environment
-//! alike; see [`humane`].
+//! alike; see [`humantime`].
 
 mod check;
 mod profiles;
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::humane;
+use crate::humantime;
 use crate::lapse::lapse;
 
 /// The options of the membership protocol. All silos of a cluster should use the same.
@@ -32,18 +32,18 @@ pub struct Config {
     pub num_probe_rings: u32,
     /// How long after the start of one probe the next one of the same silo starts. Classic 10 s,
     /// default 1 s.
-    #[serde(with = "humane")]
+    #[serde(with = "humantime")]
     pub probe_period: Duration,
     /// ProbeTimeout: how long a probe waits for its answer before it counts as missed, until round
     /// trips have been measured. Classic 10 s, default 200 ms.
-    #[serde(with = "humane")]
+    #[serde(with = "humantime")]
     pub probe_timeout: Duration,
     /// MinProbeTimeout: the shortest timeout that measured round trips may lead to. Default 200 ms:
     /// below that a single TCP retransmission looks like a miss.
-    #[serde(with = "humane")]
+    #[serde(with = "humantime")]
     pub min_probe_timeout: Duration,
     /// MaxProbeTimeout: the longest timeout that measured round trips may lead to. Default 5 s.
-    #[serde(with = "humane")]
+    #[serde(with = "humantime")]
     pub max_probe_timeout: Duration,
     /// Whether the timeout follows the round trips measured with each peer (improvement 2). Classic
     /// no, default yes.
@@ -66,7 +66,7 @@ pub struct Config {
     /// for that). Classic 2, default 3.
     pub num_votes_for_death_declaration: u32,
     /// DeathVoteExpirationTimeout: how long a vote counts. 3 minutes.
-    #[serde(with = "humane")]
+    #[serde(with = "humantime")]
     pub death_vote_expiration_timeout: Duration,
     /// LivenessEnabled: whether silos may be declared dead at all. Votes are written regardless.
     /// Default yes.
@@ -90,13 +90,13 @@ pub struct Config {
     /// within the detection window.
     pub enable_connection_liveness_check: bool,
     /// How far back bytes heard hold a vote back. Zero: only since the first miss. Default 0.
-    #[serde(with = "humane")]
+    #[serde(with = "humantime")]
     pub connection_liveness_window: Duration,
     /// Whether a broken connection leads to a dial at once, and a refused dial to a vote
     /// (improvement 3). Default yes.
     pub connection_hints: bool,
     /// How long such a dial may take. Default 1 s.
-    #[serde(with = "humane")]
+    #[serde(with = "humantime")]
     pub hint_dial_timeout: Duration,
     // ---- self-health
     // --------------------------------------------------------------------------------------
@@ -104,25 +104,25 @@ pub struct Config {
     /// Default yes.
     pub extend_probe_timeout_during_degradation: bool,
     /// LocalHealthDegradationMonitoringPeriod: how far back the score looks. Default 10 s.
-    #[serde(with = "humane")]
+    #[serde(with = "humantime")]
     pub local_health_degradation_monitoring_period: Duration,
     /// How long a task may wait for a worker before it costs a point of health, one more for each
     /// further such span. 1 s.
-    #[serde(with = "humane")]
+    #[serde(with = "humantime")]
     pub health_scheduler_delay: Duration,
     /// How late a timer may fire before it costs a point of health. 3 s.
-    #[serde(with = "humane")]
+    #[serde(with = "humantime")]
     pub health_timer_delay: Duration,
     // ---- the table
     // ----------------------------------------------------------------------------------------
     /// TableRefreshTimeout: how often the table (or its version alone) is read. 60 s.
-    #[serde(with = "humane")]
+    #[serde(with = "humantime")]
     pub table_refresh_timeout: Duration,
     /// Whether the refresh reads the version row alone and the table only when it moved
     /// (improvement 6). Default yes.
     pub version_only_refresh: bool,
     /// IAmAliveTablePublishTimeout: how often a silo touches its row. Classic 5 min, default 30 s.
-    #[serde(with = "humane")]
+    #[serde(with = "humantime")]
     pub i_am_alive_table_publish_timeout: Duration,
     /// NumMissedTableIAmAliveLimit: after how many missed touches a row is stale in the original.
     /// With the fence two thirds of that time count ([`Config::word_counts_for`]). Classic 2,
@@ -132,20 +132,20 @@ pub struct Config {
     /// silo, at least this and at most `i_am_alive_table_publish_timeout`, so that up to 1,200
     /// silos together touch at most forty rows a second. Zero: always the longer period. Classic 0,
     /// default 5 s.
-    #[serde(with = "humane")]
+    #[serde(with = "humantime")]
     pub min_i_am_alive_publish_timeout: Duration,
     /// Whether staleness is judged by the local time since the value last moved, instead of by
     /// comparing clocks (improvement 8). Classic no, default yes.
     pub moving_staleness: bool,
     /// How long a request to the table may take before its outcome counts as unknown. 10 s.
-    #[serde(with = "humane")]
+    #[serde(with = "humantime")]
     pub table_timeout: Duration,
     /// The shortest pause before the table is tried again after it did not answer or a commit was
     /// lost twice.
-    #[serde(with = "humane")]
+    #[serde(with = "humantime")]
     pub table_retry_min: Duration,
     /// The longest such pause. Classic 60 s, default 2 s.
-    #[serde(with = "humane")]
+    #[serde(with = "humantime")]
     pub table_retry_max: Duration,
     /// Whether a commit that lost the compare-and-set is evaluated again at once (improvement 7).
     /// Classic no, default yes.
@@ -158,20 +158,20 @@ pub struct Config {
     /// default yes.
     pub batch_writes: bool,
     /// How long the writer collects intents before it commits. Default 5 ms.
-    #[serde(with = "humane")]
+    #[serde(with = "humantime")]
     pub batch_window: Duration,
     /// How long the writer keeps votes that do not suffice yet in memory before it writes them as
     /// they are. Their owners repeat them meanwhile. Default 5 s.
-    #[serde(with = "humane")]
+    #[serde(with = "humantime")]
     pub vote_hold: Duration,
     /// How long a death by silence waits at most for each other suspicion that has votes, but not
     /// enough yet (for up to ten of them), so that silos that fail together cost few versions.
     /// Zero: never. Classic 0, default 300 ms.
-    #[serde(with = "humane")]
+    #[serde(with = "humantime")]
     pub death_gather: Duration,
     /// How long a silo waits for the writer before the next silo in ring order is asked, and at
     /// last itself. Default 250 ms.
-    #[serde(with = "humane")]
+    #[serde(with = "humantime")]
     pub writer_timeout: Duration,
     // ---- views
     // --------------------------------------------------------------------------------------------
@@ -187,7 +187,7 @@ pub struct Config {
     // ---- joining, leaving, cleaning
     // ------------------------------------------------------------------------
     /// MaxJoinAttemptTime: how long a silo tries to join before it gives up. 5 min.
-    #[serde(with = "humane")]
+    #[serde(with = "humantime")]
     pub max_join_attempt_time: Duration,
     /// ExpectedClusterSize: spreads the first writes of silos that start together over as many
     /// milliseconds. Default 20.
@@ -200,13 +200,13 @@ pub struct Config {
     pub join_sample_rows: u32,
     /// ClusteringShutdownGracePeriod: how long the last writes of a leaving silo may take. Default
     /// 5 s.
-    #[serde(with = "humane")]
+    #[serde(with = "humantime")]
     pub shutdown_grace_period: Duration,
     /// DefunctSiloExpiration: how long a Dead row is kept. 7 d.
-    #[serde(with = "humane")]
+    #[serde(with = "humantime")]
     pub defunct_silo_expiration: Duration,
     /// DefunctSiloCleanupPeriod: how often Dead rows are looked for. 1 h. Zero: never.
-    #[serde(with = "humane")]
+    #[serde(with = "humantime")]
     pub defunct_silo_cleanup_period: Duration,
     /// MaxDefunctSiloEntries: how many Dead rows are kept at most, whatever their age (those of the
     /// last `death_vote_expiration_timeout` are always kept). 0: no limit. Default 100.
@@ -216,12 +216,12 @@ pub struct Config {
     /// How long after the last confirmation that it is alive a silo stops starting turns
     /// (improvement 9). Must be shorter than the fastest possible death by silence. Zero: never.
     /// Classic 0, default 3500 ms.
-    #[serde(with = "humane")]
+    #[serde(with = "humantime")]
     pub fence_timeout: Duration,
     /// How long a confirmation by the table lets turns start: it proves life at one moment,
     /// whatever votes are under way. Whoever takes over a silo's grains waits as long after its
     /// death. At most `fence_timeout`. Classic 0, default 350 ms.
-    #[serde(with = "humane")]
+    #[serde(with = "humantime")]
     pub fence_table_timeout: Duration,
     /// Whether silos that reach no store go on, on each other's word, for as long as it is away.
     /// No: until a newcomer may overlook their rows, 5.9 s by default. Then a group that is cut off

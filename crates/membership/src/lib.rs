@@ -26,7 +26,7 @@ mod fence_tests;
 mod handing_down_tests;
 #[cfg(test)]
 mod handing_on_tests;
-pub mod humane;
+pub mod humantime;
 mod index;
 mod inner;
 pub mod intent;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use emmer_core::reminder::{Missed, Schedule, bucket_of, hash_of};
+use emmer_core::reminder::{MissedPolicy, Schedule, bucket_of, hash_of};
 use emmer_core::{GrainId, Reminder, Timestamp};
 
 use crate::api::{EntryId, Etag};
@@ -50,7 +50,7 @@ struct Kept {
     last_fired: Timestamp,
     fired: u64,
     missed_count: u64,
-    missed: Missed,
+    missed: MissedPolicy,
 }
 
 const NEVER: Timestamp = Timestamp::from_millis(i64::MAX);
@@ -352,7 +352,8 @@ mod tests {
                     period: some(2).map(|n| Duration::from_millis(n + 1)),
                     end: some(3).map(time),
                 },
-                missed: [Missed::Skip, Missed::Once, Missed::All][number as usize % 3],
+                missed: [MissedPolicy::Skip, MissedPolicy::Once, MissedPolicy::All]
+                    [number as usize % 3],
                 fired: number * 7,
                 last_fired: some(5).map(time),
                 missed_count: number * 11,

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use emmer_core::reminder::{Missed, bucket_of, hash_of};
+use emmer_core::reminder::{MissedPolicy, bucket_of, hash_of};
 use emmer_core::rng::SeededRng;
 use emmer_core::{GrainId, Instant, Now, Reminder, SiloAddress, Timestamp};
 
@@ -16,7 +16,7 @@ use crate::leaves::Leaves;
 use crate::owners::Owners;
 use crate::tells::Tells;
 
-/// Of occurrences that were missed under [`Missed::All`] at most so many are made up for.
+/// Of occurrences that were missed under [`MissedPolicy::All`] at most so many are made up for.
 const ALL_MAX: u64 = 1_000;
 /// An occurrence is tried so often before it is given up for the next one.
 const TRIES_MIN: u32 = 3;
@@ -506,9 +506,9 @@ fn choose(config: &Config, reminder: &Reminder, given_up: u64, now: Timestamp) -
         return wait(first);
     }
     let number = match reminder.missed {
-        Missed::Once => last,
-        Missed::All => first.max((last + 1).saturating_sub(ALL_MAX)),
-        Missed::Skip => {
+        MissedPolicy::Once => last,
+        MissedPolicy::All => first.max((last + 1).saturating_sub(ALL_MAX)),
+        MissedPolicy::Skip => {
             let late_after = config.late_after.min(schedule.period.unwrap_or(Duration::MAX));
             let is_late = |due| now.saturating_since(due) > late_after;
             if schedule.time_of(last).is_none_or(is_late) {
@@ -528,7 +528,7 @@ mod tests {
 
     use super::*;
 
-    fn secondly(missed: Missed) -> Reminder {
+    fn secondly(missed: MissedPolicy) -> Reminder {
         Reminder {
             grain: GrainId::new(GrainTypeId::of("t"), 1u64),
             grain_type: "t".into(),
@@ -549,7 +549,7 @@ mod tests {
     fn of_more_than_a_thousand_missed_the_last_thousand_are_made_up_for() {
         let chosen = |due: i64| {
             let now = Timestamp::from_millis(due * 1_000);
-            match choose(&Config::default(), &secondly(Missed::All), 0, now) {
+            match choose(&Config::default(), &secondly(MissedPolicy::All), 0, now) {
                 Choice::Fire(tick) => (tick.number, tick.missed),
                 Choice::Wait(_) | Choice::Over => panic!("nothing to fire"),
             }
@@ -565,7 +565,7 @@ mod tests {
         machine.handle_view(now(0), vec![me]);
         machine.handle_timeout(now(600));
         let Some(Effect::Read { read, .. }) = machine.poll_effect() else { panic!("no read") };
-        let mut reminder = secondly(Missed::Once);
+        let mut reminder = secondly(MissedPolicy::Once);
         reminder.schedule.start = Timestamp::from_millis(300_000);
         let rows = vec![Row { reminder, etag: "1".into() }];
         machine.handle_read(now(610), read, Some(Found { rows, is_full: false }));

@@ -25,12 +25,12 @@ mod turn;
 mod waits;
 mod wheel;
 
-pub use access::{Access, Credentials, Identity, OutsideCall, TokenError};
+pub use access::{Access, ClientCall, Credentials, Identity, TokenError};
 pub use client::{
     Client, ClientBuilder, ClientState, ClientWatch, ConnectError, PortSecurity, port_security,
 };
 pub use cluster::membership::MembershipStatistics;
-pub use emmer_core::reminder::Missed;
+pub use emmer_core::reminder::MissedPolicy;
 #[cfg(feature = "tls")]
 #[doc(hidden)]
 pub use emmer_net::tls::WebTls;
@@ -45,12 +45,12 @@ pub use options::{
     ClientOptions, OptionError, RecordOptions, ReminderOptions, Setting, SheddingOptions,
     SiloOptions,
 };
-pub use reminders::{Remind, ReminderError, ReminderInfo, Tick};
+pub use reminders::{ReminderBuilder, ReminderError, ReminderInfo, Tick};
 pub use silo::{
     Observer, Readiness, RunError, Silo, SiloBuilder, SiloWatch, StartError, Terminated,
 };
 pub use stores::StoreSource;
-pub use timers::{StartTimer, Timer};
+pub use timers::{Timer, TimerBuilder};
 
 /// What the generated code names. Not for people; may change in any version.
 #[doc(hidden)]

@@ -85,7 +85,7 @@ impl Node {
     /// Runs a future as code of this silo's process, with a client of the silo itself.
     pub async fn run<T>(
         &self,
-        code: impl AsyncFnOnce(emmer_runtime::grain::ClusterClient) -> T,
+        code: impl AsyncFnOnce(emmer_runtime::grain::GrainFactory) -> T,
     ) -> Option<T> {
         let client = self.silo.client();
         self.host.run(async { code(client).await }).await

@@ -1,11 +1,12 @@
 //! The bank over HTTP. Any number of these servers may run: each is a client of the cluster.
 
+use std::convert::Infallible;
+
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, put};
 use axum::{Json, Router};
-use emmer::NoError;
 use emmer::prelude::*;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -96,8 +97,8 @@ impl From<CallError<BankError>> for Refusal {
     }
 }
 
-impl From<CallError<NoError>> for Refusal {
-    fn from(error: CallError<NoError>) -> Self {
+impl From<CallError<Infallible>> for Refusal {
+    fn from(error: CallError<Infallible>) -> Self {
         Self(StatusCode::SERVICE_UNAVAILABLE, error.to_string())
     }
 }

@@ -25,7 +25,7 @@ impl Porter for PorterGrain {
     }
 }
 
-#[tokio::main]
+#[emmer::main]
 async fn main() -> emmer::Result<()> {
     let silo = Silo::builder()
         .store("sqlite://hello.db")

@@ -2,7 +2,7 @@
 //! once a day, whatever happened to the silos meanwhile.
 
 use emmer::prelude::*;
-use emmer::{Missed, Tick, Timer};
+use emmer::{MissedPolicy, Tick, Timer};
 use serde::{Deserialize, Serialize};
 
 /// One room's thermostat.
@@ -67,7 +67,7 @@ impl Thermostat for ThermostatGrain {
         self.kept.write().await.map_err(text)?;
         self.start_sampling();
         let report = self.ctx.remind("report").every(secs(3_600 * hours));
-        report.missed(Missed::Once).if_absent().await.map_err(text)?;
+        report.missed(MissedPolicy::Once).if_absent().await.map_err(text)?;
         Ok(())
     }
 

@@ -5,12 +5,8 @@
 use emmer::Silo;
 use emmer_example_thermostat::{Thermostat, ThermostatGrain};
 
-#[tokio::main]
-async fn main() -> std::process::ExitCode {
-    emmer::exit(serve().await)
-}
-
-async fn serve() -> emmer::Result<()> {
+#[emmer::main]
+async fn main() -> emmer::Result<()> {
     let silo = Silo::builder()
         .store("sqlite://thermostats.db")
         .host::<dyn Thermostat, ThermostatGrain>()

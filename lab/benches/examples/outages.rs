@@ -240,7 +240,7 @@ async fn measure(store: &str, mut server: Box<dyn Server>, outages: &[u64]) -> R
 }
 
 /// Calls grains until the task is aborted.
-async fn call(client: ClusterClient, caller: u64, met: Arc<Met>) {
+async fn call(client: GrainFactory, caller: u64, met: Arc<Met>) {
     for n in 0u64.. {
         let grain = client.grain::<dyn Counter>(caller * 1_000 + n % 20);
         met.note(grain.add(1).timeout(secs(5)).await);

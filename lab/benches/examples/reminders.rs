@@ -120,7 +120,7 @@ async fn fill(store: &str, count: u64) -> Result<()> {
                     grain_type: KIND.into(),
                     name: "chime".into(),
                     schedule: Schedule { start, period: Some(period), end: None },
-                    missed: Missed::Once,
+                    missed: MissedPolicy::Once,
                     fired: 0,
                     last_fired: None,
                     missed_count: 0,

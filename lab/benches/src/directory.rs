@@ -181,7 +181,7 @@ fn two_silos(plan: &Plan, launcher: &Launcher) -> Result<Vec<Sample>> {
 }
 
 /// Calls every grain once, 64 at a time.
-async fn call_all(grains: &emmer::ClusterClient, count: u64) -> Result<()> {
+async fn call_all(grains: &emmer::GrainFactory, count: u64) -> Result<()> {
     let refs: Arc<Vec<EchoRef>> =
         Arc::new((0..count).map(|key| grains.grain::<dyn Echo>(key)).collect());
     let mut callers = JoinSet::new();

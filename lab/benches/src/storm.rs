@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use emmer::{CallError, ClusterClient};
+use emmer::{CallError, GrainFactory};
 use emmer_report::Report;
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
@@ -75,7 +75,7 @@ pub fn run(plan: &Plan, launcher: &Launcher) -> Result<Vec<Sample>> {
     })
 }
 
-async fn strike(plan: &Plan, grains: &ClusterClient, servers: &mut [Server]) -> Result<Sample> {
+async fn strike(plan: &Plan, grains: &GrainFactory, servers: &mut [Server]) -> Result<Sample> {
     // Connections are made before the storm.
     for key in 0..64 {
         grains.grain::<dyn Cell>(u64::MAX - key).bump(0).await?;

@@ -69,7 +69,7 @@ fn number(text: &str) -> Option<u64> {
 /// A value as settings have it: `10000`, `30s`.
 fn value(text: &str) -> u64 {
     text.parse().unwrap_or_else(|_| {
-        let time = emmer::membership::humane::parse(text).unwrap();
+        let time = emmer::membership::humantime::parse(text).unwrap();
         u64::try_from(time.as_millis()).unwrap()
     })
 }

@@ -27,7 +27,7 @@ pub(crate) async fn everybody_is_answered(
     plan: &Plan,
 ) {
     for (n, node) in cluster.nodes().iter().enumerate() {
-        let asked = async |client: emmer::ClusterClient| {
+        let asked = async |client: emmer::GrainFactory| {
             for _ in 0..CALLED {
                 let grain = client.grain::<dyn Subject>(ledger::below(2 * plan.grains));
                 let answer = grain.look(Order::nothing()).timeout(secs(20)).await;
@@ -67,7 +67,7 @@ pub(crate) fn break_connections(world: &World, cluster: &Cluster) {
 /// R10: each silo makes calls that it does not await, to grains that are nowhere yet.
 pub(crate) async fn in_order(world: &World, cluster: &Cluster, plan: &Plan) {
     for (n, node) in cluster.nodes().iter().enumerate() {
-        let sending = async |client: emmer::ClusterClient| {
+        let sending = async |client: emmer::GrainFactory| {
             for grain in 0..SENT_TO {
                 let grain = NOBODYS + plan.grains + 100 * (n as u64 + 1) + grain;
                 for _ in 0..SENT {

@@ -180,7 +180,7 @@ impl SubjectGrain {
 }
 
 /// Makes a call from `silo` and wants no answer.
-pub(crate) fn send(client: &ClusterClient, silo: &str, grain: u64, mut order: Order) {
+pub(crate) fn send(client: &GrainFactory, silo: &str, grain: u64, mut order: Order) {
     order.made_ms = ledger::now_ms();
     order.until_ms = order.made_ms + RESPONSE_TIMEOUT_MS;
     let call = order.call;

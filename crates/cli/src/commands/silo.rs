@@ -109,7 +109,7 @@ async fn start(
     host: fn(SiloBuilder) -> SiloBuilder,
 ) -> Result<Silo> {
     let store = store::open(url).await?;
-    let builder = emmer::tell_systemd(builder)
+    let builder = emmer::notify_systemd(builder)
         .store(store)
         .host::<dyn Airport, AirportGrain>()
         .host::<dyn Aircraft, AircraftGrain>();

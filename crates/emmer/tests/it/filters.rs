@@ -266,7 +266,7 @@ async fn those_that_do_not_wait_see_and_do_the_same_in_place(world: World) {
     inside.await.unwrap();
     check(&outside.grains(), 20).await;
 
-    async fn check(client: &ClusterClient, key: u64) {
+    async fn check(client: &GrainFactory, key: u64) {
         let shelf = client.grain::<dyn Shelf>(key);
         shelf.put(1).await.unwrap();
         let error = shelf.count().with(&DO, "panic").await.unwrap_err();
@@ -311,7 +311,7 @@ async fn one_way_calls_have_them_too(world: World) {
 
 /// Makes a call of its own before each one, which it filters, too.
 #[derive(Clone, Default)]
-struct Audit(Arc<(std::sync::OnceLock<ClusterClient>, Mutex<Option<String>>)>);
+struct Audit(Arc<(std::sync::OnceLock<GrainFactory>, Mutex<Option<String>>)>);
 
 impl Filter for Audit {
     async fn call(&self, call: FilterCall, next: Next<'_>) -> Outcome {

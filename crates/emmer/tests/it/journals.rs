@@ -5,7 +5,7 @@ use std::time::Duration;
 use emmer::metrics::MetricValue;
 use emmer::prelude::*;
 use emmer::test::{Failure, World};
-use emmer::{Apply, ClusterId, Migrate, OldState};
+use emmer::{Apply, ClusterId, Migrate, StoredState};
 use emmer_store::contract::Mutation;
 use emmer_store::state::GRAIN_STATE;
 use emmer_store::table::Value;
@@ -146,7 +146,7 @@ impl Apply<Booked> for NewSheet {
 }
 
 impl Migrate for NewSheet {
-    fn migrate(_: u32, old: OldState<'_>) -> emmer::Result<Self> {
+    fn migrate(_: u32, old: StoredState<'_>) -> emmer::Result<Self> {
         let Sheet { balance, partners } = old.decode()?;
         Ok(Self { balance: 100 * balance, partners, migrated: true })
     }

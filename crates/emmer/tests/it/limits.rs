@@ -117,7 +117,7 @@ async fn no_time_and_no_list_of_nothing_is_accepted() {
     for (name, set) in TIMES {
         for time in [Duration::ZERO, Duration::from_micros(9_999)] {
             let [refused, _] = refusals(|o| set(o, time), |o| o.connect_timeout = time).await;
-            let time = emmer::membership::humane::print(time);
+            let time = emmer::membership::humantime::print(time);
             let says = format!("is {time}: it must be at least 10ms");
             assert_eq!((refused.option.as_str(), refused.reason), (name, says));
         }
@@ -153,7 +153,7 @@ async fn a_cluster_works(world: &World, what: &str, change: impl Fn(&mut SiloOpt
     for n in 0..3 {
         let calling = key.clone();
         let calls =
-            async move |client: ClusterClient| client.grain::<dyn Counter>(calling).add(1).await;
+            async move |client: GrainFactory| client.grain::<dyn Counter>(calling).add(1).await;
         let counted = cluster.node(n).run(calls).await.unwrap();
         assert_eq!(counted.unwrap_or_else(|e| panic!("{what}, silo {n}: {e}")), 2 + n as u64);
     }

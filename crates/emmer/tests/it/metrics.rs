@@ -390,7 +390,7 @@ async fn one_way_calls_that_a_kill_takes_along_are_counted(world: World) {
     let cluster = world.cluster(3, |silo| silo.host::<dyn Tally, TallyGrain>()).await;
     world.net().set_model(NetModel { delay_max: millis(20), ..NetModel::default() });
     let of = world.bits();
-    let send = async move |client: ClusterClient| {
+    let send = async move |client: GrainFactory| {
         let tallies: Vec<TallyRef> = (0..60).map(|n| client.grain::<dyn Tally>(n)).collect();
         let mut sent = 0;
         for tally in tallies.iter().cycle().take(4_000) {

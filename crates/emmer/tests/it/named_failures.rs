@@ -3,7 +3,7 @@
 
 use emmer::prelude::*;
 use emmer::test::{Cluster, World};
-use emmer::{Called, ClusterClient, Filter, FilterCall, Next, Outcome, Rejection, SiloBuilder};
+use emmer::{CallTarget, Filter, FilterCall, GrainFactory, Next, Outcome, Rejection, SiloBuilder};
 use tokio_util::sync::CancellationToken;
 
 #[grain_interface(key = String, grain = "lamp")]
@@ -85,7 +85,7 @@ fn names<E: std::fmt::Display>(failure: &CallError<E>, key: &str, method: &str) 
 }
 
 /// Every failure that a lamp can have, by this client, which may be outside or a silo's own.
-async fn every_failure(client: ClusterClient) {
+async fn every_failure(client: GrainFactory) {
     let lamp = |key: &str| client.grain::<dyn Lamp>(key);
     // On each of the silos.
     for n in 0..6 {
@@ -192,7 +192,7 @@ async fn a_failure_names_the_call_when_its_silo_dies_or_its_caller_stops(world: 
 
 #[test]
 fn a_program_can_make_a_failure_to_test_itself_with() {
-    let call = Called::new("lamp", "a", "switch");
+    let call = CallTarget::new("lamp", "a", "switch");
     let failure = CallError::<String>::Overloaded { call, detail: "too much".to_owned() };
     assert_eq!(failure.to_string(), "lamp/a.switch: overloaded: too much");
 }

@@ -53,7 +53,7 @@ async fn what_arrives_of_unawaited_calls_arrives_in_order(world: World) {
     let mut refused = 0;
     for key in 0..3 {
         let draws: Vec<u64> = (0..CALLS).map(|_| world.bits()).collect();
-        let calls = async move |client: ClusterClient| {
+        let calls = async move |client: GrainFactory| {
             let parcels = client.grain::<dyn Parcels>(key);
             let mut sent = 0;
             for (what, draw) in (0..).zip(draws) {
@@ -73,7 +73,7 @@ async fn what_arrives_of_unawaited_calls_arrives_in_order(world: World) {
         };
         let sent = cluster.node(0).run(calls).await.unwrap();
         world.advance(secs(60)).await;
-        let ask = async move |client: ClusterClient| client.grain::<dyn Parcels>(key).taken().await;
+        let ask = async move |client: GrainFactory| client.grain::<dyn Parcels>(key).taken().await;
         let taken = cluster.node(1).run(ask).await.unwrap().unwrap();
         assert!(taken.windows(2).all(|pair| pair[0] < pair[1]), "grain {key}: {taken:?}");
         assert!(
@@ -129,7 +129,7 @@ async fn unawaited_calls_to_a_cold_grain_run_side_by_side(world: World) {
     let client = cluster.client().await;
     let keys: Vec<String> = (0..8).map(|n| format!("ward {n}")).collect();
     let sent = keys.clone();
-    let send = async move |client: ClusterClient| {
+    let send = async move |client: GrainFactory| {
         for key in &sent {
             let ward = client.grain::<dyn Ward>(key);
             (0..5).for_each(|_| ward.rest().send().unwrap());
@@ -148,7 +148,7 @@ async fn unawaited_calls_to_a_cold_grain_run_side_by_side(world: World) {
 #[emmer::test(seeds = 4)]
 async fn unawaited_calls_behind_a_hung_one_are_in_the_queue_of_their_grain(world: World) {
     let cluster = world.cluster(3, |silo| silo.host::<dyn Ward, WardGrain>()).await;
-    let send = async move |client: ClusterClient| {
+    let send = async move |client: GrainFactory| {
         for n in 0..8 {
             let ward = client.grain::<dyn Ward>(format!("hung {n}"));
             (0..5).for_each(|_| ward.rest_alone().send().unwrap());

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use emmer::ClusterClient;
+use emmer::GrainFactory;
 use emmer::prelude::*;
 use tokio::task::JoinSet;
 
@@ -18,7 +18,7 @@ struct Load {
 }
 
 impl Load {
-    fn start(clients: &[ClusterClient]) -> Self {
+    fn start(clients: &[GrainFactory]) -> Self {
         let (stop, mut callers) = (Arc::new(AtomicBool::new(false)), JoinSet::new());
         for (at, client) in (0..16).zip(clients.iter().cycle()) {
             let kept: Vec<_> =
@@ -50,7 +50,7 @@ impl Load {
     }
 }
 
-async fn total(client: &ClusterClient) -> u64 {
+async fn total(client: &GrainFactory) -> u64 {
     let mut sum = 0;
     for key in 0..KEYS {
         sum += client.grain::<dyn Counter>(format!("p{key}")).total().await.unwrap();
@@ -59,7 +59,7 @@ async fn total(client: &ClusterClient) -> u64 {
 }
 
 /// Waits until the cluster has taken `n` additions more.
-async fn until_added(client: &ClusterClient, n: u64) {
+async fn until_added(client: &GrainFactory, n: u64) {
     let before = total(client).await;
     while total(client).await < before + n {}
 }

@@ -8,7 +8,7 @@ use std::sync::{Arc, LazyLock, Mutex};
 use std::task::{Context, Waker};
 
 use emmer::prelude::*;
-use emmer::{Call, Left};
+use emmer::{Call, InterleaveError};
 use tokio::sync::{Notify, watch};
 
 use crate::common::{self, settle};
@@ -141,7 +141,7 @@ mod comes_back {
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "for map_err")]
-fn words(left: Left) -> String {
+fn words(left: InterleaveError) -> String {
     left.to_string()
 }
 

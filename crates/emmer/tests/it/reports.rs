@@ -147,7 +147,7 @@ async fn a_deactivate_hook_that_never_ends_holds_its_key_for_a_stated_time(world
     client.grain::<dyn Inner>(key).rest().await.unwrap();
     let begun = world.elapsed();
     for n in [0, 1] {
-        let call = async |client: ClusterClient| {
+        let call = async |client: GrainFactory| {
             client.grain::<dyn Inner>(key).lives().timeout(secs(60)).await
         };
         let answer = cluster.node(n).run(call).await;

@@ -34,7 +34,7 @@ mod v1 {
 
 mod v2 {
     use emmer::prelude::*;
-    use emmer::{Migrate, OldState};
+    use emmer::{Migrate, StoredState};
     use serde::{Deserialize, Serialize};
 
     #[derive(Default, Serialize, Deserialize)]
@@ -44,7 +44,7 @@ mod v2 {
     }
 
     impl Migrate for Touches {
-        fn migrate(_from: u32, old: OldState<'_>) -> emmer::Result<Self> {
+        fn migrate(_from: u32, old: StoredState<'_>) -> emmer::Result<Self> {
             Ok(Self { count: old.decode()?, last: String::new() })
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use emmer::prelude::*;
 use emmer::store::{MemoryStore, SystemStore};
 use emmer::test::World;
-use emmer::{Migrate, OldState, StartError};
+use emmer::{Migrate, StartError, StoredState};
 use serde::{Deserialize, Serialize};
 
 #[grain_interface(key = String)]
@@ -58,7 +58,7 @@ struct Items {
 }
 
 impl Migrate for Items {
-    fn migrate(from: u32, old: OldState<'_>) -> emmer::Result<Self> {
+    fn migrate(from: u32, old: StoredState<'_>) -> emmer::Result<Self> {
         let text: String = old.decode()?;
         if text.contains("cursed") {
             return Err(emmer::Error::new("there is a curse on it"));

@@ -282,7 +282,7 @@ async fn a_recorded_connection_said_again_calls_nothing() {
     });
     let through = Client::builder().gateways([proxy.to_string()]).tls(authority.tls("client"));
     let through = through.connect().await.unwrap();
-    let counter = |of: &ClusterClient| of.grain::<dyn Counter>("a");
+    let counter = |of: &GrainFactory| of.grain::<dyn Counter>("a");
     assert_eq!(counter(&through.grains()).add(1).await.unwrap(), 1);
     through.close().await;
     between.await.unwrap();

@@ -312,7 +312,7 @@ async fn each_silo_has_workers_of_its_own_and_asks_nobody(world: World) {
 async fn workers_that_are_idle_go(world: World) {
     let cluster = cluster(&world, 1).await;
     let key = own_key(&world, 2);
-    let work = async |silo: ClusterClient| {
+    let work = async |silo: GrainFactory| {
         grind_at_once(&silo.grain::<dyn Mill>(key), 5).await;
     };
     cluster.node(0).run(work).await.unwrap();

@@ -413,7 +413,7 @@ fn entry(interface: &Interface, method: &InterfaceMethod) -> TokenStream {
     // A free method holds nothing of its grain while it waits.
     let free = method.turn == Turn::Free;
     let (instant, context) = if free {
-        (quote!(::emmer::__rt::Instant::No), quote!(context.free()))
+        (quote!(::emmer::__rt::Instant::No), quote!(context.interleaved()))
     } else {
         (now, quote!(context))
     };

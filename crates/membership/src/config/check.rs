@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Config, ConfigError};
-use crate::humane;
+use crate::humantime;
 use crate::view::RINGS_MAX;
 
 impl Config {
@@ -42,8 +42,8 @@ impl Config {
                 "fence_timeout",
                 format!(
                     "{} is not shorter than {}, the time of {} missed probes",
-                    humane::print(self.fence_timeout),
-                    humane::print(self.patience()),
+                    humantime::print(self.fence_timeout),
+                    humantime::print(self.patience()),
                     self.num_missed_probes_limit
                 ),
             ));
@@ -126,6 +126,9 @@ fn ordered(
     if a <= b {
         Ok(())
     } else {
-        Err(wrong(low, format!("{} is more than {high}, {}", humane::print(a), humane::print(b))))
+        Err(wrong(
+            low,
+            format!("{} is more than {high}, {}", humantime::print(a), humantime::print(b)),
+        ))
     }
 }

@@ -37,8 +37,8 @@ impl Hosted {
     }
 
     /// What this silo says of a grain type, if all Active silos can serve a method of it and read
-    /// the same data, as far as is known. Who has said nothing yet is taken for one like this silo: that is what it mostly
-    /// is, and a silo passes on what it cannot serve.
+    /// the same data, as far as is known. A silo that has said nothing yet is taken for one like
+    /// this: mostly it is, and a silo passes on what it cannot serve.
     pub fn everywhere(&self, grain_type: GrainTypeId, method: u32) -> Option<&HostedType> {
         let own = self.own.get(grain_type).filter(|own| own.serves(method))?;
         let serves = |manifest: &Option<Arc<Manifest>>| {

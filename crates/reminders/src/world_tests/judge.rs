@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use emmer_core::reminder::Missed;
+use emmer_core::reminder::MissedPolicy;
 use emmer_core::{Reminder, Timestamp};
 
 use super::world::{BEGIN, FAULTS, SETTLE, WINDOW, World};
@@ -24,7 +24,7 @@ impl World {
                 Some(_) => Timestamp::from_millis(0),
             };
             let last = life.schedule.last_due(until);
-            let skips = life.missed == Missed::Skip;
+            let skips = life.missed == MissedPolicy::Skip;
             // A skipped end is told by no later tick.
             let is_over = life.schedule.time_of(last + 1).is_none();
             let told = covered.last().copied().unwrap_or(0);
@@ -51,7 +51,7 @@ impl World {
                 );
             }
             // All of them are delivered, if none was given up.
-            if life.missed == Missed::All && life.failed.is_empty() {
+            if life.missed == MissedPolicy::All && life.failed.is_empty() {
                 let each: BTreeSet<_> = life.delivered.iter().map(|(n, ..)| *n).collect();
                 assert!((1..=last).all(|n| each.contains(&n)), "seed {seed}: {life:?}");
             }

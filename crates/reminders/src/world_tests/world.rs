@@ -8,7 +8,7 @@ use super::Seen;
 use crate::{
     Config, Effect, Found, Looked, Message, ReadId, Reminders, Row, Settled, Tick, Ticked,
 };
-use emmer_core::reminder::{Missed, Schedule};
+use emmer_core::reminder::{MissedPolicy, Schedule};
 use emmer_core::rng::SeededRng;
 use emmer_core::{GrainId, GrainTypeId, Instant, Now, Reminder, SiloAddress, Timestamp};
 
@@ -69,7 +69,7 @@ pub(super) struct Silo {
 pub(super) struct Life {
     grain: GrainId,
     pub(super) schedule: Schedule,
-    pub(super) missed: Missed,
+    pub(super) missed: MissedPolicy,
     pub(super) ended: Option<u64>,
     /// The number of the last occurrence that the table knows.
     stored: u64,
@@ -230,7 +230,8 @@ impl World {
             let end = (self.rng.below(4) == 0)
                 .then(|| start + Duration::from_millis(self.rng.below(200_000)));
             let schedule = Schedule { start, period, end };
-            let missed = [Missed::Skip, Missed::Once, Missed::All][self.rng.index(3)];
+            let missed =
+                [MissedPolicy::Skip, MissedPolicy::Once, MissedPolicy::All][self.rng.index(3)];
             let reminder = Reminder {
                 grain: key.0.clone(),
                 grain_type: "world".into(),

@@ -11,7 +11,7 @@ use super::Identity;
 use crate::turn::{ContextKey, Failure, contain};
 
 /// A call from outside the cluster, about which the application is asked.
-pub struct OutsideCall<'a> {
+pub struct ClientCall<'a> {
     identity: Option<&'a Identity>,
     grain_type: &'a str,
     key: &'a GrainKey,
@@ -20,7 +20,7 @@ pub struct OutsideCall<'a> {
     context: &'a RequestContext,
 }
 
-impl<'a> OutsideCall<'a> {
+impl<'a> ClientCall<'a> {
     pub(crate) const fn new(
         identity: Option<&'a Identity>,
         grain_type: &'a str,
@@ -62,10 +62,10 @@ impl<'a> OutsideCall<'a> {
     }
 }
 
-impl fmt::Debug for OutsideCall<'_> {
+impl fmt::Debug for ClientCall<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { identity, grain_type, key, method, .. } = self;
-        write!(f, "OutsideCall({method} of {grain_type}/{key} by {identity:?})")
+        write!(f, "ClientCall({method} of {grain_type}/{key} by {identity:?})")
     }
 }
 
@@ -88,14 +88,14 @@ impl Access {
     }
 }
 
-type Hook = dyn Fn(&OutsideCall<'_>) -> Access + Send + Sync;
+type Hook = dyn Fn(&ClientCall<'_>) -> Access + Send + Sync;
 
 /// The application's rules about calls from outside.
 #[derive(Clone)]
 pub(crate) struct Authorize(Arc<Hook>);
 
 impl Authorize {
-    pub(crate) fn new(rules: impl Fn(&OutsideCall<'_>) -> Access + Send + Sync + 'static) -> Self {
+    pub(crate) fn new(rules: impl Fn(&ClientCall<'_>) -> Access + Send + Sync + 'static) -> Self {
         Self(Arc::new(rules))
     }
 
@@ -103,7 +103,7 @@ impl Authorize {
     ///
     /// # Errors
     /// The call is refused. If the rules panic nobody has allowed it.
-    pub(crate) fn ask(&self, call: &OutsideCall<'_>) -> Result<Option<Identity>, Failure> {
+    pub(crate) fn ask(&self, call: &ClientCall<'_>) -> Result<Option<Identity>, Failure> {
         match contain(|| (self.0)(call)) {
             Ok(Access::Allow) => Ok(None),
             Ok(Access::AllowAs(identity)) => Ok(Some(identity)),

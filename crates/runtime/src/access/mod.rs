@@ -14,5 +14,5 @@ pub use emmer_net::credentials::{Credentials, TokenError};
 
 pub(crate) use self::authenticate::{Authenticate, Known};
 pub(crate) use self::authorize::Authorize;
-pub use self::authorize::{Access, OutsideCall};
+pub use self::authorize::{Access, ClientCall};
 pub use self::identity::Identity;

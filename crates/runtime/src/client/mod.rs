@@ -21,7 +21,7 @@ pub use self::looking::{PortSecurity, port_security};
 use crate::filters::{Filter, Filters};
 use crate::gateways::{ClientCore, Listing, Settled, backoff};
 pub use crate::gateways::{ClientState, ClientWatch, ConnectError};
-use crate::grain::{ClusterClient, Interface};
+use crate::grain::{GrainFactory, Interface};
 use crate::metrics::SiloStatistics;
 use crate::options::{ClientOptions, Setting, Wrong};
 use crate::stores::StoreSource;
@@ -352,8 +352,8 @@ impl Client {
     }
 
     /// The way to make references, for passing on.
-    pub fn grains(&self) -> ClusterClient {
-        ClusterClient::of_client(self.core.clone())
+    pub fn grains(&self) -> GrainFactory {
+        GrainFactory::of_client(self.core.clone())
     }
 
     /// The gateways this client is connected to now.

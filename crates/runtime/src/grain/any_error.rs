@@ -6,7 +6,7 @@ use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::turn::{CallError, Called};
+use crate::turn::{CallError, CallTarget};
 
 /// The most causes of an error that travel with it.
 const CAUSES_MAX: usize = 16;
@@ -136,7 +136,7 @@ pub fn own_error<E: 'static, T: 'static>(failure: CallError<E>) -> Result<T, Cal
         Some(own) => Err(CallError::App(own)),
         // Taken only where it is returned.
         None => Err(CallError::Internal {
-            call: Called::UNKNOWN,
+            call: CallTarget::UNKNOWN,
             detail: "an error was lost".to_owned(),
         }),
     }
@@ -183,7 +183,7 @@ mod tests {
     fn the_own_error_of_a_call_is_found_by_its_type() {
         assert_eq!(own_error::<u8, u8>(CallError::App(7)), Ok(7));
         assert_eq!(own_error::<u8, u16>(CallError::App(7)), Err(CallError::App(7)));
-        let ends = || CallError::ShuttingDown { call: Called::UNKNOWN };
+        let ends = || CallError::ShuttingDown { call: CallTarget::UNKNOWN };
         assert_eq!(own_error::<u8, u8>(ends()), Err(ends()));
     }
 }

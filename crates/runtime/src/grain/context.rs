@@ -11,7 +11,7 @@ use emmer_store::journal::JournalSlot;
 use emmer_store::state::StateSlot;
 use tokio_util::sync::CancellationToken;
 
-use super::reference::ClusterClient;
+use super::reference::GrainFactory;
 use crate::hosting::{Activation, Services, TurnContext};
 use crate::turn::DeactivationReason;
 
@@ -27,14 +27,14 @@ use crate::turn::DeactivationReason;
 #[derive(Clone)]
 pub struct Ctx {
     activation: Weak<Activation>,
-    client: ClusterClient,
+    client: GrainFactory,
     id: GrainId,
 }
 
 impl Ctx {
     /// The context of the grain of this activation; none when its silo is gone.
     pub(crate) fn of(activation: &Arc<Activation>) -> Option<Self> {
-        let client = ClusterClient::of(activation)?;
+        let client = GrainFactory::of(activation)?;
         Some(Self { activation: Arc::downgrade(activation), client, id: activation.id().clone() })
     }
 
@@ -58,7 +58,7 @@ impl Ctx {
     }
 
     /// The way to call other grains.
-    pub const fn client(&self) -> &ClusterClient {
+    pub const fn client(&self) -> &GrainFactory {
         &self.client
     }
 

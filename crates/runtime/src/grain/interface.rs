@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 
 use super::class::Grain;
 use super::context::Ctx;
-use super::reference::{ClusterClient, RawRef};
+use super::reference::{GrainFactory, RawRef};
 use crate::hosting::MethodEntry;
 use crate::turn::{IntoKey, KeyType, MethodInfo};
 
@@ -35,7 +35,7 @@ pub trait Interface: 'static {
     const VERSION: u32;
 }
 
-impl ClusterClient {
+impl GrainFactory {
     /// A reference to the grain `key` behind interface `I`, as in
     /// `client.grain::<dyn Counter>("home")`.
     ///

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use super::Grain;
-use crate::hosting::{Activation, Closed, Left, Stay};
+use crate::hosting::{Activation, Closed, InterleaveError, Stay};
 
 /// What a method gets that takes `Interleaved<Self>` in place of `&self` or `&mut self`: its grain,
 /// piece by piece. Other turns run between the pieces, `&mut self` ones included, so such a method
@@ -22,8 +22,8 @@ impl<G: Grain> Interleaved<G> {
     /// Looks at the grain, beside others that look.
     ///
     /// # Errors
-    /// [`Left`] when the grain is not here any more, or waits for this call.
-    pub async fn read<R>(&self, look: impl FnOnce(&G) -> R + Send) -> Result<R, Left> {
+    /// [`InterleaveError`] when the grain is not here any more, or waits for this call.
+    pub async fn read<R>(&self, look: impl FnOnce(&G) -> R + Send) -> Result<R, InterleaveError> {
         let grain = self.activation.enter_shared().await?;
         let seen = look(grain.grain());
         grain.done();
@@ -33,8 +33,11 @@ impl<G: Grain> Interleaved<G> {
     /// Changes the grain, alone.
     ///
     /// # Errors
-    /// [`Left`] when the grain is not here any more, or waits for this call.
-    pub async fn write<R>(&self, change: impl FnOnce(&mut G) -> R + Send) -> Result<R, Left> {
+    /// [`InterleaveError`] when the grain is not here any more, or waits for this call.
+    pub async fn write<R>(
+        &self,
+        change: impl FnOnce(&mut G) -> R + Send,
+    ) -> Result<R, InterleaveError> {
         let mut grain = self.activation.enter_exclusive().await?;
         let done = change(grain.grain());
         grain.done();

@@ -28,15 +28,15 @@ pub use self::interface::{Hosted, Interface, Method, NoResult, Returned};
 pub use self::interleaved::Interleaved;
 pub use self::journal::{Apply, Journal, JournalSpec};
 pub use self::persistent::Persistent;
-pub use self::reference::{ClusterClient, RawRef};
+pub use self::reference::{GrainFactory, RawRef};
 pub(crate) use self::reference::{OwnClient, class_name};
 pub use self::request_context::SetContextError;
 pub(crate) use self::room::constructor;
 pub use self::service::{FieldDefault, Shareable, service, shareable};
-pub use self::stored::{FORMAT as STATE_FORMAT, Migrate, OldState, StateSpec};
+pub use self::stored::{FORMAT as STATE_FORMAT, Migrate, StateSpec, StoredState};
 pub use self::work::{LocalSlot, arrive, boxed, not_admitted, poll_now, run_now};
-pub use crate::hosting::{Left, ServiceField, ServiceNeed, Services, TurnContext};
+pub use crate::hosting::{InterleaveError, ServiceField, ServiceNeed, Services, TurnContext};
 pub use crate::turn::{
-    ActivationError, CallError, Called, ContextKey, DeactivationReason, IntoKey, KeyKind, KeyType,
-    MethodInfo, NoError, Rejection, StateError,
+    ActivationError, CallError, CallTarget, ContextKey, DeactivationReason, IntoKey, KeyKind,
+    KeyType, MethodInfo, NoError, Rejection, StateError,
 };

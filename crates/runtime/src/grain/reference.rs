@@ -13,9 +13,9 @@ use crate::turn::KeyType;
 
 /// The way into a cluster: makes references to grains. Cheap to clone.
 #[derive(Clone)]
-pub struct ClusterClient(pub(crate) Node);
+pub struct GrainFactory(pub(crate) Node);
 
-impl ClusterClient {
+impl GrainFactory {
     pub(crate) const fn of_silo(silo: Arc<Calls>) -> Self {
         Self(Node::Silo(silo))
     }
@@ -45,11 +45,11 @@ impl ClusterClient {
     }
 }
 
-impl fmt::Debug for ClusterClient {
+impl fmt::Debug for GrainFactory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Node::Silo(silo) => write!(f, "ClusterClient(silo {})", silo.address),
-            Node::Client(_) | Node::Nowhere => f.write_str("ClusterClient(outside)"),
+            Node::Silo(silo) => write!(f, "GrainFactory(silo {})", silo.address),
+            Node::Client(_) | Node::Nowhere => f.write_str("GrainFactory(outside)"),
         }
     }
 }
@@ -65,8 +65,8 @@ impl OwnClient {
     }
 
     /// Returns None before the silo is made, and after it was dropped.
-    pub(crate) fn get(&self) -> Option<ClusterClient> {
-        self.0.get()?.upgrade().map(ClusterClient::of_silo)
+    pub(crate) fn get(&self) -> Option<GrainFactory> {
+        self.0.get()?.upgrade().map(GrainFactory::of_silo)
     }
 }
 
@@ -102,7 +102,7 @@ impl Clone for RawRef {
 
 impl RawRef {
     /// A reference to any grain.
-    pub(crate) fn of(client: &ClusterClient, id: GrainId, type_name: &'static str) -> Self {
+    pub(crate) fn of(client: &GrainFactory, id: GrainId, type_name: &'static str) -> Self {
         Self::new(client.0.clone(), id, Cow::Borrowed(type_name))
     }
 

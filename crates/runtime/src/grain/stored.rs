@@ -19,7 +19,7 @@ pub struct StateSpec<T> {
     migrate: Option<MigrateFn<T>>,
 }
 
-type MigrateFn<T> = fn(u32, OldState<'_>) -> Result<T, Error>;
+type MigrateFn<T> = fn(u32, StoredState<'_>) -> Result<T, Error>;
 
 impl<T> StateSpec<T> {
     /// A state of version 1 in the usual store.
@@ -71,7 +71,7 @@ impl<T> StateSpec<T> {
         match self.migrate {
             _ if version == self.version => Ok(codec::decode(payload).map_err(|e| e.to_string())?),
             Some(migrate) if version < self.version => {
-                let old = OldState(payload);
+                let old = StoredState(payload);
                 let migrated = migrate(version, old);
                 Ok(migrated.map_err(|e| format!("stored by version {version}: {e:?}"))?)
             }
@@ -114,14 +114,14 @@ pub trait Migrate: Sized {
     ///
     /// # Errors
     /// The activation fails, and every call that waits for it.
-    fn migrate(from: u32, old: OldState<'_>) -> Result<Self, Error>;
+    fn migrate(from: u32, old: StoredState<'_>) -> Result<Self, Error>;
 }
 
 /// A state as an older version has stored it.
 #[derive(Clone, Copy, Debug)]
-pub struct OldState<'a>(&'a [u8]);
+pub struct StoredState<'a>(&'a [u8]);
 
-impl OldState<'_> {
+impl StoredState<'_> {
     /// The state as the type that it had then, or as any that serde reads it as.
     ///
     /// # Errors
@@ -149,7 +149,7 @@ mod tests {
     }
 
     impl Migrate for Cart {
-        fn migrate(from: u32, old: OldState<'_>) -> Result<Self, Error> {
+        fn migrate(from: u32, old: StoredState<'_>) -> Result<Self, Error> {
             match from {
                 1 => Ok(Self { items: vec![old.decode()?] }),
                 2 => Ok(Self { items: old.decode()? }),

@@ -310,14 +310,14 @@ impl TurnContext {
 
     /// The context of a turn that holds nothing of its grain while it waits.
     #[must_use]
-    pub const fn free(mut self) -> Self {
+    pub const fn interleaved(mut self) -> Self {
         self.marks |= FREE;
         self
     }
 
     /// The context of a turn that may run beside others.
     #[must_use]
-    pub const fn beside(mut self) -> Self {
+    pub const fn concurrent(mut self) -> Self {
         self.exclusive = false;
         self
     }

@@ -1,12 +1,9 @@
 //! The activations that stay in memory although no call comes.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
 use emmer_net::clock::CoarseInstant;
 use parking_lot::Mutex;
-
-use super::{Activation, TurnContext};
 
 /// The activations that stay although they are idle, by number.
 #[derive(Default)]
@@ -43,38 +40,27 @@ impl Kept {
         keeps
     }
 
+    /// A turn begins that holds nothing of the activation, and keeps it until `until` at most.
+    pub(super) fn begin_turn(&self, number: u64, until: CoarseInstant) {
+        let mut turns = self.turns.lock();
+        let turns = turns.entry(number).or_insert(Turns { count: 0, until });
+        turns.count += 1;
+        turns.until = turns.until.max(until);
+    }
+
+    /// Such a turn has ended.
+    pub(super) fn end_turn(&self, number: u64) {
+        let mut turns = self.turns.lock();
+        if let Some(own) = turns.get_mut(&number) {
+            own.count -= 1;
+            if own.count == 0 {
+                turns.remove(&number);
+            }
+        }
+    }
+
     /// The activation is gone.
     pub(super) fn end(&self, number: u64) {
         self.until.lock().remove(&number);
-    }
-}
-
-/// A turn that holds nothing of its grain, and keeps it in memory until the turn ends or its
-/// deadline has passed.
-pub struct Stay(Arc<Activation>);
-
-impl Stay {
-    /// Begins with the current turn.
-    pub(crate) fn begin(activation: &Arc<Activation>) -> Self {
-        let until = TurnContext::deadline(activation.host.clock.now());
-        let mut turns = activation.host.kept.turns.lock();
-        let turns = turns.entry(activation.number).or_insert(Turns { count: 0, until });
-        turns.count += 1;
-        turns.until = turns.until.max(until);
-        Self(activation.clone())
-    }
-}
-
-impl Drop for Stay {
-    fn drop(&mut self) {
-        let Self(activation) = self;
-        activation.note_use(activation.host.clock.now());
-        let mut turns = activation.host.kept.turns.lock();
-        if let Some(own) = turns.get_mut(&activation.number) {
-            own.count -= 1;
-            if own.count == 0 {
-                turns.remove(&activation.number);
-            }
-        }
     }
 }

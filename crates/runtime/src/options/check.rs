@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use emmer_core::limits::{Limits, NAME_BYTES_MAX};
-use emmer_membership::humane;
+use emmer_membership::humantime;
 
 use super::{ClientOptions, RecordOptions, ReminderOptions, SheddingOptions, SiloOptions};
 
@@ -184,7 +184,7 @@ fn name(option: &str, name: Option<&str>) -> Checked {
 
 fn time(option: &str, time: Duration) -> Checked {
     if time < TIME_LEAST {
-        let (is, least) = (humane::print(time), humane::print(TIME_LEAST));
+        let (is, least) = (humantime::print(time), humantime::print(TIME_LEAST));
         return refuse(option, format!("is {is}: it must be at least {least}"));
     }
     Ok(())

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use emmer_membership::humane;
+use emmer_membership::humantime;
 use serde::{Deserialize, Serialize};
 
 /// The settings of what a silo records in the store: its metrics, its statistics, and the history
@@ -12,22 +12,22 @@ use serde::{Deserialize, Serialize};
 #[non_exhaustive]
 pub struct RecordOptions {
     /// The silo's row of metrics is written once in this time. Default 30 s.
-    #[serde(with = "humane")]
+    #[serde(with = "humantime")]
     pub metrics_period: Duration,
     /// As a gateway, the silo records the metrics of its clients, too, each once in this time. They
     /// tell them when it asks. A client alone has no use for it. Default no.
     pub clients: bool,
     /// The silo's statistics are added once in this time. Default 5 min.
-    #[serde(with = "humane")]
+    #[serde(with = "humantime")]
     pub statistics_period: Duration,
     /// Statistics are added to a store that holds everything in memory, too (Redis, ZooKeeper,
     /// Consul): some 12 MiB a silo there, by the other defaults. Default no.
     pub statistics_in_memory: bool,
     /// Statistics that are older are deleted. Default 3 d.
-    #[serde(with = "humane")]
+    #[serde(with = "humantime")]
     pub statistics_retention: Duration,
     /// Changes of the membership that are older are deleted. Default 30 d.
-    #[serde(with = "humane")]
+    #[serde(with = "humantime")]
     pub history_retention: Duration,
 }
 

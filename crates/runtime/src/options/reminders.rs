@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use emmer_membership::humane;
+use emmer_membership::humantime;
 use serde::{Deserialize, Serialize};
 
 /// The settings of reminders.
@@ -12,13 +12,13 @@ use serde::{Deserialize, Serialize};
 pub struct ReminderOptions {
     /// Reminders that are due within this time are in memory. Each part of the table is read once
     /// in half of it. Default 10 min.
-    #[serde(with = "humane")]
+    #[serde(with = "humantime")]
     pub window: Duration,
     /// An occurrence that comes later than this, or than its period, was missed. Default 1 min.
-    #[serde(with = "humane")]
+    #[serde(with = "humantime")]
     pub late_after: Duration,
     /// The shortest period of a reminder. Default 1 s.
-    #[serde(with = "humane")]
+    #[serde(with = "humantime")]
     pub period_min: Duration,
     /// The most reminders of one grain. Default 100.
     pub per_grain_max: usize,

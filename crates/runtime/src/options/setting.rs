@@ -47,7 +47,7 @@ macro_rules! settings {
 settings! {
     ClusterId, |text| ClusterId::new(text).map_err(|error| error.to_string());
     SocketAddr, address;
-    Duration, |text| emmer_membership::humane::parse(text).map_err(|error| error.to_string());
+    Duration, |text| emmer_membership::humantime::parse(text).map_err(|error| error.to_string());
 }
 
 fn address(text: &str) -> Result<SocketAddr, String> {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use emmer_core::reminder::{
-    Missed, REMINDER_NAME_BYTES_MAX, REMINDER_TIME_MAX, Reminder, Schedule,
+    MissedPolicy, REMINDER_NAME_BYTES_MAX, REMINDER_TIME_MAX, Reminder, Schedule,
 };
 use emmer_core::{GrainId, Timestamp};
 use emmer_store::StoreError;
@@ -35,7 +35,7 @@ pub struct ReminderInfo {
     /// No occurrence is later than this.
     pub until: Option<Timestamp>,
     /// The policy for missed occurrences.
-    pub missed: Missed,
+    pub missed: MissedPolicy,
     /// The time of the next occurrence.
     pub next: Option<Timestamp>,
     /// The number of the last occurrence that was delivered, or given up; 0 before the first.
@@ -90,17 +90,17 @@ impl Ctx {
     ///
     /// ```ignore (needs the facade, whose tests compile it)
     /// self.ctx.remind("due").after(hours(24)).await?;
-    /// self.ctx.remind("report").at(midnight).every(hours(24)).missed(Missed::Skip).await?;
+    /// self.ctx.remind("report").at(midnight).every(hours(24)).missed(MissedPolicy::Skip).await?;
     /// ```
     #[must_use = "a reminder is stored when it is awaited"]
-    pub fn remind(&self, name: &str) -> Remind {
-        Remind {
+    pub fn remind(&self, name: &str) -> ReminderBuilder {
+        ReminderBuilder {
             ctx: self.clone(),
             name: name.to_owned(),
             first: None,
             period: None,
             end: None,
-            missed: Missed::default(),
+            missed: MissedPolicy::default(),
             if_absent: false,
         }
     }
@@ -175,17 +175,17 @@ enum First {
 
 /// A reminder that is not stored yet: await it.
 #[must_use = "a reminder is stored when it is awaited"]
-pub struct Remind {
+pub struct ReminderBuilder {
     ctx: Ctx,
     name: String,
     first: Option<First>,
     period: Option<Duration>,
     end: Option<Timestamp>,
-    missed: Missed,
+    missed: MissedPolicy,
     if_absent: bool,
 }
 
-impl fmt::Debug for Remind {
+impl fmt::Debug for ReminderBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Remind")
             .field("grain", self.ctx.grain_id())
@@ -194,7 +194,7 @@ impl fmt::Debug for Remind {
     }
 }
 
-impl Remind {
+impl ReminderBuilder {
     /// The first occurrence is at this time.
     pub const fn at(mut self, time: Timestamp) -> Self {
         self.first = Some(First::At(time));
@@ -220,8 +220,9 @@ impl Remind {
         self
     }
 
-    /// Sets the policy for occurrences that nobody could fire in time; [`Missed::Once`] without it.
-    pub const fn missed(mut self, missed: Missed) -> Self {
+    /// Sets the policy for occurrences that no silo could fire in time; [`MissedPolicy::Once`]
+    /// without it.
+    pub const fn missed(mut self, missed: MissedPolicy) -> Self {
         self.missed = missed;
         self
     }
@@ -314,7 +315,7 @@ async fn write(
     }
 }
 
-impl IntoFuture for Remind {
+impl IntoFuture for ReminderBuilder {
     type Output = Result<ReminderInfo, ReminderError>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
 

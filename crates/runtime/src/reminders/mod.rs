@@ -6,7 +6,7 @@ mod error;
 mod service;
 mod tick;
 
-pub use self::api::{Remind, ReminderInfo};
+pub use self::api::{ReminderBuilder, ReminderInfo};
 pub use self::error::ReminderError;
 pub(crate) use self::service::{ReminderService, Surroundings};
 pub use self::tick::{NoReminders, ReminderTick, Tick, TickResult, is_among, no_handler};

@@ -3,7 +3,7 @@
 use std::future::Future;
 
 use super::builder::SiloBuilder;
-use crate::access::{Access, Authenticate, Authorize, Credentials, Identity, OutsideCall};
+use crate::access::{Access, Authenticate, Authorize, ClientCall, Credentials, Identity};
 
 /// The application's rules, before the silo starts.
 #[derive(Default)]
@@ -65,7 +65,7 @@ impl SiloBuilder {
     #[must_use]
     pub fn authorize(
         mut self,
-        rules: impl Fn(&OutsideCall<'_>) -> Access + Send + Sync + 'static,
+        rules: impl Fn(&ClientCall<'_>) -> Access + Send + Sync + 'static,
     ) -> Self {
         self.access.authorize = Some(Authorize::new(rules));
         self

@@ -35,7 +35,7 @@ use super::watch::{Observer, SiloWatch};
 use super::wiring::{Given, wire};
 use super::{identity, lifecycle};
 use crate::cluster::membership::{self, Input, MembershipHandle};
-use crate::grain::{ClusterClient, Ctx, Error, Grain, Hosted, Interface, Services, constructor};
+use crate::grain::{Ctx, Error, Grain, GrainFactory, Hosted, Interface, Services, constructor};
 use crate::hosting::States;
 use crate::metrics::store::{Measured, StoreMetrics};
 use crate::options::{Setting, SiloOptions, Wrong};
@@ -304,7 +304,7 @@ impl SiloBuilder {
     /// grains. If it fails the silo leaves again, and does not start
     /// ([`StartError::Startup`]). Several run in the order in which they were given.
     #[must_use]
-    pub fn on_start<F>(mut self, task: impl FnOnce(ClusterClient) -> F + Send + 'static) -> Self
+    pub fn on_start<F>(mut self, task: impl FnOnce(GrainFactory) -> F + Send + 'static) -> Self
     where
         F: Future<Output = Result<(), Error>> + Send + 'static,
     {
@@ -315,7 +315,7 @@ impl SiloBuilder {
     /// A task that runs when the silo is asked to [`stop`](Silo::stop), before it leaves: grains
     /// are still called and hosted. It shares the silo's `shutdown_timeout`.
     #[must_use]
-    pub fn before_leave<F>(mut self, task: impl FnOnce(ClusterClient) -> F + Send + 'static) -> Self
+    pub fn before_leave<F>(mut self, task: impl FnOnce(GrainFactory) -> F + Send + 'static) -> Self
     where
         F: Future<Output = ()> + Send + 'static,
     {

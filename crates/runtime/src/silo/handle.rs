@@ -14,7 +14,7 @@ use super::lifecycle;
 use super::start_error::StartError;
 use super::watch::{Readiness, SiloWatch};
 use crate::cluster::membership::MembershipStatistics;
-use crate::grain::ClusterClient;
+use crate::grain::GrainFactory;
 use crate::metrics::{GrainQueue, MethodStatistics, Sample, SiloStatistics};
 
 /// A running silo. Dropping it does not stop it, and the log says so; [`stop`](Self::stop) does, in
@@ -75,8 +75,8 @@ impl Silo {
     }
 
     /// The way to call grains from this process.
-    pub fn client(&self) -> ClusterClient {
-        ClusterClient::of_silo(self.core.calls.clone())
+    pub fn client(&self) -> GrainFactory {
+        GrainFactory::of_silo(self.core.calls.clone())
     }
 
     /// The membership view in force.

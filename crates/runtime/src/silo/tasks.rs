@@ -9,11 +9,11 @@ use emmer_net::warn_seldom;
 
 use super::core::SiloCore;
 use super::start_error::StartError;
-use crate::grain::{ClusterClient, Error};
+use crate::grain::{Error, GrainFactory};
 use crate::turn::contained;
 
 type Work<T> = Pin<Box<dyn Future<Output = T> + Send>>;
-type Task<T> = Box<dyn FnOnce(ClusterClient) -> Work<T> + Send>;
+type Task<T> = Box<dyn FnOnce(GrainFactory) -> Work<T> + Send>;
 
 /// A task that runs once the silo is Active.
 pub(crate) struct StartTask(Task<Result<(), Error>>);
@@ -22,7 +22,7 @@ pub(crate) struct StartTask(Task<Result<(), Error>>);
 pub(crate) struct LeaveTask(Task<()>);
 
 impl StartTask {
-    pub(super) fn new<F>(task: impl FnOnce(ClusterClient) -> F + Send + 'static) -> Self
+    pub(super) fn new<F>(task: impl FnOnce(GrainFactory) -> F + Send + 'static) -> Self
     where
         F: Future<Output = Result<(), Error>> + Send + 'static,
     {
@@ -31,7 +31,7 @@ impl StartTask {
 }
 
 impl LeaveTask {
-    pub(super) fn new<F>(task: impl FnOnce(ClusterClient) -> F + Send + 'static) -> Self
+    pub(super) fn new<F>(task: impl FnOnce(GrainFactory) -> F + Send + 'static) -> Self
     where
         F: Future<Output = ()> + Send + 'static,
     {
@@ -64,7 +64,7 @@ async fn told_while<T>(
 /// Runs the tasks of a silo that has become Active, one after the other.
 pub(super) async fn started(core: &Arc<SiloCore>, tasks: Vec<StartTask>) -> Result<(), StartError> {
     for (n, StartTask(task)) in tasks.into_iter().enumerate() {
-        let client = ClusterClient::of_silo(core.calls.clone());
+        let client = GrainFactory::of_silo(core.calls.clone());
         let done = contained(async move { task(client).await });
         let done = told_while(core, done, |waited| {
             tracing::warn!(
@@ -84,7 +84,7 @@ pub(super) async fn started(core: &Arc<SiloCore>, tasks: Vec<StartTask>) -> Resu
 pub(super) async fn leaving(core: &Arc<SiloCore>) {
     let tasks = std::mem::take(&mut *core.before_leave.lock());
     for LeaveTask(task) in tasks {
-        let client = ClusterClient::of_silo(core.calls.clone());
+        let client = GrainFactory::of_silo(core.calls.clone());
         let done = contained(async move { task(client).await });
         let done = told_while(core, done, |waited| {
             tracing::warn!(

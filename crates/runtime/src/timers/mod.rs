@@ -4,4 +4,4 @@ mod method;
 mod timer;
 
 pub use self::method::{Alone, Beside, TimerMethod};
-pub use self::timer::{StartTimer, Timer};
+pub use self::timer::{Timer, TimerBuilder};

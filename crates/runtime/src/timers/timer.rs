@@ -42,27 +42,27 @@ impl Ctx {
     /// self.ctx.timer(secs(5)).every(secs(5)).run(Self::sample);
     /// ```
     #[must_use = "a timer ticks when it is told what to run"]
-    pub fn timer(&self, delay: Duration) -> StartTimer {
-        StartTimer { ctx: self.clone(), delay, period: None, keep: false }
+    pub fn timer(&self, delay: Duration) -> TimerBuilder {
+        TimerBuilder { ctx: self.clone(), delay, period: None, keep: false }
     }
 }
 
 /// A timer that does not run yet.
 #[must_use = "a timer ticks when it is told what to run"]
-pub struct StartTimer {
+pub struct TimerBuilder {
     ctx: Ctx,
     delay: Duration,
     period: Option<Duration>,
     keep: bool,
 }
 
-impl fmt::Debug for StartTimer {
+impl fmt::Debug for TimerBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StartTimer").field("grain", self.ctx.grain_id()).finish_non_exhaustive()
+        f.debug_struct("TimerBuilder").field("grain", self.ctx.grain_id()).finish_non_exhaustive()
     }
 }
 
-impl StartTimer {
+impl TimerBuilder {
     /// Ticks again this long after each tick has ended: ticks never pile up. Without it there is
     /// one tick. At least 10 ms, and exact to about as much; to 50 ms from 10 s on.
     pub const fn every(mut self, period: Duration) -> Self {

@@ -6,7 +6,7 @@ use emmer_core::SiloAddress;
 use emmer_net::log::Plain;
 use serde::{Deserialize, Serialize};
 
-use super::called::{Called, Rejection};
+use super::call_target::{CallTarget, Rejection};
 
 /// Why a call failed. Each kind says what is known about the effect;
 /// [`maybe_executed`](Self::maybe_executed) answers it for a program. All but the method's own
@@ -21,7 +21,7 @@ pub enum CallError<E> {
     #[error("{call}: no answer in time ({}); the call {}", Plain(detail), executed(*maybe_executed))]
     Timeout {
         /// The call.
-        call: Called,
+        call: CallTarget,
         /// False when the call certainly did not start.
         maybe_executed: bool,
         /// Where it was waiting.
@@ -32,7 +32,7 @@ pub enum CallError<E> {
     #[error("{call}: the call was rejected: {why}")]
     Rejected {
         /// The call.
-        call: Called,
+        call: CallTarget,
         /// Why.
         why: Rejection,
     },
@@ -40,7 +40,7 @@ pub enum CallError<E> {
     #[error("{call}: overloaded: {}", Plain(detail))]
     Overloaded {
         /// The call.
-        call: Called,
+        call: CallTarget,
         /// The limit.
         detail: String,
     },
@@ -48,7 +48,7 @@ pub enum CallError<E> {
     #[error("{call}: unreachable{}: {}; the call {}", silo.map(|s| format!(" {s}")).unwrap_or_default(), Plain(detail), executed(*maybe_executed))]
     Unreachable {
         /// The call.
-        call: Called,
+        call: CallTarget,
         /// The silo, if known.
         silo: Option<SiloAddress>,
         /// False when the call certainly did not start.
@@ -60,7 +60,7 @@ pub enum CallError<E> {
     #[error("{call}: deadlock: {}", Plain(circle))]
     Deadlock {
         /// The call.
-        call: Called,
+        call: CallTarget,
         /// The chain, caller first.
         circle: String,
     },
@@ -68,7 +68,7 @@ pub enum CallError<E> {
     #[error("{call}: codec: {}; the call {}", Plain(detail), executed(*maybe_executed))]
     Codec {
         /// The call.
-        call: Called,
+        call: CallTarget,
         /// True when the answer, not the arguments, was the trouble.
         maybe_executed: bool,
         /// What the codec says.
@@ -78,7 +78,7 @@ pub enum CallError<E> {
     #[error("{call}: cancelled; the call {}", executed(*maybe_executed))]
     Cancelled {
         /// The call.
-        call: Called,
+        call: CallTarget,
         /// False when the call certainly did not start.
         maybe_executed: bool,
     },
@@ -87,7 +87,7 @@ pub enum CallError<E> {
     #[error("{call}: the grain panicked: {}", Plain(message))]
     Panicked {
         /// The call.
-        call: Called,
+        call: CallTarget,
         /// The panic's message.
         message: String,
     },
@@ -95,13 +95,13 @@ pub enum CallError<E> {
     #[error("{call}: shutting down")]
     ShuttingDown {
         /// The call.
-        call: Called,
+        call: CallTarget,
     },
     /// A fault of Emmer itself. It may have been executed.
     #[error("{call}: a fault of Emmer, please report it: {}", Plain(detail))]
     Internal {
         /// The call.
-        call: Called,
+        call: CallTarget,
         /// The reason, in words.
         detail: String,
     },
@@ -132,12 +132,12 @@ macro_rules! call_in {
 
 impl<E> CallError<E> {
     /// The call that failed. None for the method's own error.
-    pub const fn call(&self) -> Option<&Called> {
+    pub const fn call(&self) -> Option<&CallTarget> {
         call_in!(self)
     }
 
     /// The same, to be filled in.
-    pub(super) const fn call_mut(&mut self) -> Option<&mut Called> {
+    pub(super) const fn call_mut(&mut self) -> Option<&mut CallTarget> {
         call_in!(self)
     }
 
@@ -241,11 +241,11 @@ pub enum StateError {
         /// What the codec says.
         detail: String,
     },
-    /// A newer version of the class has stored the state. Calls go to a silo that knows it, if there
-    /// is one.
+    /// A newer version of the class has stored the state. Calls go to a silo that knows it, if
+    /// there is one.
     #[error(
-        "the state {name:?} was stored by version {stored}, and this program knows version {known}: \
-         no silo of the cluster knows it"
+        "the state {name:?} was stored by version {stored}, and this program knows version \
+         {known}: no silo of the cluster knows it"
     )]
     NewerVersion {
         /// The state's name.

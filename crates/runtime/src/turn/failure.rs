@@ -5,14 +5,14 @@ use std::fmt;
 
 use emmer_core::SiloAddress;
 
-use super::called::{Called, Names, Rejection};
+use super::call_target::{CallTarget, Names, Rejection};
 use super::error::CallError;
 
 /// A failure on the way, before the method's own error type is known. Where it arises nobody may
 /// know which call it is: the side of the caller adds that ([`Failure::of`]).
 pub(crate) type Failure = CallError<Infallible>;
 
-const CALL: Called = Called::UNKNOWN;
+const CALL: CallTarget = CallTarget::UNKNOWN;
 
 impl Failure {
     pub(crate) fn timeout(maybe_executed: bool, detail: impl Into<String>) -> Self {
@@ -75,14 +75,14 @@ impl Failure {
     #[cold]
     pub(crate) fn of(mut self, target: &dyn Names, method: &'static str) -> Self {
         if let Some(call) = self.call_mut().filter(|call| !call.is_known()) {
-            *call = Called::of(target, method);
+            *call = CallTarget::of(target, method);
         }
         self
     }
 
     /// The failure as the caller of a method with error type `E` sees it.
     pub(crate) fn into_call_error<E>(self) -> CallError<E> {
-        debug_assert!(self.call().is_some_and(Called::is_known), "{self} names no call");
+        debug_assert!(self.call().is_some_and(CallTarget::is_known), "{self} names no call");
         self.map_app(|never| match never {})
     }
 }

@@ -1,7 +1,7 @@
 //! What every room may know of a call and its turn: the method and the key, what goes along, the
 //! caller that may give it up, and the ways in which it may fail.
 
-mod called;
+mod call_target;
 mod context_key;
 mod error;
 mod failure;
@@ -12,8 +12,8 @@ pub(crate) use emmer_net::asker::Asked;
 pub use emmer_net::asker::Asker;
 pub(crate) use emmer_net::contain::{contain, contained, let_go, let_go_by};
 
-pub(crate) use self::called::Names;
-pub use self::called::{Called, Rejection};
+pub(crate) use self::call_target::Names;
+pub use self::call_target::{CallTarget, Rejection};
 pub use self::context_key::ContextKey;
 pub(crate) use self::context_key::Extra;
 pub use self::error::{ActivationError, CallError, DeactivationReason, StateError};

@@ -270,7 +270,7 @@ fn publish(report: &Report, folder: &Path, format: TableFormat) -> Result<()> {
 
 /// A duration with its unit, as in `120s`.
 fn duration(text: &str) -> std::result::Result<Duration, String> {
-    emmer::membership::humane::parse(text).map_err(|error| error.to_string())
+    emmer::membership::humantime::parse(text).map_err(|error| error.to_string())
 }
 
 /// `median 8.1 ms (5.9 to 12.0)`.

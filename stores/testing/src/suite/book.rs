@@ -3,7 +3,7 @@
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use emmer_core::reminder::{Missed, Reminder, Schedule};
+use emmer_core::reminder::{MissedPolicy, Reminder, Schedule};
 use emmer_core::{GrainId, GrainTypeId, Timestamp};
 use emmer_store::SiloTable;
 use emmer_store::history::{HistoryTable, Recorded};
@@ -80,7 +80,7 @@ pub async fn shows_the_reminders(
             period: Some(Duration::from_secs(3_600)),
             end: None,
         },
-        missed: Missed::Once,
+        missed: MissedPolicy::Once,
         fired: 7,
         last_fired: Some(Timestamp::from_millis(1_795_286_685_000)),
         missed_count: 2,

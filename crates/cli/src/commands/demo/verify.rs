@@ -1,11 +1,12 @@
 //! Every grain is asked for its totals, and the answers are compared with the file's.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use emmer::{CallError, Client, NoError};
+use emmer::{CallError, Client};
 use emmer_example_flights::streams::{Streams, Target};
 use emmer_example_flights::truth::Truth;
 use emmer_example_flights::{Aircraft, AircraftTotals, Airport, AirportTotals};
@@ -58,7 +59,7 @@ pub(super) async fn verify(streams: &Arc<Streams>, client: &Arc<Client>) -> Resu
 async fn ask(client: &Client, target: &Target) -> Result<Totals> {
     let begun = Instant::now();
     loop {
-        let answer: std::result::Result<_, CallError<NoError>> = match target {
+        let answer: std::result::Result<_, CallError<Infallible>> = match target {
             Target::Airport(code) => {
                 let totals =
                     client.grain::<dyn Airport>(&**code).totals().timeout(PATIENCE / 3).await;

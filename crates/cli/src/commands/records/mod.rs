@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use emmer::ClusterId;
-use emmer::membership::humane;
+use emmer::membership::humantime;
 use emmer::store::{StoreError, StoreErrorKind, SystemStore};
 
 use super::output::Format;
@@ -72,7 +72,7 @@ fn read<T: Default, F: Future<Output = std::result::Result<T, StoreError>>>(
 
 /// A span of at most so many days, as flags have it: `1h`, `90s`.
 fn parse_span(text: &str, days_max: u64) -> std::result::Result<Duration, String> {
-    let span = humane::parse(text).map_err(|error| error.to_string())?;
+    let span = humantime::parse(text).map_err(|error| error.to_string())?;
     if span > Duration::from_secs(days_max * 86_400) {
         return Err(format!("{text} is too long: at most {days_max}d"));
     }

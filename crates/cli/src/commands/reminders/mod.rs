@@ -136,7 +136,7 @@ pub(super) mod fixture {
 
     use std::time::Duration;
 
-    use emmer::Missed;
+    use emmer::MissedPolicy;
     use emmer::store::{Reminder, Schedule};
 
     use super::*;
@@ -150,7 +150,7 @@ pub(super) mod fixture {
                 grain_type: "thermostat".into(),
                 name: name.into(),
                 schedule,
-                missed: Missed::Once,
+                missed: MissedPolicy::Once,
                 fired,
                 last_fired: (fired > 0).then_some(at - Duration::from_secs(30)),
                 missed_count: fired / 2,

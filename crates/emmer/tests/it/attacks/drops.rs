@@ -113,7 +113,7 @@ fn heard<T>(answer: T) {
 }
 
 /// Every form of it, for one grain.
-async fn step_on_all(grains: &ClusterClient, me: Option<String>, key: &str) {
+async fn step_on_all(grains: &GrainFactory, me: Option<String>, key: &str) {
     let field = || grains.grain::<dyn Field>(key);
     // A grain goes where its key says, also after its instance broke.
     let is_near = field().silo().await.unwrap() == me;
@@ -150,7 +150,7 @@ async fn step_on_all(grains: &ClusterClient, me: Option<String>, key: &str) {
 async fn a_drop_that_panics_ends_no_call_but_its_own(world: World) {
     let cluster = world.cluster(2, |silo| silo.host::<dyn Field, FieldGrain>()).await;
     let outside = cluster.client().await;
-    let bystanders = |grains: ClusterClient| async move {
+    let bystanders = |grains: GrainFactory| async move {
         for n in 0..40_u64 {
             let field = grains.grain::<dyn Field>(format!("bystander{n}"));
             assert_eq!(field.wait(7).timeout(secs(1)).await, Ok(7), "bystander {n}");
@@ -202,7 +202,7 @@ async fn an_argument_that_panics_before_its_turn_fails_its_call(world: World) {
     unlucky(&outside.grains()).await;
 }
 
-async fn unlucky(grains: &ClusterClient) {
+async fn unlucky(grains: &GrainFactory) {
     let mine = || Mine { armed: true, next: false };
     let is_panic = |end: Result<_, _>, what: &str| {
         assert!(matches!(end, Err(CallError::Panicked { .. })), "{what}: {end:?}");
@@ -270,7 +270,7 @@ async fn a_one_way_call_whose_argument_panics_when_it_is_dropped_does_not_harm_i
 #[emmer::test(seeds = 3)]
 async fn an_argument_of_a_refused_call_panics_its_call_only(world: World) {
     let cluster = world.cluster(2, |silo| narrow(silo).filter_outgoing(Unwilling)).await;
-    let refused = async |grains: ClusterClient| {
+    let refused = async |grains: GrainFactory| {
         let field = grains.grain::<dyn Field>("refused");
         let ended = field.argument(Mine { armed: true, next: false }).await;
         assert!(matches!(ended, Err(CallError::Panicked { .. })), "{ended:?}");
@@ -298,11 +298,11 @@ fn narrow(silo: SiloBuilder) -> SiloBuilder {
     })
 }
 
-fn send(grains: &ClusterClient, key: &str) -> Result<(), CallError<emmer::NoError>> {
+fn send(grains: &GrainFactory, key: &str) -> Result<(), CallError<std::convert::Infallible>> {
     grains.grain::<dyn Field>(key).argument(Mine { armed: true, next: true }).send()
 }
 
-async fn every_one_way(grains: ClusterClient) {
+async fn every_one_way(grains: GrainFactory) {
     // Grains that are nowhere yet, grains that are active, on either silo.
     for n in 0..8 {
         for _ in 0..3 {

@@ -15,12 +15,12 @@ use crate::common::class;
 
 class!(Placed, PlacedGrain, #[placement("own")]);
 
-type Answered = Result<SiloAddress, CallError<emmer::NoError>>;
+type Answered = Result<SiloAddress, CallError<std::convert::Infallible>>;
 
 /// The silo that hooks call, and how their calls ended.
 #[derive(Clone, Default)]
 struct Calls {
-    silo: Arc<OnceLock<ClusterClient>>,
+    silo: Arc<OnceLock<GrainFactory>>,
     ended: Arc<Mutex<Vec<Answered>>>,
 }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{LazyLock, Mutex};
 use std::task::{Context, Poll, Waker};
 
-use emmer::ClusterClient;
+use emmer::GrainFactory;
 use emmer::prelude::*;
 
 use super::imp::run;
@@ -43,7 +43,7 @@ impl Drop for Holds {
 
 /// An answer that calls its grain while it is encoded and when it is dropped.
 #[derive(Default)]
-pub struct Sly(Option<(ClusterClient, String)>);
+pub struct Sly(Option<(GrainFactory, String)>);
 
 impl Sly {
     fn call(&self) {

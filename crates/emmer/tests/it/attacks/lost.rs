@@ -127,7 +127,7 @@ async fn the_third_goes_on(world: World, way: Way, gap: u64, within: u64) {
         cluster.node(0).view().iter().filter(|(_, status)| *status == SiloStatus::Active).count();
     assert_eq!(active, 1, "{way:?}, {gap} s between them");
     assert!(!cluster.node(0).has_ended());
-    let call_all = async |client: ClusterClient| {
+    let call_all = async |client: GrainFactory| {
         for key in 0..20_u64 {
             let ran = client.grain::<dyn Big>(key).ran().timeout(secs(1)).await;
             assert!(ran.is_ok(), "{way:?}, {gap} s between them: {ran:?}");

@@ -79,7 +79,7 @@ pub(crate) async fn one(grain: ImpRef, dice: &mut Dice, log: &Log) {
 
 /// Calls by `tasks` tasks, each making `each` calls.
 async fn storm(
-    clients: Vec<ClusterClient>,
+    clients: Vec<GrainFactory>,
     tasks: u64,
     each: u64,
     keys: u64,
@@ -103,7 +103,7 @@ async fn storm(
 }
 
 /// Everybody can be reached afterwards, and nothing is counted any more.
-pub(crate) async fn all_well(clients: &[ClusterClient], silos: &[&Silo], keys: u64, prefix: &str) {
+pub(crate) async fn all_well(clients: &[GrainFactory], silos: &[&Silo], keys: u64, prefix: &str) {
     for key in 0..keys {
         for client in clients {
             let id = id();

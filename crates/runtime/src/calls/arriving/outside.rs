@@ -10,7 +10,7 @@ use emmer_net::warn_seldom;
 use emmer_wire::{CallChain, ContextError, OUTSIDE_KEY, PeerKind, RequestContext, RequestHeader};
 
 use super::arrived::Arrived;
-use crate::access::{Identity, Known, OutsideCall};
+use crate::access::{ClientCall, Identity, Known};
 use crate::calls::Calls;
 use crate::turn::{Failure, Rejection};
 
@@ -92,7 +92,7 @@ impl Calls {
             )));
         }
         let Some(authorize) = &self.rules.authorize else { return Ok(None) };
-        authorize.ask(&OutsideCall::new(identity, class.name(), target.key(), name, context))
+        authorize.ask(&ClientCall::new(identity, class.name(), target.key(), name, context))
     }
 
     /// The failure of a call as its caller hears it. A client that calls what no silo has hears
@@ -128,7 +128,7 @@ impl Calls {
         let grain_type = class.map_or("", |class| class.name());
         let identity = Identity::read(chain.context());
         let (identity, context) = (identity.as_ref(), chain.context());
-        let call = OutsideCall::new(identity, grain_type, target.key(), "", context);
+        let call = ClientCall::new(identity, grain_type, target.key(), "", context);
         authorize.ask(&call).map(|_| ())
     }
 

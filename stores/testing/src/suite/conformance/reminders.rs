@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use emmer_core::reminder::{Missed, Reminder, Schedule};
+use emmer_core::reminder::{MissedPolicy, Reminder, Schedule};
 use emmer_core::rng::SeededRng;
 use emmer_core::{ClusterId, GrainId, GrainKey, GrainTypeId, Timestamp};
 use futures_util::future::join_all;
@@ -29,7 +29,7 @@ fn reminder(grain_type: &str, key: impl Into<GrainKey>, name: &str) -> Reminder 
         grain_type: grain_type.into(),
         name: name.into(),
         schedule: Schedule { start: NOW, period: Some(Duration::from_secs(60)), end: None },
-        missed: Missed::Once,
+        missed: MissedPolicy::Once,
         fired: 0,
         last_fired: None,
         missed_count: 0,
@@ -84,7 +84,7 @@ pub(super) async fn a_reminder_comes_back_and_goes(bench: &Bench) -> Case {
     let first = upsert(&here, &wanted).await?;
     wanted.schedule.period = None;
     wanted.schedule.end = Some(NOW + Duration::from_secs(9));
-    (wanted.missed, wanted.fired, wanted.last_fired) = (Missed::All, 7, Some(NOW));
+    (wanted.missed, wanted.fired, wanted.last_fired) = (MissedPolicy::All, 7, Some(NOW));
     wanted.missed_count = 3;
     let second = upsert(&there, &wanted).await?;
     check!(first != second, "an upsert kept the etag");

@@ -12,7 +12,7 @@ const SHOWN_MAX: usize = 64;
 /// The call that failed: the type and the key of its grain, and the method. Shown as
 /// `lamp/kitchen.switch`; of a long key only the beginning is shown.
 #[derive(Clone, PartialEq, Eq, Default)]
-pub struct Called(Option<Box<Known>>);
+pub struct CallTarget(Option<Box<Known>>);
 
 #[derive(Clone, PartialEq, Eq)]
 struct Known {
@@ -30,7 +30,7 @@ pub(crate) trait Names {
     fn id(&self) -> &GrainId;
 }
 
-impl Called {
+impl CallTarget {
     /// For tests of code that handles failures.
     pub fn new(
         grain_type: impl Into<Cow<'static, str>>,
@@ -53,7 +53,7 @@ impl Called {
         self.0.as_ref().map_or("", |names| &names.grain_type)
     }
 
-    /// The grain's key. None for `Called::default()`, which names no call.
+    /// The grain's key. None for `CallTarget::default()`, which names no call.
     pub fn key(&self) -> Option<&GrainKey> {
         self.0.as_ref().map(|names| &names.key)
     }
@@ -68,7 +68,7 @@ impl Called {
     }
 }
 
-impl fmt::Display for Called {
+impl fmt::Display for CallTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(names) = &self.0 else { return f.write_str("a call") };
         write!(f, "{}/", names.grain_type)?;
@@ -84,7 +84,7 @@ impl fmt::Display for Called {
     }
 }
 
-impl fmt::Debug for Called {
+impl fmt::Debug for CallTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
@@ -116,11 +116,11 @@ mod tests {
 
     #[test]
     fn a_call_is_shown_in_one_line_whatever_its_key() {
-        let shown = |key: &str| Called::new("lamp", key, "switch").to_string();
+        let shown = |key: &str| CallTarget::new("lamp", key, "switch").to_string();
         assert_eq!(shown("kitchen"), "lamp/kitchen.switch");
         assert_eq!(shown("a\nb"), "lamp/a\u{fffd}b.switch");
         assert_eq!(shown(&"ö".repeat(64)), format!("lamp/{}.switch", "ö".repeat(64)));
         assert_eq!(shown(&"ö".repeat(65)), format!("lamp/{}….switch", "ö".repeat(64)));
-        assert_eq!(Called::new("lamp", 7_u64, "switch").to_string(), "lamp/7.switch");
+        assert_eq!(CallTarget::new("lamp", 7_u64, "switch").to_string(), "lamp/7.switch");
     }
 }
