@@ -4,7 +4,7 @@ use std::fmt;
 use std::io::Write;
 use std::process::ExitCode;
 
-/// What the command exits with. `docs/operations.md` and `--help` list the same numbers.
+/// What the command exits with. `docs/commands.md` and `--help` list the same numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Code {
@@ -126,10 +126,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn help_and_operations_page_list_every_code() {
+    fn help_and_the_page_list_every_code() {
         assert_eq!(i32::from(Code::DeclaredDead as u8), emmer::EXIT_CODE_TERMINATED);
         assert_eq!(i32::from(Code::TableWentBack as u8), emmer::EXIT_CODE_TABLE_WENT_BACK);
-        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/operations.md");
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/commands.md");
         let page = std::fs::read_to_string(page).unwrap();
         for code in [
             Code::Failed,

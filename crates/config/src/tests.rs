@@ -129,8 +129,9 @@ fn a_file_that_is_missing_is_an_error() {
 /// The rows of the page by table (empty for the first), each the cells of a key, a default and
 /// more.
 fn rows() -> Vec<(String, Vec<String>)> {
-    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/settings.md");
-    let page = std::fs::read_to_string(page).unwrap();
+    let docs = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs");
+    let page = |name: &str| std::fs::read_to_string(format!("{docs}/{name}")).unwrap();
+    let page = page("settings.md") + &page("settings-cluster.md");
     let mut table = String::new();
     let mut rows = Vec::new();
     for line in page.lines() {

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use crate::{Error, Result, RunError, StartError, Terminated};
 
 /// Ends a `main`: writes the error, if there is one, to stderr, and makes the exit code that
-/// `docs/operations.md` lists: 0, 86 or 87 for a silo that has ended by itself, 2 to 5 for one that
+/// `docs/commands.md` lists: 0, 86 or 87 for a silo that has ended by itself, 2 to 5 for one that
 /// could not start, and 1 for anything else. A supervisor can tell by it what to do.
 ///
 /// [`#[emmer::main]`](macro@crate::main) does this. A program with a runtime of its own calls it:

@@ -4,8 +4,20 @@
 
 #[cfg(doctest)]
 mod pages {
+    #[doc = include_str!("../../../docs/calls.md")]
+    struct Calls;
+
     #[doc = include_str!("../../../docs/clients.md")]
     struct Clients;
+
+    #[doc = include_str!("../../../docs/concurrency.md")]
+    struct Concurrency;
+
+    #[doc = include_str!("../../../docs/directors.md")]
+    struct Directors;
+
+    #[doc = include_str!("../../../docs/filters.md")]
+    struct Filters;
 
     #[doc = include_str!("../../../docs/getting-started.md")]
     struct GettingStarted;
@@ -22,12 +34,27 @@ mod pages {
     #[doc = include_str!("../../../docs/placement.md")]
     struct Placement;
 
+    #[doc = include_str!("../../../docs/recipes.md")]
+    struct Recipes;
+
     #[doc = include_str!("../../../docs/reminders.md")]
     struct Reminders;
+
+    #[doc = include_str!("../../../docs/records.md")]
+    struct Records;
 
     #[doc = include_str!("../../../docs/shop.md")]
     struct Shop;
 
+    #[doc = include_str!("../../../docs/state.md")]
+    struct State;
+
     #[doc = include_str!("../../../docs/testing.md")]
     struct Testing;
+
+    #[doc = include_str!("../../../docs/tls.md")]
+    struct Tls;
+
+    #[doc = include_str!("../../../docs/versions.md")]
+    struct Versions;
 }

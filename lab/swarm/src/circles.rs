@@ -40,7 +40,7 @@ const TURN_MS: u64 = 20_000;
 /// The time that each call of a circle has.
 const CALL_MS: u64 = 15_000;
 
-/// The longest time for which a circle stands: docs/grains.md says a second.
+/// The longest time for which a circle stands: docs/concurrency.md says a second.
 const FOUND_WITHIN: Duration = Duration::from_millis(1_010);
 
 /// Activation takes its time as well, in front of the wait.

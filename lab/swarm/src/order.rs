@@ -1,7 +1,7 @@
 //! R10: calls of one silo to one grain that nobody awaits begin in the order in which they were
 //! made.
 //!
-//! As docs/grains.md says it: calls that waited in the queue of an activation that ends keep no
+//! As docs/calls.md says it: calls that waited in the queue of an activation that ends keep no
 //! order. A grain tells when an activation of it ends; from then on its queue is emptied, for a
 //! while that nobody sees from here.
 

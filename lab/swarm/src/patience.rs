@@ -1,6 +1,6 @@
 //! R9: a call that certainly did not run is not given up before its time.
 //!
-//! It is tried again until its deadline (docs/grains.md), so a caller is told `unreachable` or
+//! It is tried again until its deadline (docs/calls.md), so a caller is told `unreachable` or
 //! `shutting_down` only when no time was left for one more try. And where silos only leave in good
 //! order, whatever they have not begun is tried again elsewhere: a call that nobody ran was not
 //! perhaps run. (A silo whose turns take longer than it waits for them leaves all the same, and

@@ -84,7 +84,7 @@ pub enum Command {
     Statistics(records::statistics::Args),
     /// Show the changes of the membership: who joined, left and died, and who suspected whom
     ///
-    /// Silos record each change that they commit; docs/observability.md lists the words.
+    /// Silos record each change that they commit; docs/records.md lists the words.
     History(records::history::Args),
     /// Replay a year of flights on three silo processes, kill one half way, and check every total
     Demo(demo::Args),

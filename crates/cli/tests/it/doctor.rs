@@ -30,9 +30,9 @@ fn a_good_store_is_fit_and_left_as_it_was() {
     );
     assert_eq!(document["limits"]["mutations"].as_u64(), Some(100));
     assert!(document["commit"]["median_us"].as_u64().unwrap() > 0);
-    let page = include_str!("../../../../docs/operations.md");
+    let page = include_str!("../../../../docs/commands.md");
     for name in names(&document) {
-        assert!(page.contains(&format!("| `{name}` |")), "docs/operations.md does not list {name}");
+        assert!(page.contains(&format!("| `{name}` |")), "docs/commands.md does not list {name}");
     }
     // Nobody is in the cluster it used.
     let members =

@@ -1,5 +1,5 @@
 //! Every metric of a silo, declared once: its name, kind and labels, and what it means. The page
-//! `docs/observability.md` is made from this list, and a test compares the list with what a
+//! `docs/metrics.md` is made from this list, and a test compares the list with what a
 //! cluster's silos tell.
 //!
 //! Names are Prometheus's: a unit at the end (`_seconds`, `_bytes`), `_total` for what only grows.

@@ -27,7 +27,7 @@ pub struct Terminated {
 }
 
 impl Terminated {
-    /// Returns the exit code for the process, as `docs/operations.md` lists it: 87 when the
+    /// Returns the exit code for the process, as `docs/commands.md` lists it: 87 when the
     /// membership table has lost a commit, is another one or is gone, else 86.
     pub const fn exit_code(&self) -> u8 {
         let code = match self.reason {
@@ -56,7 +56,7 @@ pub enum RunError {
 }
 
 impl RunError {
-    /// Returns the exit code for the process, as `docs/operations.md` lists it.
+    /// Returns the exit code for the process, as `docs/commands.md` lists it.
     pub const fn exit_code(&self) -> u8 {
         match self {
             Self::Start(error) => error.exit_code(),

@@ -185,7 +185,7 @@ impl fmt::Debug for StartError {
 }
 
 impl StartError {
-    /// Returns the exit code of a process that is nothing but a silo, as `docs/operations.md` lists
+    /// Returns the exit code of a process that is nothing but a silo, as `docs/commands.md` lists
     /// it: 3 for the store, 4 for an address, 5 for a join that did not succeed, 2 for what the
     /// program says.
     pub const fn exit_code(&self) -> u8 {

@@ -58,7 +58,7 @@ fn any_request() -> impl Strategy<Value = RequestHeader> {
                 let flags = RequestFlags::from_bits(bits).unwrap();
                 let one_way = flags.contains(RequestFlags::ONE_WAY);
                 let chain = CallChain::new(&links).unwrap().with_context(context);
-                let correlation = if one_way { 0 } else { correlation.max(1) };
+                let correlation = if one_way { correlation } else { correlation.max(1) };
                 RequestHeader {
                     correlation,
                     target,

@@ -119,7 +119,7 @@ pub async fn shows_the_records(
     tool: &str,
     run: impl FnOnce(&str) -> String,
 ) {
-    let page = include_str!("../../../../docs/observability.md");
+    let page = include_str!("../../../../docs/records.md");
     let mut blocks = page.split("```sh\n").skip(1);
     let block = blocks.find(|block| block.starts_with(tool)).expect("the page has the command");
     let (command, _) = block.split_once("\n```").expect("the block does not end");

@@ -1,4 +1,4 @@
-//! The diagnosis for programs. Field names are stable: docs/operations.md lists them, and a test
+//! The diagnosis for programs. Field names are stable: docs/commands.md lists them, and a test
 //! holds both together.
 
 use emmer::store::checkup::Latency;

@@ -28,7 +28,7 @@ pub struct Common {
     /// The cluster to show
     #[arg(long, value_name = "ID")]
     cluster_id: Option<String>,
-    /// A table for people, or one JSON document (docs/observability.md describes its fields)
+    /// A table for people, or one JSON document (docs/records.md describes its fields)
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
     #[command(flatten)]

@@ -111,12 +111,29 @@ fn attack(name: &str, is_answered: bool, write: impl Fn(&mut BytesMut, u64)) -> 
 }
 
 fn calls(name: &str, target: &GrainId, method: &str, one_way: bool) -> Attack {
-    attack(name, !one_way, |out, n| {
+    let flags = if one_way { RequestFlags::ONE_WAY } else { RequestFlags::NONE };
+    calls_with(name, target, method, flags, !one_way)
+}
+
+/// Calls whose callers wait until they begin, and for nothing else.
+fn begun(name: &str, target: &GrainId, method: &str) -> Attack {
+    let attack = calls_with(name, target, method, RequestFlags::ONE_WAY, true);
+    Attack { is_answered: false, ..attack }
+}
+
+fn calls_with(
+    name: &str,
+    target: &GrainId,
+    method: &str,
+    flags: RequestFlags,
+    with_number: bool,
+) -> Attack {
+    attack(name, with_number, |out, n| {
         let header = RequestHeader {
-            correlation: if one_way { 0 } else { n },
+            correlation: if with_number { n } else { 0 },
             target: target.clone(),
             method: emmer::__rt::name32(method),
-            flags: if one_way { RequestFlags::ONE_WAY } else { RequestFlags::NONE },
+            flags,
             deadline_ms: 60_000,
             forwards: 0,
             expect_view: 0,
@@ -151,6 +168,8 @@ fn attacks(kind: FrameKind, silo: &Silo) -> Vec<Attack> {
             calls("unknown", &id("a"), "Desk.unknown", false),
             calls("waiting", &id("busy"), "Desk.rest", false),
             calls("one-way", &id("busy"), "Desk.rest", true),
+            begun("until they begin", &id("a"), "Desk.ask"),
+            begun("until they begin, behind another", &id("busy"), "Desk.rest"),
         ],
         FrameKind::System => vec![
             says(channel::MEMBERSHIP, &"x", false),
