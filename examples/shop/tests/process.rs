@@ -93,7 +93,7 @@ fn wrong_settings_are_told_all_at_once_with_their_exit_code() {
     let child = command().args(["--listen", "localhost:1"]).spawn().unwrap();
     let (code, said) = ended(child);
     assert_eq!(code, Some(2), "{said}");
-    assert!(said.contains("--listen: listen: \"localhost:1\" is not an address: a name"), "{said}");
+    assert!(said.contains("--listen: listen: \"localhost:1\" is not an address: names"), "{said}");
     assert!(said.contains("cluster_id is not set: give --cluster-id"), "{said}");
     let loud = ["--store", "memory://", "--cluster-id", "a", "--listen", "127.0.0.1:0"];
     let child = command().args(loud).args(["--set", "log=loud"]).spawn().unwrap();
