@@ -25,7 +25,7 @@ const TOLERANCE_PERCENT: u64 = 5;
 /// Instructions by bench.
 type Counts = BTreeMap<String, u64>;
 
-/// Whether valgrind is installed.
+/// Returns true if valgrind is installed.
 fn has_valgrind() -> bool {
     Command::new("valgrind").arg("--version").output().is_ok_and(|out| out.status.success())
 }

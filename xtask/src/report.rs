@@ -100,7 +100,7 @@ pub(crate) fn closing_line(rows: &[Row]) -> String {
     format!("{passed} passed, {failed} failed, {skipped} skipped")
 }
 
-/// Whether any row failed.
+/// Returns true if any row failed.
 pub(crate) fn failed(rows: &[Row]) -> bool {
     rows.iter().any(|row| matches!(row.verdict, Verdict::Failed(_)) || row.counts.failed > 0)
 }

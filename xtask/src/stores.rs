@@ -127,7 +127,7 @@ pub(crate) fn names() -> PossibleValuesParser {
     PossibleValuesParser::new(STORES.iter().map(|store| store.name))
 }
 
-/// Whether the first tier tests a store.
+/// Returns true if the first tier tests a store.
 fn is_first(store: &Store) -> bool {
     store.name == "sqlite"
 }

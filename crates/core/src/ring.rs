@@ -198,7 +198,7 @@ impl Ring {
         self.points.iter().filter_map(|(point, number)| Some((*point, self.silo(*number)?)))
     }
 
-    /// Whether no silo is on the ring.
+    /// Returns true if no silo is on the ring.
     pub fn is_empty(&self) -> bool {
         self.points.is_empty()
     }
@@ -220,7 +220,7 @@ impl RingRange {
     /// The whole ring.
     pub const FULL: Self = Self { after: 0, through: 0 };
 
-    /// Whether `hash` lies in this piece.
+    /// Returns true if `hash` lies in this piece.
     pub const fn contains(&self, hash: u64) -> bool {
         if self.after < self.through {
             self.after < hash && hash <= self.through

@@ -34,7 +34,7 @@ impl SeededRng {
         self.0.random()
     }
 
-    /// Whether an event of `probability` (0 to 1) happens.
+    /// Returns true if an event of `probability` (0 to 1) happens.
     pub fn chance(&mut self, probability: f64) -> bool {
         self.unit() < probability
     }

@@ -41,7 +41,7 @@ impl SiloStatus {
         }
     }
 
-    /// Whether the silo is leaving or gone.
+    /// Returns true if the silo is leaving or gone.
     pub const fn is_terminating(self) -> bool {
         matches!(self, Self::ShuttingDown | Self::Stopping | Self::Dead)
     }
@@ -101,7 +101,7 @@ pub struct Vote {
     pub voter: SiloAddress,
     /// When, by the voter's wall clock.
     pub at: Timestamp,
-    /// Whether the voter knows that the process is gone, not only that it is silent: its host's
+    /// True if the voter knows that the process is gone, not only that it is silent: its host's
     /// kernel ended a connection in good order, without a goodbye of the process, and refuses new
     /// ones.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

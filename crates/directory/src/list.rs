@@ -96,8 +96,8 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Whether this batch is the next one. Batches count in sequence only: after a loss the whole
-    /// list is asked for again.
+    /// Returns true if this batch is the next one. Batches count in sequence only: after a loss the
+    /// whole list is asked for again.
     pub(crate) const fn takes(&mut self, series: u64, batch: u32) -> bool {
         if batch == 0 {
             *self = Self { series, next: 0, fresh: false };
@@ -110,7 +110,7 @@ impl Progress {
         next
     }
 
-    /// Whether something came since the last call.
+    /// Returns true if something came since the last call.
     pub(crate) const fn has_moved(&mut self) -> bool {
         std::mem::replace(&mut self.fresh, false)
     }

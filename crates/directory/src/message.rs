@@ -70,7 +70,7 @@ pub enum Message {
         /// The batch's place in the report, from 0.
         #[serde(rename = "b")]
         batch: u32,
-        /// Whether this is the report's last batch.
+        /// True if this is the report's last batch.
         #[serde(rename = "l")]
         last: bool,
         /// The answerer's confirmed activations.
@@ -102,7 +102,7 @@ pub enum Message {
         /// The batch's place in the list, from 0.
         #[serde(rename = "b")]
         batch: u32,
-        /// Whether this is the list's last batch.
+        /// True if this is the list's last batch.
         #[serde(rename = "l")]
         last: bool,
         /// With the last batch: the hosts of the view that died before they had told everything.
@@ -125,7 +125,7 @@ pub enum Message {
         /// The view of the question.
         #[serde(rename = "v")]
         view: u64,
-        /// Whether it will come. Else the new owner has to ask the hosts by itself.
+        /// True if it will come. Else the new owner has to ask the hosts by itself.
         #[serde(rename = "k")]
         known: bool,
     },
@@ -148,7 +148,7 @@ pub enum Message {
         /// The batch's place in the list, from 0.
         #[serde(rename = "b")]
         batch: u32,
-        /// Whether this is the list's last batch.
+        /// True if this is the list's last batch.
         #[serde(rename = "l")]
         last: bool,
         /// Silos in the list that are Dead and may run turns, and for how many milliseconds from

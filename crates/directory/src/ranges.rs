@@ -80,18 +80,18 @@ impl RangeSet {
         Self { intervals: merged }
     }
 
-    /// Whether `hash` is in the set.
+    /// Returns true if `hash` is in the set.
     pub fn contains(&self, hash: u64) -> bool {
         let at = self.intervals.partition_point(|(_, hi)| *hi < hash);
         self.intervals.get(at).is_some_and(|(lo, _)| *lo <= hash)
     }
 
-    /// Whether the grain's place on the ring is in the set.
+    /// Returns true if the grain's place on the ring is in the set.
     pub fn covers(&self, grain: &GrainId) -> bool {
         self.contains(grain.stable_hash())
     }
 
-    /// Whether the set is empty.
+    /// Returns true if the set is empty.
     pub fn is_empty(&self) -> bool {
         self.intervals.is_empty()
     }

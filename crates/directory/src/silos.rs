@@ -34,7 +34,7 @@ impl Silos {
         self.get(silo) == Some(SiloStatus::Active)
     }
 
-    /// Whether `silo` may host activations: Active, or leaving and not yet Dead.
+    /// Returns true if `silo` may host activations: Active, or leaving and not yet Dead.
     pub(crate) fn is_host(&self, silo: &SiloAddress) -> bool {
         self.get(silo).is_some_and(hosts)
     }
@@ -75,13 +75,13 @@ impl Change {
         self.after == Some(SiloStatus::Active) && self.after != self.before
     }
 
-    /// Whether the silo may have hosted activations, and may not any more.
+    /// Returns true if the silo may have hosted activations, and may not any more.
     pub(crate) fn ended(&self) -> bool {
         self.before.is_some_and(hosts) && !self.after.is_some_and(hosts)
     }
 }
 
-/// Whether a silo of this status may host activations, so that a recovery must ask it.
+/// Returns true if a silo of this status may host activations, so that a recovery must ask it.
 const fn hosts(status: SiloStatus) -> bool {
     matches!(status, SiloStatus::Active | SiloStatus::ShuttingDown | SiloStatus::Stopping)
 }

@@ -122,7 +122,8 @@ fn check_method(function: &ImplItemFn, class: &Type, interface: &Path, errors: &
     }
 }
 
-/// Whether the method may return a future although it is not `async`: only its form is seen here.
+/// Returns true if the method may return a future although it is not `async`: only its form is seen
+/// here.
 fn returns_future(output: &ReturnType) -> bool {
     match output {
         ReturnType::Default => false,

@@ -43,8 +43,8 @@ const KNOWN_MACROS: [&str; 30] = [
 /// Words that may stand before `!(..)` without making it a macro.
 const KEYWORDS: [&str; 8] = ["break", "else", "if", "in", "match", "move", "return", "while"];
 
-/// Whether the method is an `async fn` whose body has no `.await`, not even in a closure or in a
-/// macro nobody knows.
+/// Returns true if the method is an `async fn` whose body has no `.await`, not even in a closure or
+/// in a macro nobody knows.
 pub(crate) fn is_instant(function: &ImplItemFn) -> bool {
     function.sig.asyncness.is_some() && waits_for_nothing(function.block.to_token_stream())
 }

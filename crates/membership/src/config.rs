@@ -45,10 +45,10 @@ pub struct Config {
     /// MaxProbeTimeout: the longest timeout that measured round trips may lead to. Default 5 s.
     #[serde(with = "humantime")]
     pub max_probe_timeout: Duration,
-    /// Whether the timeout follows the round trips measured with each peer (improvement 2). Classic
+    /// True if the timeout follows the round trips measured with each peer (improvement 2). Classic
     /// no, default yes.
     pub adaptive_probe_timeouts: bool,
-    /// Whether a missed probe is followed by the next one at once instead of after the period
+    /// True if a missed probe is followed by the next one at once instead of after the period
     /// (improvement 2). Classic yes in effect (timeout = period), default yes.
     pub burst_reprobes: bool,
     /// By how many percent the timeout grows from one missed probe to the next. With 150 and six
@@ -71,7 +71,7 @@ pub struct Config {
     /// LivenessEnabled: whether silos may be declared dead at all. Votes are written regardless.
     /// Default yes.
     pub liveness_enabled: bool,
-    /// Whether a vote needs a witness: a round trip with a third silo, started after the first miss
+    /// True if a vote needs a witness: a round trip with a third silo, started after the first miss
     /// and ended before the last missed probe started (improvement 4). Classic no, default yes.
     pub vote_needs_witness: bool,
     /// EnableIndirectProbes: whether the last probes before a vote go through other silos. Default
@@ -82,7 +82,7 @@ pub struct Config {
     /// How many of the last attempts before a vote go through intermediaries. 2; the original's
     /// code: 1.
     pub num_indirect_attempts: u32,
-    /// Whether a negative answer from a healthy intermediary counts as its vote too ("counts as
+    /// True if a negative answer from a healthy intermediary counts as its vote too ("counts as
     /// both votes"). Classic yes, default no (improvement 4).
     pub indirect_probe_counts_as_vote: bool,
     /// EnableConnectionLivenessCheck: whether application bytes heard from the suspect hold a vote
@@ -92,7 +92,7 @@ pub struct Config {
     /// How far back bytes heard hold a vote back. Zero: only since the first miss. Default 0.
     #[serde(with = "humantime")]
     pub connection_liveness_window: Duration,
-    /// Whether a broken connection leads to a dial at once, and a refused dial to a vote
+    /// True if a broken connection leads to a dial at once, and a refused dial to a vote
     /// (improvement 3). Default yes.
     pub connection_hints: bool,
     /// How long such a dial may take. Default 1 s.
@@ -118,7 +118,7 @@ pub struct Config {
     /// TableRefreshTimeout: how often the table (or its version alone) is read. 60 s.
     #[serde(with = "humantime")]
     pub table_refresh_timeout: Duration,
-    /// Whether the refresh reads the version row alone and the table only when it moved
+    /// True if the refresh reads the version row alone and the table only when it moved
     /// (improvement 6). Default yes.
     pub version_only_refresh: bool,
     /// IAmAliveTablePublishTimeout: how often a silo touches its row. Classic 5 min, default 30 s.
@@ -134,7 +134,7 @@ pub struct Config {
     /// default 5 s.
     #[serde(with = "humantime")]
     pub min_i_am_alive_publish_timeout: Duration,
-    /// Whether staleness is judged by the local time since the value last moved, instead of by
+    /// True if staleness is judged by the local time since the value last moved, instead of by
     /// comparing clocks (improvement 8). Classic no, default yes.
     pub moving_staleness: bool,
     /// How long a request to the table may take before its outcome counts as unknown. 10 s.
@@ -147,14 +147,14 @@ pub struct Config {
     /// The longest such pause. Classic 60 s, default 2 s.
     #[serde(with = "humantime")]
     pub table_retry_max: Duration,
-    /// Whether a commit that lost the compare-and-set is evaluated again at once (improvement 7).
+    /// True if a commit that lost the compare-and-set is evaluated again at once (improvement 7).
     /// Classic no, default yes.
     pub reevaluate_lost_commits_at_once: bool,
-    /// Whether a silo takes a vote of its own out of the table when the suspect answers again. The
+    /// True if a silo takes a vote of its own out of the table when the suspect answers again. The
     /// original leaves it there until it expires, where it helps whoever suspects the same silo
     /// later.
     pub retract_votes: bool,
-    /// Whether intents go to one writer that commits many together (improvement 5). Classic no,
+    /// True if intents go to one writer that commits many together (improvement 5). Classic no,
     /// default yes.
     pub batch_writes: bool,
     /// How long the writer collects intents before it commits. Default 5 ms.
@@ -177,7 +177,7 @@ pub struct Config {
     // --------------------------------------------------------------------------------------------
     /// UseLivenessGossip: whether a new view is sent to the other silos. Default yes.
     pub use_liveness_gossip: bool,
-    /// Whether views travel as deltas down a tree (improvement 6), instead of as snapshots to
+    /// True if views travel as deltas down a tree (improvement 6), instead of as snapshots to
     /// everybody. Default yes.
     pub delta_views: bool,
     /// How many silos one silo passes a view on to. Default 8.
@@ -223,7 +223,7 @@ pub struct Config {
     /// death. At most `fence_timeout`. Classic 0, default 350 ms.
     #[serde(with = "humantime")]
     pub fence_table_timeout: Duration,
-    /// Whether silos that reach no store go on, on each other's word, for as long as it is away.
+    /// True if silos that reach no store go on, on each other's word, for as long as it is away.
     /// No: until a newcomer may overlook their rows, 5.9 s by default. Then a group that is cut off
     /// from the store as a whole runs no grain that a newcomer may have, and an outage of the store
     /// stops every turn. Default yes.

@@ -91,7 +91,7 @@ impl Delta {
         self.rows.len() + self.deletes.len()
     }
 
-    /// Whether it changes no row.
+    /// Returns true if it changes no row.
     pub const fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -40,7 +40,7 @@ impl Dials {
         self.under_way.remove(&dial)
     }
 
-    /// Whether `silo` is being dialled for this purpose.
+    /// Returns true if `silo` is being dialled for this purpose.
     pub(crate) fn is_under_way(&self, purpose: Purpose, silo: &SiloAddress) -> bool {
         self.under_way.values().any(|(why, other)| *why == purpose && other == silo)
     }

@@ -33,7 +33,7 @@ pub(crate) enum Inner {
     Answered {
         /// The suspect.
         silo: SiloAddress,
-        /// Whether it answered this silo itself.
+        /// True if it answered this silo itself.
         directly: bool,
     },
     /// The rows are wanted, unless they were read lately: some may be stale.

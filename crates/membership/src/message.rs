@@ -110,7 +110,7 @@ pub enum Message {
         /// Who was probed.
         #[serde(rename = "t")]
         target: SiloAddress,
-        /// Whether it answered.
+        /// True if it answered.
         #[serde(rename = "o")]
         answered: bool,
         /// The intermediary's own health score.
@@ -152,7 +152,7 @@ pub enum Message {
     /// "I have dialled you."
     #[serde(rename = "g")]
     Reached {
-        /// Whether this very silo answered.
+        /// True if this very silo answered.
         #[serde(rename = "t")]
         through: bool,
     },

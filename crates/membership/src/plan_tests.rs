@@ -87,7 +87,7 @@ fn step(rng: &mut SeededRng, world: &mut World, config: &Config, joined: &mut u1
     }
 }
 
-/// Whether some silo may run turns of grains that others may have.
+/// Returns true if some silo may run turns of grains that others may have.
 fn find_open_fence(world: &World, config: &Config) -> Option<String> {
     world.silos.iter().filter(|process| process.up).find_map(|process| {
         let me = process.machine.me();

@@ -50,7 +50,7 @@ fn pick_targets(
     false
 }
 
-/// Whether `silo` is one of the [`monitors_of`] `target`.
+/// Returns true if `silo` is one of the [`monitors_of`] `target`.
 pub(crate) fn is_monitored_by(
     view: &View,
     target: &SiloAddress,
@@ -132,8 +132,8 @@ fn find_monitors(
     found
 }
 
-/// Whether the silo at `at`, which picks once on each ring, picks on ring `number` the one at
-/// `after`, which follows it there: it has not picked that one before, because it stands too far
+/// Returns true if the silo at `at`, which picks once on each ring, picks on ring `number` the one
+/// at `after`, which follows it there: it has not picked that one before, because it stands too far
 /// from it on all earlier rings. A quick answer for almost all silos of a large cluster; false says
 /// nothing.
 fn stops_at(view: &View, at: u32, after: u32, number: usize) -> bool {

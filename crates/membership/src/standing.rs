@@ -52,12 +52,12 @@ impl Standing {
         self.status = self.status.max(status);
     }
 
-    /// Whether this silo wants to leave.
+    /// Returns true if this silo wants to leave.
     pub(crate) const fn is_leaving(&self) -> bool {
         !matches!(self.leave, Leave::No)
     }
 
-    /// Whether it asks for its own death.
+    /// Returns true if it asks for its own death.
     pub(crate) const fn is_finishing(&self) -> bool {
         matches!(self.leave, Leave::Finishing)
     }
@@ -75,7 +75,7 @@ impl Standing {
         self.leave = Leave::Finishing;
     }
 
-    /// Whether the table, or a view of it, was seen at all.
+    /// Returns true if the table, or a view of it, was seen at all.
     pub(crate) fn knows_table(&self) -> bool {
         self.seen >= Seen::Table
     }
@@ -84,7 +84,7 @@ impl Standing {
         self.seen = self.seen.max(Seen::Table);
     }
 
-    /// Whether the own row was seen in a view.
+    /// Returns true if the own row was seen in a view.
     pub(crate) const fn is_in_table(&self) -> bool {
         matches!(self.seen, Seen::OwnRow)
     }

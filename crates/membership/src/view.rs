@@ -111,7 +111,7 @@ impl View {
         self.digest
     }
 
-    /// Whether the same silos stand on the rings as in `other`, the view before or after.
+    /// Returns true if the same silos stand on the rings as in `other`, the view before or after.
     pub(crate) fn has_rings_of(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.shape, &other.shape)
     }
@@ -164,7 +164,7 @@ impl View {
         self.members.len()
     }
 
-    /// Whether there is no row at all.
+    /// Returns true if there is no row at all.
     pub const fn is_empty(&self) -> bool {
         self.members.is_empty()
     }
@@ -199,7 +199,7 @@ impl View {
         self.statuses[position as usize]
     }
 
-    /// Whether the table has another silo of the endpoint of the member at `position`.
+    /// Returns true if the table has another silo of the endpoint of the member at `position`.
     pub(crate) fn shares_endpoint(&self, position: u32) -> bool {
         let (addresses, at) = (&self.shape.addresses, position as usize);
         let shares =

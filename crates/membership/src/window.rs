@@ -22,19 +22,19 @@ fn apart(a: Timestamp, b: Timestamp) -> Duration {
 }
 
 impl VoteWindow {
-    /// Whether a vote cast at `at` counts in a count that ends at `end`.
+    /// Returns true if a vote cast at `at` counts in a count that ends at `end`.
     pub(crate) fn counts(self, end: Timestamp, at: Timestamp) -> bool {
         end.saturating_since(at) < self.0
     }
 
-    /// Whether `at` is so far ahead of `wall` that the vote would expire all others: it bears the
-    /// time of a wrong clock.
+    /// Returns true if `at` is so far ahead of `wall` that the vote would expire all others: it
+    /// bears the time of a wrong clock.
     pub(crate) fn is_ahead(self, wall: Timestamp, at: Timestamp) -> bool {
         at.saturating_since(wall) >= self.0
     }
 
-    /// Whether a vote in the table may still count for the clock of some writer: half a window is
-    /// what clocks may be off.
+    /// Returns true if a vote in the table may still count for the clock of some writer: half a
+    /// window is what clocks may be off.
     pub(crate) fn may_still_count(self, wall: Timestamp, at: Timestamp) -> bool {
         wall.saturating_since(at) < self.longest()
     }
@@ -44,13 +44,13 @@ impl VoteWindow {
         self.0 + self.0 / 2
     }
 
-    /// Whether a vote in the table is so young that its voter need not repeat it.
+    /// Returns true if a vote in the table is so young that its voter need not repeat it.
     pub(crate) fn is_young(self, wall: Timestamp, at: Timestamp) -> bool {
         apart(wall, at) < self.0 / 3
     }
 
-    /// Whether a vote cast at `new` only renews one of `old`, and is not worth a version of the
-    /// table.
+    /// Returns true if a vote cast at `new` only renews one of `old`, and is not worth a version of
+    /// the table.
     pub(crate) fn only_renews(self, old: Timestamp, new: Timestamp) -> bool {
         new.saturating_since(old) < self.0 / 2
     }

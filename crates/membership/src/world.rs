@@ -510,7 +510,7 @@ impl World {
         self.rows.values().filter(|row| row.status == SiloStatus::Active).count()
     }
 
-    /// Whether every live process has installed the latest version.
+    /// Returns true if every live process has installed the latest version.
     pub(crate) fn converged(&self) -> bool {
         self.silos
             .iter()

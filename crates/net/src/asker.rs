@@ -25,7 +25,7 @@ struct Told {
 }
 
 impl Asker {
-    /// Whether the call was not given up, as far as is known here.
+    /// Returns true if the call was not given up, as far as is known here.
     #[inline]
     pub fn waits(&self) -> bool {
         !self.gone.load(Ordering::Acquire)

@@ -167,7 +167,7 @@ impl Clock {
         (fate != elsewhere::CallFate::default()).then_some(fate)
     }
 
-    /// Whether these are the clocks of a virtual world.
+    /// Returns true if these are the clocks of a virtual world.
     #[inline]
     pub const fn is_virtual(&self) -> bool {
         self.host.is_some()

@@ -98,7 +98,7 @@ impl Strategy {
         Self::SiloRole(Cow::Borrowed(role))
     }
 
-    /// Whether its director looks at how loaded the silos are.
+    /// Returns true if its director looks at how loaded the silos are.
     pub const fn looks_at_load(&self) -> bool {
         matches!(self, Self::ActivationCount | Self::ResourceOptimized | Self::Custom(_))
     }

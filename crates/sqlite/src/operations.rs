@@ -190,7 +190,7 @@ impl Write<'_> {
     }
 }
 
-/// Whether there was a row to touch.
+/// Returns true if there was a row to touch.
 pub(crate) fn touch(
     session: &Session,
     decl: &TableDecl,

@@ -14,9 +14,9 @@ use crate::fault::Failed;
 pub(crate) struct Place {
     /// The file, absolute.
     pub(crate) path: PathBuf,
-    /// Whether a missing file is made (`mode=rwc`, the default) or refused (`mode=rw`).
+    /// True if a missing file is made (`mode=rwc`, the default) or refused (`mode=rw`).
     pub(crate) create: bool,
-    /// Whether every commit waits for the disk (`synchronous=full`); else only checkpoints do.
+    /// True if every commit waits for the disk (`synchronous=full`); else only checkpoints do.
     pub(crate) full_sync: bool,
     /// How long to wait for a lock another process holds (`busy_timeout_ms=5000`).
     pub(crate) busy_timeout: Duration,

@@ -8,9 +8,9 @@ use rusqlite::{Connection, OptionalExtension as _};
 use crate::dialect::Sqlite;
 use crate::fault::Failed;
 
-/// Whether the file has all of `tables`, looked at without a lock: as of one moment, so that a
-/// table which somebody brings forward meanwhile is seen as before or as after, never with the
-/// columns of one and the version of the other.
+/// Returns true if the file has all of `tables`, looked at without a lock: as of one moment, so
+/// that a table which somebody brings forward meanwhile is seen as before or as after, never with
+/// the columns of one and the version of the other.
 ///
 /// Fails as corrupt when the file or one of them has another shape or a newer version.
 pub(crate) fn is_all_there(

@@ -27,7 +27,7 @@ pub(crate) trait WriteJob: Send {
     fn run(&mut self, session: &mut Session) -> Result<(), Failed>;
     /// Until when it may wait for its transaction to begin.
     fn deadline(&self) -> Instant;
-    /// Whether the caller is gone, so that there is no need to begin.
+    /// Returns true if the caller is gone, so that there is no need to begin.
     fn is_abandoned(&self) -> bool;
     /// Answers the caller once the transaction has ended.
     fn end(self: Box<Self>, end: End<()>);

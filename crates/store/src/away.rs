@@ -19,8 +19,8 @@ pub const AWAY_WAIT: Duration = Duration::from_secs(1);
 /// The pause between two attempts.
 pub const AWAY_PAUSE: Duration = Duration::from_millis(50);
 
-/// Whether to pause and try once more, after an attempt that did nothing and failed in this way, so
-/// long after the operation's beginning, with so much time left to it.
+/// Returns true if to pause and try once more, after an attempt that did nothing and failed in this
+/// way, so long after the operation's beginning, with so much time left to it.
 pub fn is_worth_waiting(kind: StoreErrorKind, since: Duration, left: Duration) -> bool {
     kind == StoreErrorKind::Unavailable && since + AWAY_PAUSE <= AWAY_WAIT && left > AWAY_PAUSE
 }

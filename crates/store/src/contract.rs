@@ -90,7 +90,8 @@ impl Mutation {
         }
     }
 
-    /// Whether its condition holds where its row has the etag `now`, or (none) is not there.
+    /// Returns true if its condition holds where its row has the etag `now`, or (none) is not
+    /// there.
     pub fn holds(&self, now: Option<&Etag>) -> bool {
         self.holds_where(now, |now, etag| now == etag)
     }
@@ -256,7 +257,7 @@ pub trait SystemStore: Send + Sync + 'static {
         limit: usize,
     ) -> BoxFuture<'a, Result<Vec<StoredRow>>>;
 
-    /// Whether [`read_some`](Self::read_some) gives the very next rows from its key on.
+    /// Returns true if [`read_some`](Self::read_some) gives the very next rows from its key on.
     fn keeps_order(&self) -> bool {
         true
     }

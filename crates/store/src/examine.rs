@@ -47,7 +47,7 @@ impl Examination {
         self.add(FindingLevel::Warning, FindingSubject::Durability, text);
     }
 
-    /// Whether there is a finding about writes that may be lost.
+    /// Returns true if there is a finding about writes that may be lost.
     pub fn warns_of_lost_writes(&self) -> bool {
         self.findings
             .iter()

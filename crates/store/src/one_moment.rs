@@ -61,7 +61,7 @@ pub trait Pages: Sync {
     /// How a request fails.
     type Error: Send;
 
-    /// Whether a page is one moment: a partition of one page then takes one request.
+    /// True if a page is one moment: a partition of one page then takes one request.
     const PAGE_IS_ONE_MOMENT: bool = true;
 
     /// A page: the first, or the one of a token.
@@ -349,7 +349,7 @@ mod tests {
         }
     }
 
-    /// Whether all rows are of one commit, and which.
+    /// Returns true if all rows are of one commit, and which.
     fn moment(rows: &[StoredRow]) -> Option<Etag> {
         let first = rows.first()?.etag.clone();
         rows.iter().all(|row| row.etag == first).then_some(first)

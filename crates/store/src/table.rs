@@ -28,9 +28,9 @@ pub struct Column {
     pub name: &'static str,
     /// The type.
     pub column_type: ColumnType,
-    /// Whether [`touch`](crate::SystemStore::touch) may set it; it is then outside the etag.
+    /// True if [`touch`](crate::SystemStore::touch) may set it; it is then outside the etag.
     pub volatile: bool,
-    /// Whether [`scan`](crate::SystemStore::scan) may range over it (integer columns only).
+    /// True if [`scan`](crate::SystemStore::scan) may range over it (integer columns only).
     pub indexed: bool,
     /// The bounds of its values that a partition's name gives.
     pub bounds: Bounds,
@@ -103,7 +103,7 @@ pub struct TableDecl {
     pub columns: &'static [Column],
     /// Grows when the declaration changes; a store compares it with what it finds.
     pub schema_version: u32,
-    /// Whether a read of a partition must be one moment (membership). Where not (grain state,
+    /// True if a read of a partition must be one moment (membership). Where not (grain state,
     /// statistics), every row is as it was at some moment during the read, and a store whose server
     /// hands out pages of different moments looks only once. It is about readers, so it is no part
     /// of what a server keeps.

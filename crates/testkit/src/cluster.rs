@@ -72,7 +72,7 @@ impl Node {
         self.host.run(async { self.silo.run_until_stopped().await }).await
     }
 
-    /// Whether it was declared dead, or has left.
+    /// Returns true if it was declared dead, or has left.
     pub fn has_ended(&self) -> bool {
         self.silo.has_ended()
     }

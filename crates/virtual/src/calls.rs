@@ -48,7 +48,8 @@ struct Rule {
     next: VecDeque<CallFault>,
 }
 
-/// Whether a name means this method: `account` means all of the grain type, `account.deposit` one.
+/// Returns true if a name means this method: `account` means all of the grain type,
+/// `account.deposit` one.
 fn means(name: &str, grain: &str, method: &str) -> bool {
     let rest = name.strip_prefix(grain);
     rest.is_some_and(|rest| rest.is_empty() || rest.strip_prefix('.') == Some(method))

@@ -41,7 +41,7 @@ impl HostClock {
         nanos(Instant::now() - self.start)
     }
 
-    /// Whether both clocks go as fast as the world.
+    /// Returns true if both clocks go as fast as the world.
     pub fn is_true(&self) -> bool {
         self.rate.lock().drift_ppm == 0
     }

@@ -108,7 +108,7 @@ impl Host {
         self.numbers.fetch_add(1, Ordering::Relaxed).wrapping_add(1)
     }
 
-    /// Whether it runs.
+    /// Returns true if it runs.
     pub fn state(&self) -> State {
         self.life.lock().state
     }
@@ -182,7 +182,7 @@ impl Host {
         }
     }
 
-    /// Whether a task may run now. One that may not is woken when the host goes on or dies.
+    /// Returns true if a task may run now. One that may not is woken when the host goes on or dies.
     pub(crate) fn may_run(&self, waker: &Waker) -> State {
         let mut life = self.life.lock();
         if life.state == State::Paused && !life.stashed.iter().any(|w| w.will_wake(waker)) {

@@ -60,7 +60,7 @@ impl Link {
         if unread { mine.break_now() } else { mine.end(due) }
     }
 
-    /// Whether an end is still open.
+    /// Returns true if an end is still open.
     pub(crate) fn is_open(&self) -> bool {
         self.closed.iter().any(|closed| !closed.load(Ordering::Relaxed))
     }
@@ -91,7 +91,7 @@ struct End {
 }
 
 impl End {
-    /// Whether a read finds something; the task is woken when it does.
+    /// Returns true if a read finds something; the task is woken when it does.
     fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<()> {
         let mut arrival = self.arrival.lock();
         let found = self.link.pipe(1 - self.side).lock().look(Instant::now(), cx.waker());
@@ -210,7 +210,7 @@ impl AsyncWrite for Stream {
 pub struct ReadHalf(Arc<End>);
 
 impl ReadHalf {
-    /// Whether a read finds something; the task is woken when it does.
+    /// Returns true if a read finds something; the task is woken when it does.
     pub fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.0.poll_readable(cx).map(Ok)
     }
@@ -223,7 +223,7 @@ impl ReadHalf {
         self.0.try_write(bytes)
     }
 
-    /// Whether there is room to write; the task is woken when there is.
+    /// Returns true if there is room to write; the task is woken when there is.
     pub fn poll_write_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.0.poll_writable(cx)
     }

@@ -153,9 +153,9 @@ fn make_room(input: &mut BytesMut, missing: usize) {
     }
 }
 
-/// Whether a frame for which an `encode_*` function returned `appended` bytes is within the peer's
-/// `frame_bytes_max`. When it is not, take it back with `out.truncate(out.len() - appended)` and
-/// answer the caller: the peer would close the connection.
+/// Returns true if a frame for which an `encode_*` function returned `appended` bytes is within the
+/// peer's `frame_bytes_max`. When it is not, take it back with `out.truncate(out.len() - appended)`
+/// and answer the caller: the peer would close the connection.
 pub const fn frame_fits(appended: usize, frame_bytes_max: u32) -> bool {
     appended.saturating_sub(FRAME_PREFIX_BYTES) as u64 <= frame_bytes_max as u64
 }

@@ -63,7 +63,7 @@ impl RequestFlags {
         self.0
     }
 
-    /// Whether every flag of `other` is set.
+    /// Returns true if every flag of `other` is set.
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
@@ -88,9 +88,9 @@ impl std::ops::BitOr for RequestFlags {
 pub struct ChainLink {
     /// The grain whose turn waits.
     pub grain: GrainId,
-    /// Whether that turn excludes others: a call back to this grain would wait for itself.
+    /// True if that turn excludes others: a call back to this grain would wait for itself.
     pub exclusive: bool,
-    /// Whether that turn holds nothing of its grain while it waits. Never together with
+    /// True if that turn holds nothing of its grain while it waits. Never together with
     /// `exclusive`.
     pub free: bool,
     /// The turn's number: no other turn of the cluster has it.
@@ -98,8 +98,8 @@ pub struct ChainLink {
 }
 
 impl ChainLink {
-    /// Whether a call of this grain, which is `exclusive` or not, would wait for the turn of this
-    /// link.
+    /// Returns true if a call of this grain, which is `exclusive` or not, would wait for the turn
+    /// of this link.
     pub const fn holds_up(&self, exclusive: bool) -> bool {
         !self.free && (self.exclusive || exclusive)
     }
@@ -264,8 +264,8 @@ impl RequestHeader {
         }
     }
 
-    /// Whether a peer would accept this header. References are checked when they are made and the
-    /// runtime numbers its calls, so this is for those who take headers from elsewhere.
+    /// Returns true if a peer would accept this header. References are checked when they are made
+    /// and the runtime numbers its calls, so this is for those who take headers from elsewhere.
     ///
     /// # Errors
     /// The [`HeaderError`] the peer would close the connection with.

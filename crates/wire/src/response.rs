@@ -182,7 +182,7 @@ pub fn read_response(payload: &[u8]) -> Result<(ResponseHeader, &[u8]), HeaderEr
 /// The body of a failed response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// Whether the call may have been executed, in part or whole.
+    /// True if the call may have been executed, in part or whole.
     pub maybe_executed: bool,
     /// What happened, for people.
     pub detail: String,

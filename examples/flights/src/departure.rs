@@ -36,7 +36,7 @@ pub struct Departure {
 }
 
 impl Departure {
-    /// Whether it left at all.
+    /// Returns true if it left at all.
     pub const fn flew(&self) -> bool {
         self.dep_time.is_some()
     }

@@ -44,7 +44,7 @@ impl Stream {
         self.positions.len() as u64
     }
 
-    /// Whether it gets none; never so for a stream of [`Streams`].
+    /// Returns true if it gets none; never so for a stream of [`Streams`].
     pub const fn is_empty(&self) -> bool {
         self.positions.is_empty()
     }

@@ -257,8 +257,8 @@ fn drop_empty_columns(report: &mut Report) {
     }
 }
 
-/// Whether a sample belongs to a row. One without an operation does not: on a machine that is busy
-/// with other things a short run can pass without a single answer, and says nothing.
+/// Returns true if a sample belongs to a row. One without an operation does not: on a machine that
+/// is busy with other things a short run can pass without a single answer, and says nothing.
 fn is(sample: &Sample, what: &str, threads: usize, contender: &str) -> bool {
     sample.operations > 0
         && sample.what == what

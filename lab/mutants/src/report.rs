@@ -87,7 +87,7 @@ impl<'a> Report<'a> {
         counts
     }
 
-    /// Whether every mutant applies, and was found or is explained.
+    /// Returns true if every mutant applies, and was found or is explained.
     pub(crate) fn passed(&self) -> bool {
         let counts = self.counts(|_| true);
         counts.unexplained == 0 && counts.open == 0 && self.stale.is_empty()

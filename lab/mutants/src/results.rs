@@ -150,7 +150,7 @@ impl Results {
         Finding::from_json(&serde_json::from_str(&std::fs::read_to_string(path).ok()?).ok()?)
     }
 
-    /// Whether it is known what the swarm says, with at least this run's time.
+    /// Returns true if it is known what the swarm says, with at least this run's time.
     pub(crate) fn knows_swarm(&mut self, mutant: &Mutant) -> bool {
         if self.by_swarm.contains_key(&mutant.name) {
             return true;

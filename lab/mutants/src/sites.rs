@@ -47,7 +47,7 @@ pub(crate) fn range(span: Span) -> Range<usize> {
     span.byte_range()
 }
 
-/// Whether the attributes say that this is compiled for tests only.
+/// Returns true if the attributes say that this is compiled for tests only.
 pub(crate) fn is_test(attributes: &[syn::Attribute]) -> bool {
     attributes.iter().any(|attribute| {
         let says_test = |list: &syn::MetaList| list.tokens.to_string().starts_with("test");

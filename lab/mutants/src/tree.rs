@@ -62,7 +62,7 @@ pub(crate) struct Built {
 }
 
 impl Built {
-    /// Whether the programs still exist.
+    /// Returns true if the programs still exist.
     fn is_there(&self) -> bool {
         self.programs.iter().all(|program| program.path.is_file())
     }

@@ -90,7 +90,7 @@ impl Goal {
         Self { what: what.into(), reached: reached.into(), at_most }
     }
 
-    /// Whether it is met.
+    /// Returns true if it is met.
     pub fn is_met(&self) -> bool {
         self.reached.is_some_and(|reached| reached <= self.at_most)
     }

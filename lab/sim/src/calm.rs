@@ -41,7 +41,7 @@ pub struct Calm {
     pub store_at: VirtualTime,
     /// When the store's trouble began last.
     pub store_since: VirtualTime,
-    /// Whether more than one thing happened at `disturbed_at`.
+    /// True if more than one thing happened at `disturbed_at`.
     pub at_once: bool,
     /// Open windows of the store's trouble.
     pub store_open: u32,
@@ -121,7 +121,7 @@ impl Expects {
 }
 
 impl Calm {
-    /// Whether nothing but the protocol's own work went on for `span`.
+    /// Returns true if nothing but the protocol's own work went on for `span`.
     pub fn was_quiet(&self, now: VirtualTime, span: Duration) -> bool {
         let store = self.store_open == 0 && now.since(self.store_at) >= span;
         self.was_undisturbed(now, span) && store

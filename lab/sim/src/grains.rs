@@ -78,7 +78,7 @@ pub struct Call {
     pub origin: u32,
     /// How often it was passed on.
     pub hops: u8,
-    /// Whether it is one of those at the end of a run, which must succeed.
+    /// True if it is one of those at the end of a run, which must succeed.
     pub must: bool,
 }
 
@@ -106,9 +106,9 @@ pub struct Activation {
     pub number: u64,
     /// Where it stands.
     pub phase: Phase,
-    /// Whether the directory holds a registration for it, as far as this silo knows.
+    /// True if the directory holds a registration for it, as far as this silo knows.
     pub registered: bool,
-    /// Whether it shall be deactivated when its turns are over.
+    /// True if it shall be deactivated when its turns are over.
     pub closing: bool,
     /// How often its registration met one left behind.
     pub retries: u8,
@@ -132,7 +132,7 @@ impl Activation {
         }
     }
 
-    /// Whether a poll of it would run the grain's own code, now or once it is woken.
+    /// Returns true if a poll of it would run the grain's own code, now or once it is woken.
     pub const fn runs_code(&self) -> bool {
         self.registered && !matches!(self.phase, Phase::Registering | Phase::Leaving)
     }
@@ -186,9 +186,9 @@ pub struct Shell {
     pub held: Vec<Call>,
     /// Activations whose next poll waits for the fence to open.
     pub blocked: Vec<(u32, u64)>,
-    /// Whether everything is to be deactivated.
+    /// True if everything is to be deactivated.
     pub leaving: bool,
-    /// Whether no turn begins or goes on any more, since the silo asks for its own death next.
+    /// True if no turn begins or goes on any more, since the silo asks for its own death next.
     pub shut: bool,
     next_token: u64,
     next_activation: u64,
@@ -268,7 +268,7 @@ pub struct GrainTruth {
     pub messages_lost_at: Option<VirtualTime>,
     /// How many of the calls at the end of a run were answered, and how many failed.
     pub must: (u64, u64),
-    /// Whether nobody calls and nothing is deactivated any more: the directory shall come to rest.
+    /// True if nobody calls and nothing is deactivated any more: the directory shall come to rest.
     pub quiet: bool,
     /// How many registrations were acknowledged.
     pub acknowledged: u64,
@@ -306,8 +306,8 @@ impl GrainTruth {
         self.removed.entry((grain, registration)).or_insert(self.removals);
     }
 
-    /// Whether the registration may have been left behind by now: the directory tried for a minute
-    /// to remove it.
+    /// Returns true if the registration may have been left behind by now: the directory tried for a
+    /// minute to remove it.
     pub fn may_be_left(&self, grain: u32, registration: Registration, now: VirtualTime) -> bool {
         self.left_behind.get(&(grain, registration)).is_some_and(|from| *from <= now)
     }

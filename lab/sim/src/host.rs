@@ -12,7 +12,7 @@ pub const SILO_PORT: u16 = 11_111;
 /// A machine on which processes run, one after the other (or, in a race, at once).
 #[derive(Clone, Debug)]
 pub struct Host {
-    /// Whether it answers anything at all.
+    /// True if it answers anything at all.
     pub up: bool,
     /// Every process that ever ran here, by number, oldest first.
     pub incarnations: Vec<u32>,
@@ -49,7 +49,7 @@ impl Hosts {
         (net == 10 && (number as usize) < self.0.len()).then_some(number)
     }
 
-    /// Whether `host` answers anything.
+    /// Returns true if `host` answers anything.
     pub fn is_up(&self, host: u32) -> bool {
         self.0[host as usize].up
     }

@@ -18,9 +18,9 @@ pub struct Death {
     pub process: Option<u32>,
     /// When the commit succeeded.
     pub at: VirtualTime,
-    /// Whether the process ran at that moment: a wrong death, unless it was leaving.
+    /// True if the process ran at that moment: a wrong death, unless it was leaving.
     pub was_running: bool,
-    /// Whether it had been told to leave.
+    /// True if it had been told to leave.
     pub was_leaving: bool,
 }
 
@@ -36,7 +36,7 @@ pub struct Measures {
     /// How long after its commit each view was installed, in microseconds, one for each silo and
     /// view.
     pub view_lags_us: Vec<u32>,
-    /// Whether to keep `view_lags_us`.
+    /// True if to keep `view_lags_us`.
     pub keep_view_lags: bool,
     /// Messages handed to the network.
     pub messages_sent: u64,

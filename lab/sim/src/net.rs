@@ -117,12 +117,12 @@ impl HostSet {
         was
     }
 
-    /// Whether it never had a member.
+    /// Returns true if it never had a member.
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether `host` is in it.
+    /// Returns true if `host` is in it.
     pub fn contains(&self, host: u32) -> bool {
         self.0.get(host as usize / 64).is_some_and(|word| word >> (host % 64) & 1 == 1)
     }
@@ -198,7 +198,7 @@ pub struct Network {
     /// Hosts that something refuses connections to, by the number of the fault.
     refusing: Vec<(u32, u32)>,
     hosts: Vec<HostTrouble>,
-    /// Whether any host is in trouble: the quick way out when none is.
+    /// True if any host is in trouble: the quick way out when none is.
     troubled: bool,
 }
 
@@ -221,7 +221,7 @@ impl Network {
         self.model.transport
     }
 
-    /// Whether a cut or a broken link stops everything from `from` to `to` at `at`.
+    /// Returns true if a cut or a broken link stops everything from `from` to `to` at `at`.
     pub fn is_cut(&self, from: u32, to: u32, at: VirtualTime) -> bool {
         from != to
             && (self.cuts.iter().any(|cut| cut.blocks(from, to, at))
@@ -271,12 +271,12 @@ impl Network {
         self.refusing.push((id, host));
     }
 
-    /// Whether something on the way refuses new connections to `host`.
+    /// Returns true if something on the way refuses new connections to `host`.
     pub fn refuses(&self, host: u32) -> bool {
         self.refusing.iter().any(|(_, refused)| *refused == host)
     }
 
-    /// Whether the message sent now arrives twice.
+    /// Returns true if the message sent now arrives twice.
     pub fn duplicates(&mut self) -> bool {
         self.model.duplicates > 0.0 && self.rng.chance(self.model.duplicates)
     }

@@ -51,11 +51,11 @@ pub struct Process {
     pub started: VirtualTime,
     /// Its clocks.
     pub clock: Clock,
-    /// Whether it runs.
+    /// Returns true if it runs.
     pub life: Life,
     /// When it ended, if it did.
     pub ended_at: Option<VirtualTime>,
-    /// Whether it was told to leave or stop.
+    /// True if it was told to leave or stop.
     pub leaving: bool,
     /// The protocol. None once the process has ended.
     pub machine: Option<Box<Membership>>,
@@ -84,11 +84,11 @@ pub struct Process {
     pub slow: Option<Slow>,
     /// The version of the view in force.
     pub installed: u64,
-    /// Whether its row was in a view in force.
+    /// True if its row was in a view in force.
     pub seen_itself: bool,
-    /// Whether its fence is closed, as its machine last said.
+    /// True if its fence is closed, as its machine last said.
     pub fence_closed: bool,
-    /// Whether it ever took itself for Active: before that it hosts no grain.
+    /// True if it ever took itself for Active: before that it hosts no grain.
     pub hosted: bool,
     /// When something was last wrong with this process or its links; none while it was always
     /// healthy.
@@ -120,7 +120,7 @@ pub struct Process {
     pub answered: HostSet,
     /// When the first of them did.
     pub answered_at: Option<VirtualTime>,
-    /// Whether somebody dialled it at its address and was answered.
+    /// True if somebody dialled it at its address and was answered.
     pub reached: bool,
 }
 
@@ -187,12 +187,12 @@ impl Process {
         }
     }
 
-    /// Whether it runs.
+    /// Returns true if it runs.
     pub fn is_running(&self) -> bool {
         self.life == Life::Running
     }
 
-    /// Whether it made a round trip with `peer`, which answered a probe or a dial of its.
+    /// Returns true if it made a round trip with `peer`, which answered a probe or a dial of its.
     pub fn has_heard(&self, peer: u32) -> bool {
         self.answered.contains(peer) || self.dialled.contains(peer)
     }
@@ -226,13 +226,13 @@ impl Process {
         if phase < nanos(slow.block) { at + slow.block - Duration::from_nanos(phase) } else { at }
     }
 
-    /// Whether it runs and does not stand still.
+    /// Returns true if it runs and does not stand still.
     pub fn may_run(&self, at: VirtualTime) -> bool {
         self.is_running() && self.paused_until <= at
     }
 
-    /// Whether its code may start or resume a turn at `at`: it runs, is not standing still, hosts
-    /// grains (it is Active, or leaving), and its fence is open.
+    /// Returns true if its code may start or resume a turn at `at`: it runs, is not standing still,
+    /// hosts grains (it is Active, or leaving), and its fence is open.
     pub fn may_run_turns(&self, at: VirtualTime) -> bool {
         self.paused_until <= at && self.would_run_turns(at)
     }

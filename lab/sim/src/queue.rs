@@ -135,7 +135,7 @@ impl<T> Queue<T> {
         self.slab.len() - self.free.len()
     }
 
-    /// Whether nothing waits.
+    /// Returns true if nothing waits.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -102,7 +102,7 @@ pub enum Fault {
     Suspend {
         /// Where.
         host: u32,
-        /// Whether the monotonic clock of its processes stands still meanwhile.
+        /// True if the monotonic clock of its processes stands still meanwhile.
         clock_stops: bool,
     },
     /// The process's IO blocks for `block`, runs for `run`, and so on; its timers run all the while
@@ -170,7 +170,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// Whether it lasts, and ends at the step's end.
+    /// Returns true if it lasts, and ends at the step's end.
     pub const fn lasts(&self) -> bool {
         !matches!(
             self,
@@ -282,7 +282,7 @@ pub struct Scenario {
     pub thorough: bool,
     /// Grains that are called; none: the silos have no directory.
     pub grains: Option<GrainLoad>,
-    /// Whether what is under way on a connection that is reset is lost, in worlds with grains.
+    /// True if what is under way on a connection that is reset is lost, in worlds with grains.
     pub resets_lose: bool,
     /// A planted bug, for tests: the shell tells the directory of nobody who fades.
     pub fading_forgotten: bool,

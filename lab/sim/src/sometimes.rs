@@ -75,7 +75,7 @@ impl Sometimes {
         }
     }
 
-    /// Whether `what` came up at all.
+    /// Returns true if `what` came up at all.
     pub fn reached(&self, what: &str) -> bool {
         self.0.contains_key(what)
     }

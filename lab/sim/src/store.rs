@@ -75,7 +75,7 @@ impl StoreModel {
         Self { latency, ..Self::default() }
     }
 
-    /// Whether nothing is wrong with it but commits that arrive late.
+    /// Returns true if nothing is wrong with it but commits that arrive late.
     pub fn is_true_but_late(&self) -> bool {
         [
             self.unavailable,
@@ -121,12 +121,12 @@ pub enum Answer {
         outcome: TableOutcome,
         /// When, from now.
         after: Duration,
-        /// Whether the table has a new version now.
+        /// True if the table has a new version now.
         committed: bool,
     },
     /// Reports nothing, ever.
     Silence {
-        /// Whether the table has a new version now.
+        /// True if the table has a new version now.
         committed: bool,
     },
     /// Reports `Unknown` after the first delay, and lets the request arrive (again) after the
@@ -186,7 +186,7 @@ impl Store {
         self.outages = self.outages.saturating_sub(1);
     }
 
-    /// Whether an outage is on.
+    /// Returns true if an outage is on.
     pub const fn is_out(&self) -> bool {
         self.outages > 0
     }
@@ -201,7 +201,7 @@ impl Store {
         self.cuts.retain(|(cut, _)| *cut != id);
     }
 
-    /// Whether `host` cannot reach the store now.
+    /// Returns true if `host` cannot reach the store now.
     pub fn is_cut_off(&self, host: u32) -> bool {
         self.outages > 0 || self.cuts.iter().any(|(_, hosts)| hosts.contains(host))
     }

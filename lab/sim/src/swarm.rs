@@ -23,7 +23,7 @@ pub struct Swarm {
     pub chaos_max: Duration,
     /// The parameters; none: drawn too.
     pub profile: Option<Profile>,
-    /// Whether there is a liveness phase.
+    /// True if there is a liveness phase.
     pub liveness: bool,
     /// What a seed means: see [`VERSION`].
     pub version: u32,

@@ -143,7 +143,7 @@ impl Table {
         self.rows.len()
     }
 
-    /// Whether there is no row.
+    /// Returns true if there is no row.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }

@@ -37,7 +37,7 @@ impl Trace {
         self.hash = mix(mix(self.hash, head), (a << 32) ^ b);
     }
 
-    /// Whether lines are kept: format nothing when not.
+    /// Returns true if lines are kept: format nothing when not.
     pub const fn keeps_lines(&self) -> bool {
         self.lines.is_some()
     }

@@ -116,7 +116,7 @@ pub(crate) fn look(cluster: &Cluster) {
     }
 }
 
-/// Whether every silo runs, and knows that all run.
+/// Returns true if every silo runs, and knows that all run.
 fn is_whole(cluster: &Cluster) -> bool {
     let nodes = cluster.nodes();
     nodes.iter().all(|node| {

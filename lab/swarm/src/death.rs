@@ -105,7 +105,7 @@ pub(crate) async fn unplug(
     world.advance(end.saturating_sub(world.elapsed())).await;
 }
 
-/// Whether every other silo that runs, and there are some, knows that this one is dead.
+/// Returns true if every other silo that runs, and there are some, knows that this one is dead.
 pub(crate) fn is_known(cluster: &Cluster, dead: SiloAddress) -> bool {
     let mut others = cluster
         .nodes()

@@ -39,9 +39,9 @@ pub struct Ledger {
     rng: SeededRng,
     /// How likely each kind of trouble in a grain's own code is.
     trouble: f64,
-    /// Whether nothing in this world breaks connections.
+    /// True if nothing in this world breaks connections.
     is_whole: bool,
-    /// Whether nothing happens in this world but that silos leave in good order.
+    /// Returns true if nothing happens in this world but that silos leave in good order.
     is_calm: bool,
     store: Option<TestStore>,
     start: Instant,
@@ -111,7 +111,7 @@ pub(crate) fn calm_down() {
     with(|ledger| (ledger.trouble, ledger.is_whole, ledger.is_calm) = (0.0, true, true));
 }
 
-/// Whether nothing happens in this world but that silos leave in good order.
+/// Returns true if nothing happens in this world but that silos leave in good order.
 pub(crate) fn is_calm() -> bool {
     with(|ledger| ledger.is_calm)
 }
@@ -176,7 +176,7 @@ pub(crate) fn chance(probability: f64) -> bool {
     with(|ledger| ledger.rng.chance(probability))
 }
 
-/// Whether a grain's own code makes trouble here.
+/// Returns true if a grain's own code makes trouble here.
 pub(crate) fn trouble(what: &'static str) -> bool {
     with(|ledger| {
         let trouble = ledger.trouble;
@@ -222,7 +222,7 @@ pub(crate) fn begins(call: u64) {
     });
 }
 
-/// Whether a call has begun to run.
+/// Returns true if a call has begun to run.
 pub(crate) fn has_begun(call: u64) -> bool {
     with(|ledger| ledger.begun.contains_key(&call))
 }

@@ -14,7 +14,7 @@ pub(crate) struct Order {
     /// When the call was made, in milliseconds since the world began.
     #[serde(default)]
     pub(crate) made_ms: u64,
-    /// Whether its caller waits for it all the time.
+    /// True if its caller waits for it all the time.
     #[serde(default)]
     pub(crate) is_awaited: bool,
     /// The end of its caller's wait, in milliseconds since the world began; 0 when it is not known.

@@ -33,17 +33,17 @@ pub struct Plan {
     pub trouble: f64,
     /// How many faults happen to silos, network and store.
     pub faults: u64,
-    /// Whether the network is noisy: late, lossy, in pieces.
+    /// True if the network is noisy: late, lossy, in pieces.
     pub is_noisy: bool,
-    /// Whether the limits of queues and calls under way are so small that they are met.
+    /// True if the limits of queues and calls under way are so small that they are met.
     pub is_tight: bool,
-    /// Whether the profile `fast` is used.
+    /// True if the profile `fast` is used.
     pub is_fast: bool,
-    /// Whether nothing happens to silos but that they leave in good order, and come back.
+    /// True if nothing happens to silos but that they leave in good order, and come back.
     pub is_gentle: bool,
-    /// Whether everything takes up to 40 ms on its way, and nothing is lost.
+    /// True if everything takes up to 40 ms on its way, and nothing is lost.
     pub is_slow: bool,
-    /// Whether some silos host an older version of the class, and some host nothing.
+    /// True if some silos host an older version of the class, and some host nothing.
     pub is_mixed: bool,
     /// Where grains go: the number of the strategy, from 0 for random placement.
     pub placement: usize,
@@ -79,7 +79,7 @@ impl Plan {
         }
     }
 
-    /// Whether nothing breaks a connection or ends a silo.
+    /// Returns true if nothing breaks a connection or ends a silo.
     pub(crate) const fn is_whole(&self) -> bool {
         self.faults == 0 && !self.is_noisy
     }

@@ -205,7 +205,7 @@ impl Client {
     }
 }
 
-/// Whether the service says that it did nothing because there is too much to do.
+/// Returns true if the service says that it did nothing because there is too much to do.
 fn is_throttled(answer: &Answer) -> bool {
     match answer.status {
         429 => true,

@@ -146,7 +146,7 @@ impl Cassandra {
         }
     }
 
-    /// Whether a batch happened whose answer did not come. If not, it will not.
+    /// Returns true if a batch happened whose answer did not come. If not, it will not.
     async fn settle(&self, lost: &Lost<'_>, deadline: Instant) -> Result<bool, Failure> {
         let client = self.client();
         let (mark, writer) = (text(&lost.mark), text(&lost.writer));

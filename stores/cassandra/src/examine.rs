@@ -62,8 +62,8 @@ async fn setting(client: &Client, name: &str, deadline: Instant) -> Result<Optio
     one_text(client, (cql, vec![text(name)]), Level::Majority, deadline).await
 }
 
-/// Whether a server with this authenticator looks at no password. One where nothing was set does
-/// not.
+/// Returns true if a server with this authenticator looks at no password. One where nothing was set
+/// does not.
 fn lets_in_anybody(authenticator: Option<String>) -> bool {
     authenticator.is_none_or(|class| class.contains(ANYBODY))
 }

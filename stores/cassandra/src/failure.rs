@@ -86,7 +86,7 @@ fn answer(error: &DbError, said: &str) -> Ended {
     }
 }
 
-/// Whether the server means that a table, or its keyspace, is not there.
+/// Returns true if the server means that a table, or its keyspace, is not there.
 fn is_missing(said: &str) -> bool {
     let said = said.to_ascii_lowercase();
     said.contains("unconfigured table") || said.contains("does not exist")

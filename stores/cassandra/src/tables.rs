@@ -76,7 +76,7 @@ impl Cassandra {
         }
     }
 
-    /// Whether a table is there, as the node that is asked knows.
+    /// Returns true if a table is there, as the node that is asked knows.
     async fn has_table(&self, name: &str, deadline: Instant) -> Result<bool, Fault> {
         let cql = "SELECT table_name FROM system_schema.tables WHERE keyspace_name = ? AND \
             table_name = ?";

@@ -63,7 +63,7 @@ impl Client {
         Ok(Self { address, layout, tls, http, token, datacenter })
     }
 
-    /// Whether requests say who we are.
+    /// Returns true if requests say who we are.
     pub(crate) const fn has_token(&self) -> bool {
         self.token.is_some()
     }

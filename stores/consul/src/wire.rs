@@ -67,7 +67,7 @@ impl Operation {
         }
     }
 
-    /// Whether it changes anything. A transaction of others is a read to Consul.
+    /// Returns true if it changes anything. A transaction of others is a read to Consul.
     pub(crate) fn writes(&self) -> bool {
         !matches!(self.kv.verb, "get" | "get-tree" | "check-index" | "check-not-exists")
     }

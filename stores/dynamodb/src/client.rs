@@ -41,7 +41,7 @@ pub(crate) enum Ended {
     Conditions {
         /// Which: at least one.
         failed: Vec<usize>,
-        /// Whether an earlier attempt may still happen.
+        /// True if an earlier attempt may still happen.
         repeated: bool,
     },
     /// Anything else.

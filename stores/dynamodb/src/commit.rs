@@ -43,17 +43,17 @@ impl Expression {
         stand_in
     }
 
-    /// Whether an item is there: each has an etag.
+    /// Returns true if an item is there: each has an etag.
     pub(crate) fn exists(&mut self) -> String {
         format!("attribute_exists({})", self.name(ETAG))
     }
 
-    /// Whether no item is there.
+    /// Returns true if no item is there.
     pub(crate) fn is_missing(&mut self) -> String {
         format!("attribute_not_exists({})", self.name(ETAG))
     }
 
-    /// Whether an item is there and has this etag.
+    /// Returns true if an item is there and has this etag.
     pub(crate) fn has(&mut self, etag: &Etag) -> String {
         format!("{} = {}", self.name(ETAG), self.value(Attribute::S(etag.to_string())))
     }
@@ -222,7 +222,7 @@ impl Commit<'_> {
     }
 }
 
-/// Whether a condition of this mutation that does not hold never will.
+/// Returns true if a condition of this mutation that does not hold never will.
 fn is_final(mutation: &Mutation) -> bool {
     match mutation {
         Mutation::Replace { .. }

@@ -48,7 +48,7 @@ struct Partition<'a> {
     decl: &'static TableDecl,
     partition: &'a str,
     deadline: Instant,
-    /// Whether it has more than one page.
+    /// True if it has more than one page.
     is_long: AtomicBool,
 }
 

@@ -13,7 +13,7 @@ use crate::store::DynamoDb;
 /// How many requests for one item each are on their way at a time.
 const TOGETHER: usize = 16;
 
-/// Whether a request happened, or (false) its condition did not hold.
+/// Returns true if a request happened, or (false) its condition did not hold.
 fn happened<T>(sent: Result<T, Ended>) -> Result<bool, Fault> {
     match sent {
         Ok(_) => Ok(true),

@@ -50,7 +50,7 @@ impl Client {
         Ok(Self { address, layout, tls, http, token, open_to_all })
     }
 
-    /// Whether the server was told a name and does not care.
+    /// Returns true if the server was told a name and does not care.
     pub(crate) fn is_open_to_all(&self) -> bool {
         self.open_to_all.load(Ordering::Relaxed)
     }

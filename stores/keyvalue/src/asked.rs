@@ -27,7 +27,7 @@ impl Scan {
         column.is_none_or(|(_, column)| column.bounds.may_have(partition, &self.range))
     }
 
-    /// Whether it asks for this row.
+    /// Returns true if it asks for this row.
     pub fn wants(&self, row: &Row) -> bool {
         let Some(Value::Int(n)) = row.get(self.column) else { return false };
         let (start, end) = (self.range.start(), self.range.end());
@@ -40,7 +40,7 @@ impl Scan {
 pub struct Old {
     /// The column of the time.
     pub column: &'static str,
-    /// Whether that is a volatile column.
+    /// True if that is a volatile column.
     pub volatile: bool,
     /// The moment.
     pub cutoff: Timestamp,
@@ -53,13 +53,13 @@ impl Old {
         Self { column, volatile: found.is_some_and(|column| column.volatile), cutoff }
     }
 
-    /// Whether it means this row.
+    /// Returns true if it means this row.
     pub fn wants(&self, row: &Row) -> bool {
         matches!(row.get(self.column), Some(Value::Time(at)) if *at < self.cutoff)
     }
 
-    /// Whether it means the row one of whose values is this: that of its `column`, or (none) its
-    /// document, which `row` reads.
+    /// Returns true if it means the row one of whose values is this: that of its `column`, or
+    /// (none) its document, which `row` reads.
     ///
     /// # Errors
     /// In words: the value cannot be understood.

@@ -39,7 +39,7 @@ pub trait Backend: Tables + Reads + Commits + Writes + Sized + Send + Sync + 'st
     /// for servers to which a commit that loses is as much work as one that wins.
     const LOSER_WAITS: Duration = Duration::from_millis(400);
 
-    /// Whether [`read_some`](Reads::read_some) gives the very next rows from its key on.
+    /// True if [`read_some`](Reads::read_some) gives the very next rows from its key on.
     const KEEPS_ORDER: bool = true;
 
     /// True if the server holds every row in memory.

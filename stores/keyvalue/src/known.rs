@@ -13,7 +13,7 @@ use emmer_store::{Fault, TableDecl};
 pub(crate) struct Known(Mutex<BTreeMap<&'static str, &'static TableDecl>>);
 
 impl Known {
-    /// Whether `decl` was seen.
+    /// Returns true if `decl` was seen.
     pub(crate) fn has(&self, decl: &'static TableDecl) -> bool {
         // A panic in between leaves the map as it was.
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);

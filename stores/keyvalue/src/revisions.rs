@@ -13,7 +13,7 @@ pub fn revision_of(etag: &str) -> Option<i64> {
     etag.parse().ok().filter(|n: &i64| *n > 0 && n.to_string() == etag)
 }
 
-/// Whether the condition of a mutation holds for a row of this revision, or for none.
+/// Returns true if the condition of a mutation holds for a row of this revision, or for none.
 pub fn holds(mutation: &Mutation, now: Option<i64>) -> bool {
     mutation.holds_where(now, |now, etag| revision_of(etag) == Some(now))
 }

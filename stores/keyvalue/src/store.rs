@@ -120,7 +120,7 @@ impl<B: Backend> KeyValue<B> {
     }
 }
 
-/// Whether an operation that failed so is tried again.
+/// Returns true if an operation that failed so is tried again.
 fn waits(fault: &Fault, begun: Instant, deadline: Instant) -> bool {
     is_worth_waiting(
         fault.kind,

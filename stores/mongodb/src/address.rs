@@ -31,7 +31,7 @@ const RULES: Rules = Rules {
 #[derive(Debug)]
 pub(crate) struct Address {
     pub(crate) place: emmer_store::Address,
-    /// Whether to talk to the one host only, whatever other members there are.
+    /// True if to talk to the one host only, whatever other members there are.
     pub(crate) direct: bool,
     pub(crate) tls: bool,
 }

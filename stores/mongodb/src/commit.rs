@@ -19,7 +19,7 @@ pub(crate) struct Update {
     /// The conditions, the partition among them.
     pub(crate) filter: Document,
     pub(crate) operators: Document,
-    /// Whether the document is made where none meets the conditions: all of them hold where there
+    /// True if the document is made where none meets the conditions: all of them hold where there
     /// is none.
     pub(crate) makes: bool,
 }

@@ -57,7 +57,7 @@ async fn connect_as_asked(
 /// A session on the server. Used by one operation at a time.
 pub struct Connection {
     client: Client<Compat<TcpStream>>,
-    /// Whether a request was sent whose end nobody has seen: then this connection must not be used
+    /// True if a request was sent whose end nobody has seen: then this connection must not be used
     /// again.
     pub(crate) in_flight: bool,
 }

@@ -65,7 +65,7 @@ pub(crate) async fn examine(
 const VERSION_MIN: u32 = 13;
 const VERSION_OF_AZURE: &str = "12.0.2000.";
 
-/// Whether a version (`15.0.2000.5`) is known to be too old.
+/// Returns true if a version (`15.0.2000.5`) is known to be too old.
 fn is_too_old(version: &str) -> bool {
     let major: Option<u32> = version.split('.').next().and_then(|major| major.parse().ok());
     major.is_some_and(|major| major < VERSION_MIN) && !version.starts_with(VERSION_OF_AZURE)

@@ -65,13 +65,13 @@ pub(crate) fn fault(error: &Error) -> Fault {
     }
 }
 
-/// Whether the server has no TLS and the client asked for it. The driver tells it by these words
-/// only.
+/// Returns true if the server has no TLS and the client asked for it. The driver tells it by these
+/// words only.
 pub(crate) fn is_without_tls(error: &Error) -> bool {
     matches!(error, Error::Protocol(words) if words.contains("requested encryption level"))
 }
 
-/// Whether words about a stream are about its encryption.
+/// Returns true if words about a stream are about its encryption.
 fn is_of_tls(words: &str) -> bool {
     let lower = words.to_ascii_lowercase();
     ["certificate", "fatal alert", "corrupt message", "handshake"]

@@ -27,7 +27,7 @@ pub(crate) struct Place {
     pub(crate) limits: Limits,
     /// How much TLS is asked for.
     pub(crate) tls: TlsMode,
-    /// Whether the connection is surely encrypted.
+    /// True if the connection is surely encrypted.
     pub(crate) is_encrypted: bool,
     /// What the driver connects with.
     pub(crate) config: Config,

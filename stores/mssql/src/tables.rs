@@ -34,7 +34,7 @@ pub(crate) const COLUMNS: &str = "SELECT c.name, t.name + CASE \
 pub(crate) const INDEXES: &str =
     "SELECT name FROM sys.indexes WHERE object_id = OBJECT_ID(@P1) AND name IS NOT NULL";
 
-/// Whether there is a table.
+/// True if there is a table.
 pub(crate) const IS_THERE: &str = "SELECT name FROM sys.tables WHERE object_id = OBJECT_ID(@P1)";
 
 /// Makes what is missing of `tables`, one process at a time, in one transaction.

@@ -28,7 +28,7 @@ pub struct Connection {
     /// The most bytes the server takes at once.
     pub(crate) packet_max: usize,
     last_used: Instant,
-    /// Whether a request was sent whose end nobody has seen: then this connection must not be used
+    /// True if a request was sent whose end nobody has seen: then this connection must not be used
     /// again.
     pub(crate) in_flight: bool,
 }
@@ -74,7 +74,7 @@ impl Connection {
         Ok(Self { conn, flavour, packet_max, last_used: Instant::now(), in_flight: false })
     }
 
-    /// Whether the connection can take a request, as far as is known here.
+    /// Returns true if the connection can take a request, as far as is known here.
     pub(crate) fn is_usable(&self) -> bool {
         !self.in_flight && !self.conn.is_disconnected()
     }

@@ -34,7 +34,7 @@ pub(crate) struct Place {
     pub(crate) name: String,
     /// How much the store takes.
     pub(crate) limits: Limits,
-    /// Whether the connection is encrypted.
+    /// True if the connection is encrypted.
     pub(crate) tls: TlsMode,
     plain: Opts,
     secure: Opts,

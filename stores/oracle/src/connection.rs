@@ -45,7 +45,7 @@ impl Threads {
 /// rolled back.
 pub struct Connection {
     jobs: SyncSender<Job>,
-    /// Whether something was begun whose end nobody has seen: then this connection must not be used
+    /// True if something was begun whose end nobody has seen: then this connection must not be used
     /// again.
     pub(crate) in_flight: bool,
 }

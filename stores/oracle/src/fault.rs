@@ -122,7 +122,7 @@ fn kind(code: u32) -> StoreErrorKind {
     }
 }
 
-/// Whether words about a stream are about what goes on in it; the driver does not say.
+/// Returns true if words about a stream are about what goes on in it; the driver does not say.
 fn is_of_tls(words: &str) -> bool {
     ["certificate", "fatal alert", "corrupt message"].iter().any(|of_tls| words.contains(of_tls))
 }

@@ -39,7 +39,7 @@ pub(crate) struct Place {
     pub(crate) name: String,
     /// How much the store takes.
     pub(crate) limits: Limits,
-    /// Whether the connection is encrypted.
+    /// True if the connection is encrypted.
     pub(crate) is_tls: bool,
     /// What the driver connects with.
     pub(crate) config: Config,

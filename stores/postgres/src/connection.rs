@@ -35,7 +35,7 @@ pub struct Connection {
     pub(crate) client: Client,
     statements: BTreeMap<Arc<str>, Statement>,
     driver: JoinHandle<()>,
-    /// Whether a request was sent whose end nobody has seen: then this connection must not be used
+    /// True if a request was sent whose end nobody has seen: then this connection must not be used
     /// again.
     pub(crate) in_flight: bool,
 }
@@ -134,7 +134,7 @@ impl Connection {
         Ok(row.unwrap_or_default().to_owned())
     }
 
-    /// Whether the connection can take a request, as far as is known here.
+    /// Returns true if the connection can take a request, as far as is known here.
     pub(crate) fn is_usable(&self) -> bool {
         !self.in_flight && !self.client.is_closed()
     }

@@ -38,7 +38,7 @@ pub(crate) struct Address {
     authorities: Option<Vec<u8>>,
     /// The replicas that must have a commit before it is acknowledged.
     pub(crate) wait_replicas: u32,
-    /// Whether the connection is encrypted.
+    /// True if the connection is encrypted.
     pub(crate) tls: bool,
 }
 

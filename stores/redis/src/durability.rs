@@ -99,7 +99,7 @@ impl Server {
         risks
     }
 
-    /// Whether it is a node of a cluster.
+    /// Returns true if it is a node of a cluster.
     pub(crate) fn is_node(&self) -> bool {
         self.fact("cluster_enabled") == "1"
     }

@@ -48,7 +48,7 @@ pub(crate) fn connecting(error: &RedisError, tls: bool) -> Fault {
     Fault::new(kind, format!("{words}{hint}"))
 }
 
-/// Whether a server could not be reached, so that another of its cluster may answer.
+/// Returns true if a server could not be reached, so that another of its cluster may answer.
 pub(crate) fn is_away(fault: &Fault) -> bool {
     fault.kind == StoreErrorKind::Unavailable
 }
@@ -65,7 +65,7 @@ fn is_elsewhere(code: &str) -> bool {
     matches!(code, "READONLY" | "LOADING" | "MASTERDOWN" | "CLUSTERDOWN")
 }
 
-/// Whether the server does not know the script, and so did not run it.
+/// Returns true if the server does not know the script, and so did not run it.
 pub(crate) fn is_unknown_script(error: &RedisError) -> bool {
     error.code() == Some("NOSCRIPT")
 }

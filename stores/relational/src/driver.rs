@@ -139,8 +139,8 @@ pub trait Driver: Sized + Send + Sync + 'static {
         async { Ok(()) }
     }
 
-    /// Whether a connection can take a request, as far as is known here. One whose request was left
-    /// in the middle cannot.
+    /// Returns true if a connection can take a request, as far as is known here. One whose request
+    /// was left in the middle cannot.
     fn is_usable(&self, connection: &Self::Connection) -> bool;
 
     /// Forgets what was prepared: the last request failed with [`Failure::Again`]. A driver that

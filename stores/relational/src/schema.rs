@@ -197,7 +197,7 @@ pub fn missing(
     Ok(script)
 }
 
-/// Whether a look taken without the lock of those who make tables found all there.
+/// Returns true if a look taken without the lock of those who make tables found all there.
 ///
 /// A look is several queries. When somebody brings a table forward in between, the columns seen are
 /// the old ones and the version is the new one, which looks like another program's table: so a

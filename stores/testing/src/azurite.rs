@@ -37,7 +37,8 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// Whether a server on `port` answers: to a question that is not signed, with a refusal.
+    /// Returns true if a server on `port` answers: to a question that is not signed, with a
+    /// refusal.
     pub fn is_ready(&self, port: u16) -> bool {
         ask::get(port, &format!("/{ACCOUNT}/Tables")).is_some_and(|(status, _)| status == 403)
     }

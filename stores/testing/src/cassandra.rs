@@ -168,7 +168,7 @@ impl Programs {
         Ok(text)
     }
 
-    /// Whether a server on `port` answers a question.
+    /// Returns true if a server on `port` answers a question.
     pub fn is_ready(&self, port: u16) -> bool {
         ask(&self.place.address, port).is_ok_and(|is_answered| is_answered)
     }

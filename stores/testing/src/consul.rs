@@ -34,7 +34,7 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// Whether a server on `port` has a leader that answers.
+    /// Returns true if a server on `port` has a leader that answers.
     pub fn is_ready(&self, port: u16) -> bool {
         // A key that is not there; where tokens are asked for, the leader has made them once it
         // knows this one.

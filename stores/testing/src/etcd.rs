@@ -21,7 +21,7 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// Whether a server on `port` serves and has a leader.
+    /// Returns true if a server on `port` serves and has a leader.
     pub fn is_ready(&self, port: u16) -> bool {
         ask::get(port, "/health")
             .is_some_and(|(status, body)| status == 200 && body.contains("true"))

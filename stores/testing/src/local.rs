@@ -26,11 +26,11 @@ pub trait Starter: Sized {
     /// The number of rows of a partition that it hands out in pages, each of another moment.
     const PAGED_ROWS: Option<usize> = None;
 
-    /// Whether a commit whose answer was lost may be sent again, and is then told what became of
+    /// True if a commit whose answer was lost may be sent again, and is then told what became of
     /// it.
     const KNOWS_REPEATS: bool = false;
 
-    /// Whether it locks the gaps between rows, where two commits that make rows may wait for each
+    /// True if it locks the gaps between rows, where two commits that make rows may wait for each
     /// other.
     const LOCKS_GAPS: bool = false;
 

@@ -54,7 +54,7 @@ impl Programs {
         run(install.current_dir(folder))
     }
 
-    /// Whether a server on `port` accepts connections of the user.
+    /// Returns true if a server on `port` accepts connections of the user.
     pub fn is_ready(&self, port: u16) -> bool {
         // `ping` is content with a refusal; `status` is not.
         let mut ask = Command::new(&self.admin);

@@ -48,7 +48,7 @@ impl Programs {
         command
     }
 
-    /// Whether a server on `port` takes connections.
+    /// Returns true if a server on `port` takes connections.
     pub fn is_ready(&self, port: u16) -> bool {
         std::net::TcpStream::connect(("127.0.0.1", port)).is_ok()
     }

@@ -55,7 +55,7 @@ impl Programs {
         run(&mut initdb)
     }
 
-    /// Whether a server on `port` accepts connections.
+    /// Returns true if a server on `port` accepts connections.
     pub fn is_ready(&self, port: u16) -> bool {
         let mut ask = Command::new(self.folder.join("pg_isready"));
         ask.args(["-q", "-h", "127.0.0.1", "-p"]).arg(port.to_string());

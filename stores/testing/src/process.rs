@@ -40,7 +40,7 @@ pub(crate) fn data_folder(prefix: &str) -> Result<TempDir, Trouble> {
         .map_err(|e| Trouble::Failed(format!("{}: {e}", parent.display())))
 }
 
-/// Whether this process runs as root, as which several servers refuse to run.
+/// Returns true if this process runs as root, as which several servers refuse to run.
 pub fn is_root() -> bool {
     fs::metadata("/proc/self").is_ok_and(|me| me.uid() == 0)
 }

@@ -24,7 +24,7 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// Whether a server on `port` serves.
+    /// Returns true if a server on `port` serves.
     pub fn is_ready(&self, port: u16) -> bool {
         self.cli(port, &["PING"]).is_ok_and(|answer| answer.trim() == "PONG")
     }

@@ -8,7 +8,7 @@ use zookeeper_client::Error;
 pub(crate) struct Fault {
     pub(crate) kind: StoreErrorKind,
     pub(crate) detail: String,
-    /// Whether the connection was lost, so that the same request may be answered over another.
+    /// True if the connection was lost, so that the same request may be answered over another.
     pub(crate) lost: bool,
 }
 
@@ -81,9 +81,9 @@ impl From<Error> for Fault {
     }
 }
 
-/// Whether `error`, given for a whole request, says for certain that the request did nothing. Only
-/// what a server says before it gives a request to the others does; anything else may have come
-/// after it was done.
+/// Returns true if `error`, given for a whole request, says for certain that the request did
+/// nothing. Only what a server says before it gives a request to the others does; anything else may
+/// have come after it was done.
 pub(crate) fn did_nothing(error: &Error) -> bool {
     matches!(
         error,

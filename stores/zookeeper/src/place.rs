@@ -40,7 +40,7 @@ pub(crate) struct Place {
     /// The node under which everything is kept, as `/a/b`.
     pub(crate) root: String,
     pub(crate) credentials: Option<Credentials>,
-    /// Whether connections are encrypted.
+    /// True if connections are encrypted.
     pub(crate) tls: bool,
 }
 

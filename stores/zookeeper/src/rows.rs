@@ -72,8 +72,8 @@ pub(crate) struct FoundRow {
 }
 
 impl FoundRow {
-    /// Whether all nodes were made by one commit. Otherwise the row was deleted and made again in
-    /// between.
+    /// Returns true if all nodes were made by one commit. Otherwise the row was deleted and made
+    /// again in between.
     pub(crate) fn is_one_row(&self) -> bool {
         self.volatile.iter().all(|(_, stat)| stat.czxid == self.stat.czxid)
     }

@@ -136,7 +136,7 @@ impl Sessions {
     }
 }
 
-/// Whether the session can take a request, or can soon.
+/// Returns true if the session can take a request, or can soon.
 async fn is_connected(client: &Client, deadline: Instant) -> bool {
     let mut watcher = client.state_watcher();
     let patience = async {

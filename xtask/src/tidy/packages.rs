@@ -73,7 +73,8 @@ fn check_published(tree: &Tree, member: &Member, manifest: &str) -> Vec<Finding>
     findings
 }
 
-/// Whether a line includes a file above the package: `depth` folders above its own is the package.
+/// Returns true if a line includes a file above the package: `depth` folders above its own is the
+/// package.
 fn escapes(line: &str, depth: usize) -> bool {
     let included = ["include_str!(\"", "include_bytes!(\"", "include!(\""];
     let mut paths = included.iter().filter_map(|call| line.split_once(call).map(|(_, rest)| rest));

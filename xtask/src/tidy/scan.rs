@@ -109,8 +109,8 @@ fn step_code(chars: &[char], at: usize, here: char, next: Option<char>) -> (Stat
     }
 }
 
-/// Whether the character before `at` continues an identifier (then an `r` here is part of a name).
-/// A `b` or `c` prefix of a raw string is not such a name.
+/// Returns true if the character before `at` continues an identifier (then an `r` here is part of a
+/// name). A `b` or `c` prefix of a raw string is not such a name.
 fn after_word(chars: &[char], at: usize) -> bool {
     let word = |i: usize| chars.get(i).is_some_and(|c| c.is_alphanumeric() || *c == '_');
     match at.checked_sub(1) {
@@ -143,7 +143,7 @@ pub(crate) fn lines_with_word(text: &str, word: &str) -> Vec<usize> {
         .collect()
 }
 
-/// Whether `line` holds `word` with no identifier character on either side.
+/// Returns true if `line` holds `word` with no identifier character on either side.
 pub(crate) fn has_word(line: &str, word: &str) -> bool {
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
     let starts_as_word = word.chars().next().is_some_and(is_word);

@@ -46,7 +46,7 @@ fn too_long<'a>(path: &str, lines: impl Iterator<Item = (usize, &'a str)>) -> Ve
     findings
 }
 
-/// Whether a line is one piece of code and nothing else.
+/// Returns true if a line is one piece of code and nothing else.
 fn is_command(text: &str) -> bool {
     let end = text.strip_prefix('`').and_then(|text| text.split_once('`'));
     end.is_some_and(|(_, rest)| rest.len() <= 1)

@@ -171,7 +171,7 @@ fn places(path: &str, text: &str) -> Vec<Finding> {
     findings
 }
 
-/// Whether `line` holds `/dir/` or `/dir` as the start of an absolute path.
+/// Returns true if `line` holds `/dir/` or `/dir` as the start of an absolute path.
 fn has_absolute(line: &str, dir: &str) -> bool {
     let in_path = |c: char| c.is_alphanumeric() || "._-/}>*:)~$".contains(c);
     line.match_indices(&format!("/{dir}/"))

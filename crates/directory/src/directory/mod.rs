@@ -206,8 +206,8 @@ impl Directory {
     // ---- getters
     // ----------------------------------------------------------------------------------------------------
 
-    /// Whether this silo answers for `grain` right now: owned by the installed view, not locked,
-    /// and not registered for a silo that is [fading](Self::is_fading).
+    /// Returns true if this silo answers for `grain` right now: owned by the installed view, not
+    /// locked, and not registered for a silo that is [fading](Self::is_fading).
     pub fn serves(&self, grain: &GrainId) -> bool {
         self.may_serve(grain, Operation::Lookup)
     }
@@ -220,24 +220,24 @@ impl Directory {
             && (removal || !self.is_fading(grain))
     }
 
-    /// Whether `grain`'s range is this silo's and is being recovered.
+    /// Returns true if `grain`'s range is this silo's and is being recovered.
     pub fn is_locked(&self, grain: &GrainId) -> bool {
         self.recoveries.locks(grain)
     }
 
-    /// Whether `grain` is registered here for a silo that is Dead and may still run turns. Nothing
-    /// but a removal is served for it until that is over.
+    /// Returns true if `grain` is registered here for a silo that is Dead and may still run turns.
+    /// Nothing but a removal is served for it until that is over.
     pub fn is_fading(&self, grain: &GrainId) -> bool {
         self.owner.is_fading(&self.facts, grain)
     }
 
-    /// Whether any of this silo's ranges is being recovered.
+    /// Returns true if any of this silo's ranges is being recovered.
     pub fn is_recovering(&self) -> bool {
         !self.recoveries.is_empty()
     }
 
-    /// Whether another silo has yet to take what this one gave up: a silo that leaves may wait for
-    /// that.
+    /// Returns true if another silo has yet to take what this one gave up: a silo that leaves may
+    /// wait for that.
     pub fn is_handing_over(&self) -> bool {
         !self.handover.is_empty() || self.lists.hands_over()
     }
@@ -295,7 +295,8 @@ impl Directory {
         self.requester.len()
     }
 
-    /// Whether this silo was found Dead or missing in a view: nothing is served or asked any more.
+    /// Returns true if this silo was found Dead or missing in a view: nothing is served or asked
+    /// any more.
     pub const fn is_closed(&self) -> bool {
         self.closed
     }

@@ -122,7 +122,7 @@ impl Entries {
         taken
     }
 
-    /// Whether any entry may belong to a silo that `keep_silo` refuses.
+    /// Returns true if any entry may belong to a silo that `keep_silo` refuses.
     pub(super) fn names_silo_not(&self, keep_silo: impl Fn(&SiloAddress) -> bool) -> bool {
         self.silos.iter().flatten().any(|silo| !keep_silo(silo))
     }

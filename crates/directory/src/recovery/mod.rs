@@ -33,7 +33,7 @@ struct Recovery {
     source: Source,
     /// How far the silo that tells in the name of all has come.
     progress: Progress,
-    /// Whether that silo was asked what it does, and has not said.
+    /// True if that silo was asked what it does, and has not said.
     doubted: bool,
     /// The newest view at which a silo answered: only with it installed is it known which of the
     /// ranges were this silo's in the answerer's eyes.

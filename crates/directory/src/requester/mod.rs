@@ -27,7 +27,7 @@ struct Op {
     operation: Operation,
     /// The owner it waits for; this silo itself while the range is locked.
     target: SiloAddress,
-    /// Whether any attempt ever left this silo: then a registration may exist and has to be
+    /// True if any attempt ever left this silo: then a registration may exist and has to be
     /// withdrawn.
     sent: bool,
     /// How many attempts nobody has answered: each may still arrive somewhere.

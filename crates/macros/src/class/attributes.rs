@@ -21,9 +21,9 @@ pub(crate) struct ClassAttributes {
     pub(crate) placement: Option<Placement>,
     /// None: as the silo says.
     pub(crate) idle: Option<Duration>,
-    /// Whether `&self` methods go past those that wait.
+    /// True if `&self` methods go past those that wait.
     pub(crate) reentrant: bool,
-    /// Whether they do so in a call that comes back.
+    /// True if they do so in a call that comes back.
     pub(crate) call_chain_reentrancy: bool,
     /// The class's name among several of its interface.
     pub(crate) name: Option<String>,

@@ -219,7 +219,7 @@ pub(crate) fn check_receiver(
     }
 }
 
-/// Whether this is `this: Interleaved<Self>`.
+/// Returns true if this is `this: Interleaved<Self>`.
 fn is_handle(first: &FnArg) -> bool {
     let FnArg::Typed(typed) = first else { return false };
     let Type::Path(path) = &*typed.ty else { return false };

@@ -93,7 +93,7 @@ fn check_trait(item: &ItemTrait, errors: &mut Errors) {
     }
 }
 
-/// Whether every grain class keeps this bound anyway.
+/// Returns true if every grain class keeps this bound anyway.
 fn is_harmless(bound: &TypeParamBound) -> bool {
     match bound {
         TypeParamBound::Lifetime(Lifetime { ident, .. }) => ident == "static",

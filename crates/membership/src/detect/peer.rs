@@ -34,9 +34,9 @@ pub(super) struct Peer {
     answered: Option<Instant>,
     /// When application bytes were heard from it last.
     heard: Option<Instant>,
-    /// Whether a witness existed when the last probe was sent (improvement 4).
+    /// True if a witness existed when the last probe was sent (improvement 4).
     witnessed: bool,
-    /// Whether the deadline was already put off because this process had been paused.
+    /// True if the deadline was already put off because this process had been paused.
     graced: bool,
     /// A dial was refused, or found a later incarnation, since the last answer.
     refused: bool,
@@ -55,7 +55,7 @@ pub(super) struct Peer {
     /// Since when the process is known to be gone: its kernel ended a connection and refuses new
     /// ones.
     gone_since: Option<Instant>,
-    /// Whether this silo has wished for a vote against it since the last answer.
+    /// True if this silo has wished for a vote against it since the last answer.
     suspected: bool,
     /// Since when it has been seen as Joining.
     joining_since: Option<Instant>,
@@ -143,12 +143,12 @@ impl Peer {
         self.missed_since
     }
 
-    /// Whether a probe sent at `since` or later was answered.
+    /// Returns true if a probe sent at `since` or later was answered.
     pub(super) fn has_answered_since(&self, since: Instant) -> bool {
         self.answered.is_some_and(|sent| sent >= since)
     }
 
-    /// Whether a probe is on its way.
+    /// Returns true if a probe is on its way.
     pub(super) const fn is_in_flight(&self) -> bool {
         self.deadline.is_some()
     }
@@ -176,8 +176,8 @@ impl Peer {
         self.heard = Some(now);
     }
 
-    /// Whether such bytes came within `window`; with a window of zero: after the last probe was
-    /// sent.
+    /// Returns true if such bytes came within `window`; with a window of zero: after the last probe
+    /// was sent.
     pub(super) fn is_heard(&self, now: Instant, window: Duration) -> bool {
         let Some(heard) = self.heard else { return false };
         if window > Duration::ZERO {
@@ -225,17 +225,17 @@ impl Peer {
         self.gone_since.get_or_insert(now);
     }
 
-    /// Whether its host has said so since the last answer.
+    /// Returns true if its host has said so since the last answer.
     pub(super) const fn is_refused(&self) -> bool {
         self.refused
     }
 
-    /// Whether the host refuses after a connection has ended.
+    /// Returns true if the host refuses after a connection has ended.
     pub(super) const fn is_refused_after_loss(&self) -> bool {
         self.refused && (self.broken || self.closed)
     }
 
-    /// Whether this silo had a witness when the last probe was sent (improvement 4).
+    /// Returns true if this silo had a witness when the last probe was sent (improvement 4).
     pub(super) const fn is_witnessed(&self) -> bool {
         self.witnessed
     }
@@ -365,7 +365,7 @@ impl Peer {
         Answer::Counted
     }
 
-    /// Whether the process is known to be gone.
+    /// Returns true if the process is known to be gone.
     pub(super) const fn is_gone(&self) -> bool {
         self.gone_since.is_some()
     }

@@ -37,7 +37,7 @@ pub(super) struct Check {
     vouched: u64,
     /// What the last wish to be Active said about that.
     claimed: u64,
-    /// Whether this silo wishes to be Active.
+    /// True if this silo wishes to be Active.
     wished: bool,
     /// Its members without a round trip so far.
     pending: Bits,
@@ -49,7 +49,7 @@ pub(super) struct Check {
     refused: BTreeSet<SiloAddress>,
     /// Members on the host of this silo whose ports no process listens at.
     vacant: BTreeSet<SiloAddress>,
-    /// Whether a member has got through to this silo at the address that it advertises.
+    /// True if a member has got through to this silo at the address that it advertises.
     reached: bool,
     /// How many members were asked to try in this wave.
     reach_asked: usize,

@@ -41,7 +41,7 @@ pub(super) struct Entry {
     asked: u32,
     /// How many samples showed members, and none of them Active.
     unripe: u32,
-    /// Whether this silo wishes for its row.
+    /// True if this silo wishes for its row.
     wished: bool,
 }
 

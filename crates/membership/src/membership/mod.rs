@@ -279,7 +279,7 @@ impl Membership {
         self.out.counters()
     }
 
-    /// Whether the fence is closed: no turn may start.
+    /// Returns true if the fence is closed: no turn may start.
     pub const fn is_fenced(&self) -> bool {
         self.fence.is_closed()
     }

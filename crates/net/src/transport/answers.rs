@@ -146,7 +146,7 @@ impl Connection {
         self.held.is_some() && (!self.has_room(queued) || is_full() || self.owes())
     }
 
-    /// Whether the peer reads its answers, `queued` more bytes of which wait.
+    /// Returns true if the peer reads its answers, `queued` more bytes of which wait.
     #[inline]
     pub fn has_room(&self, queued: usize) -> bool {
         !self.full.load(Ordering::Acquire) && queued < self.replies_bytes_max

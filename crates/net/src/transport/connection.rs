@@ -59,7 +59,7 @@ pub(super) struct Shared {
     pub(super) silence: Silence,
     /// One-way calls that the peer has perhaps not read.
     pub(super) unread: Unread,
-    /// Whether it is in the list of those that are looked at when the clock ticks.
+    /// True if it is in the list of those that are looked at when the clock ticks.
     is_ticking: bool,
     /// How far this side is from serving no more calls of the peer.
     pub(super) draining: Draining,
@@ -373,12 +373,12 @@ impl Connection {
         self.flush(shared, true);
     }
 
-    /// Whether the connection has ended.
+    /// Returns true if the connection has ended.
     pub fn is_lost(&self) -> bool {
         self.shared.lock().lost.is_some()
     }
 
-    /// Whether calls can be sent.
+    /// Returns true if calls can be sent.
     pub fn takes_calls(&self) -> bool {
         self.shared.lock().takes_calls()
     }

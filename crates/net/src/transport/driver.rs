@@ -81,7 +81,7 @@ pub trait Handler: Send + Sync + 'static {
     /// Bytes arrived.
     fn heard(self: &Arc<Self>, connection: &Arc<Connection>);
 
-    /// Whether the cluster's view names this silo.
+    /// Returns true if the cluster's view names this silo.
     fn knows(&self, silo: SiloAddress) -> bool {
         let _ = silo;
         true
@@ -256,9 +256,9 @@ impl<H: Handler> Driver<H> {
         }
     }
 
-    /// Whether callers are about to take their answers: most of them call again at once, perhaps on
-    /// another thread, and what they send then goes out in one write with the rest. False when they
-    /// do not move: they have other work.
+    /// Returns true if callers are about to take their answers: most of them call again at once,
+    /// perhaps on another thread, and what they send then goes out in one write with the rest.
+    /// False when they do not move: they have other work.
     fn callers_come(&mut self) -> bool {
         let waiting = self.connection.answered.load(Ordering::Relaxed);
         let Behind { callers, in_vain, looks } = self.behind;
@@ -344,8 +344,8 @@ impl<H: Handler> Driver<H> {
         Ok(Progress::More)
     }
 
-    /// Whether more may be read: a large frame that has begun needs room until it is there, and has
-    /// a limit of time.
+    /// Returns true if more may be read: a large frame that has begun needs room until it is there,
+    /// and has a limit of time.
     fn has_frame_room(&mut self, cx: &mut Context<'_>) -> Result<bool, Lost> {
         let Some(bytes) = account::wanted(&self.input) else {
             self.room = None;

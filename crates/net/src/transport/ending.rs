@@ -114,7 +114,8 @@ impl Connection {
         }
     }
 
-    /// Whether the peer was told that this side serves no more calls, or is not there any more.
+    /// Returns true if the peer was told that this side serves no more calls, or is not there any
+    /// more.
     pub fn has_stopped_serving(&self) -> bool {
         let shared = self.shared.lock();
         shared.draining == Draining::Told || shared.lost.is_some()
@@ -178,7 +179,7 @@ impl Connection {
         shared.draining == Draining::Told
     }
 
-    /// Whether the peer is dead in the view.
+    /// Returns true if the peer is dead in the view.
     pub fn is_parting(&self) -> bool {
         self.is_parting.load(Ordering::Relaxed)
     }

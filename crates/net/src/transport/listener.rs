@@ -63,8 +63,8 @@ impl Callers {
         })
     }
 
-    /// Whether there is room for one more connection of `silo`. Who was a stranger when it came and
-    /// is in the view now counts as what it is now.
+    /// Returns true if there is room for one more connection of `silo`. Who was a stranger when it
+    /// came and is in the view now counts as what it is now.
     fn has_room(
         callers: &BTreeMap<SiloAddress, usize>,
         silo: SiloAddress,

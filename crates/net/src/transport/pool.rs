@@ -121,12 +121,12 @@ impl Pool {
         self.silos.read().get(&silo).cloned()
     }
 
-    /// Whether the membership view calls `silo` Dead.
+    /// Returns true if the membership view calls `silo` Dead.
     pub fn is_dead(&self, silo: SiloAddress) -> bool {
         self.dead.read().contains(&silo)
     }
 
-    /// Whether a silo that is dead in the view is still talked to.
+    /// Returns true if a silo that is dead in the view is still talked to.
     pub(crate) fn has_farewell(&self, silo: SiloAddress) -> bool {
         self.farewells.lock().contains_key(&silo)
     }
@@ -394,7 +394,7 @@ impl Pool {
         self.open().iter().for_each(|c| c.stop_serving());
     }
 
-    /// Whether every peer was told so.
+    /// Returns true if every peer was told so.
     pub fn has_stopped_serving(&self) -> bool {
         self.open().iter().all(|c| c.has_stopped_serving())
     }

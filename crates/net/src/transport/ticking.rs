@@ -38,7 +38,7 @@ impl Ticking {
         }
     }
 
-    /// Whether there is nothing to look at.
+    /// Returns true if there is nothing to look at.
     pub fn is_calm(&self) -> bool {
         self.list.lock().is_empty()
     }

@@ -59,9 +59,9 @@ impl Spawner {
         self.handle.spawn(future)
     }
 
-    /// Whether the code that runs now is on the runtime of these tasks. A turn that waits may not
-    /// begin elsewhere: its timers and sockets would belong to a runtime that may have none, or end
-    /// before the turn.
+    /// Returns true if the code that runs now is on the runtime of these tasks. A turn that waits
+    /// may not begin elsewhere: its timers and sockets would belong to a runtime that may have
+    /// none, or end before the turn.
     pub fn is_here(&self) -> bool {
         tokio::runtime::Handle::try_current().is_ok_and(|here| here.id() == self.handle.id())
     }

@@ -153,7 +153,7 @@ pub(crate) enum ReadHalf {
 }
 
 impl ReadHalf {
-    /// Whether a read finds something; the task is woken when it does.
+    /// Returns true if a read finds something; the task is woken when it does.
     pub(crate) fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Kernel(half) => half.as_ref().poll_read_ready(cx),
@@ -173,7 +173,7 @@ impl ReadHalf {
         }
     }
 
-    /// Whether there is room to write; the task is woken when there is.
+    /// Returns true if there is room to write; the task is woken when there is.
     pub(crate) fn poll_write_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Kernel(half) => half.as_ref().poll_write_ready(cx),

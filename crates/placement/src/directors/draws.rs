@@ -94,8 +94,8 @@ impl Draws {
         Some(drawn.iter().fold(place, |place, before| place + usize::from(*before <= place)))
     }
 
-    /// Whether a silo that was drawn is left out this once, since it has just become Active. In a
-    /// cluster that is new as a whole its age counts beside that of the oldest.
+    /// Returns true if a silo that was drawn is left out this once, since it has just become
+    /// Active. In a cluster that is new as a whole its age counts beside that of the oldest.
     fn is_spared(&mut self, known: Option<&Known>, context: &PlacementContext<'_>) -> bool {
         let Some(known) = known else { return false };
         let age = |since| context.now.saturating_since(since).as_secs_f64();

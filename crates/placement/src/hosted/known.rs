@@ -50,18 +50,18 @@ impl Hosted {
         all.then_some(own)
     }
 
-    /// Whether no silo is known to host something else than this one.
+    /// Returns true if no silo is known to host something else than this one.
     pub const fn is_uniform(&self) -> bool {
         self.is_uniform
     }
 
-    /// Whether a silo can serve a call of a method of a grain type, as far as is known.
+    /// Returns true if a silo can serve a call of a method of a grain type, as far as is known.
     pub fn serves(&self, silo: &SiloAddress, grain_type: GrainTypeId, method: u32) -> bool {
         self.on(silo, grain_type).is_some_and(|hosted| hosted.serves(method))
     }
 
-    /// Whether a silo could, that is Active or was, as far as is known. This one counts too: it may
-    /// be about to leave.
+    /// Returns true if a silo could, that is Active or was, as far as is known. This one counts
+    /// too: it may be about to leave.
     pub fn was_served(&self, grain_type: GrainTypeId, method: u32) -> bool {
         self.all(grain_type).any(|hosted| hosted.serves(method))
     }
@@ -112,7 +112,7 @@ impl Hosted {
         self.all(grain_type).find(|hosted| hosted.serves(method))
     }
 
-    /// Whether there are Active silos of which nothing is known.
+    /// Returns true if there are Active silos of which nothing is known.
     pub fn is_incomplete(&self) -> bool {
         self.silos.iter().any(|(_, manifest)| manifest.is_none())
     }

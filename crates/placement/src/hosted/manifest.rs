@@ -20,7 +20,7 @@ pub struct HostedType {
     /// What it asks of the silos where its activations go.
     #[serde(rename = "f", default, skip_serializing_if = "Vec::is_empty")]
     pub filters: Vec<SiloFilter>,
-    /// Whether it is a stateless worker: silos have activations of their own, which the directory
+    /// True if it is a stateless worker: silos have activations of their own, which the directory
     /// does not know.
     #[serde(rename = "w", default)]
     pub is_worker: bool,
@@ -47,7 +47,7 @@ const fn is_first(version: &u32) -> bool {
 }
 
 impl HostedType {
-    /// Whether a call of the method of this number can be served.
+    /// Returns true if a call of the method of this number can be served.
     pub fn serves(&self, method: u32) -> bool {
         self.methods.binary_search(&method).is_ok()
     }

@@ -108,7 +108,7 @@ pub struct Gather {
     /// The Active silos of the view, in the order of their addresses; this one has its place among
     /// them, or takes no part.
     silos: Vec<SiloAddress>,
-    /// Whether this silo is among them.
+    /// True if this silo is among them.
     takes_part: bool,
     /// The number of the last wave that this silo took part in, in this view.
     number: u64,

@@ -76,7 +76,7 @@ impl Loads {
         Self { mean, most_activations, first_since, silos }
     }
 
-    /// Whether `silo` takes no new activations for now.
+    /// Returns true if `silo` takes no new activations for now.
     pub fn is_overloaded(&self, silo: &SiloAddress) -> bool {
         self.of(silo).and_then(|known| known.report).is_some_and(|(report, _)| report.overloaded)
     }

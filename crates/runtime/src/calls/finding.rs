@@ -238,7 +238,7 @@ impl Calls {
         turn.map_err(StartError::into_failure)
     }
 
-    /// Whether `id` is a stateless worker, as far as this silo knows.
+    /// Returns true if `id` is a stateless worker, as far as this silo knows.
     pub(super) fn is_worker(&self, id: &GrainId) -> bool {
         match self.host.classes.get(&id.grain_type()) {
             Some(class) => class.workers_max().is_some(),
@@ -246,7 +246,7 @@ impl Calls {
         }
     }
 
-    /// Whether new activations may be made here.
+    /// Returns true if new activations may be made here.
     pub(crate) fn accepts_activations(&self) -> bool {
         self.cluster.is_active() && !self.host.catalog.is_closed()
     }

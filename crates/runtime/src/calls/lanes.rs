@@ -26,7 +26,7 @@ pub(crate) struct Lanes {
 }
 
 impl Lanes {
-    /// Whether calls to this grain wait in a lane: later ones go behind them.
+    /// Returns true if calls to this grain wait in a lane: later ones go behind them.
     #[inline]
     pub(crate) fn has(&self, grain: &GrainId) -> bool {
         self.open.load(Ordering::Acquire) > 0 && self.by_grain.lock().contains_key(grain)

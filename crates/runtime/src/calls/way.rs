@@ -225,8 +225,8 @@ thread_local! {
     static CALLS: Cell<u8> = const { Cell::new(0) };
 }
 
-/// Whether this call counts: a task that makes call after call and never has to wait lets others
-/// run now and then.
+/// Returns true if this call counts: a task that makes call after call and never has to wait lets
+/// others run now and then.
 #[inline]
 fn is_counted() -> bool {
     let calls = CALLS.get().wrapping_add(1);

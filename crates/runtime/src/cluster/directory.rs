@@ -42,7 +42,7 @@ pub(crate) enum Registered {
 pub(crate) struct Registrant<'a> {
     pub(crate) grain: &'a GrainId,
     pub(crate) number: u64,
-    /// Whether the directory holds a registration for it. Written only under the machine's lock.
+    /// True if the directory holds a registration for it. Written only under the machine's lock.
     pub(crate) registered: &'a AtomicBool,
 }
 

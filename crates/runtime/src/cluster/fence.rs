@@ -34,7 +34,7 @@ pub(crate) struct Fence {
     changed: Watched<u64>,
     /// Fires when the fence is shut for good; by thread.
     shut: [CancellationToken; LISTS],
-    /// Whether the log was told that the right to run turns has lapsed.
+    /// True if the log was told that the right to run turns has lapsed.
     lapse_noted: AtomicBool,
     /// Number of calls and turns that wait until turns may run.
     waiting: AtomicUsize,
@@ -64,15 +64,15 @@ impl Default for Fence {
 }
 
 impl Fence {
-    /// Whether no turn may begin or go on: the machine says so, or its last confirmation is too old
-    /// by the clock, which was read just now. A process that was stopped, or whose machine slept,
-    /// learns it from the clock before its membership task has run.
+    /// Returns true if no turn may begin or go on: the machine says so, or its last confirmation is
+    /// too old by the clock, which was read just now. A process that was stopped, or whose machine
+    /// slept, learns it from the clock before its membership task has run.
     #[inline]
     pub(crate) fn is_closed_at(&self, now: CoarseInstant) -> bool {
         now.as_millis() >= self.open_until.load(Ordering::Acquire)
     }
 
-    /// Whether no turn will ever run again.
+    /// Returns true if no turn will ever run again.
     pub(crate) fn is_shut(&self) -> bool {
         self.state.lock().shut
     }
@@ -105,7 +105,8 @@ impl Fence {
         self.changed.change(|changes| *changes += 1);
     }
 
-    /// Whether the right to run turns has lapsed by the clock alone, and nobody was told yet.
+    /// Returns true if the right to run turns has lapsed by the clock alone, and nobody was told
+    /// yet.
     fn lapsed_unnoted(&self) -> bool {
         let state = self.state.lock();
         !state.closed && !state.shut && !self.lapse_noted.swap(true, Ordering::Relaxed)

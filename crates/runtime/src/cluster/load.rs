@@ -104,7 +104,8 @@ impl LoadService {
         self.choice.read().clone()
     }
 
-    /// Whether a silo can serve a call of a method of a grain type, as far as this silo knows.
+    /// Returns true if a silo can serve a call of a method of a grain type, as far as this silo
+    /// knows.
     pub(crate) fn serves(&self, silo: &SiloAddress, grain_type: GrainTypeId, method: u32) -> bool {
         self.choice.read().hosted.serves(silo, grain_type, method)
     }
@@ -124,7 +125,7 @@ impl LoadService {
         self.choice.read().hosted.is_incomplete()
     }
 
-    /// Whether grains of a type are stateless workers, as far as this silo knows.
+    /// Returns true if grains of a type are stateless workers, as far as this silo knows.
     pub(crate) fn is_worker(&self, grain_type: GrainTypeId) -> bool {
         self.choice.read().hosted.hosted_type(grain_type).is_some_and(|hosted| hosted.is_worker)
     }

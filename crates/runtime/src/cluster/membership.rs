@@ -60,7 +60,7 @@ pub struct MembershipStatistics {
     pub counters: Counters,
     /// The self-health score: 0 is healthy, 8 the worst.
     pub health_score: u32,
-    /// Whether the silo starts no turns because it hears from nobody.
+    /// True if the silo starts no turns because it hears from nobody.
     pub fenced: bool,
     /// The version of the view in force.
     pub view_version: u64,

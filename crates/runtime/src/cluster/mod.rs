@@ -100,12 +100,12 @@ impl Cluster {
         self.view_version.load(Ordering::Acquire)
     }
 
-    /// Whether the view in force names `silo`.
+    /// Returns true if the view in force names `silo`.
     pub(crate) fn knows(&self, silo: SiloAddress) -> bool {
         self.views.borrow().status_of(&silo).is_some()
     }
 
-    /// Whether this silo is Active, as it last published it.
+    /// Returns true if this silo is Active, as it last published it.
     pub(crate) fn is_active(&self) -> bool {
         *self.status.borrow() == SiloStatus::Active
     }

@@ -91,14 +91,14 @@ pub trait Grain: Sized + Send + Sync + 'static {
     const WORKERS_MAX: Option<usize> = None;
     /// How long an activation may be idle before it is deactivated; the silo's setting when none.
     const IDLE: Option<Duration>;
-    /// Whether [`load`](Self::load) has anything to read.
+    /// True if [`load`](Self::load) has anything to read.
     const HAS_STATE: bool;
     /// True for a class that implements [`Lifecycle`].
     const HAS_HOOKS: bool;
 
-    /// Whether its `&self` methods go past calls that wait for their turn.
+    /// True if its `&self` methods go past calls that wait for their turn.
     const REENTRANT: bool = false;
-    /// Whether its `&self` methods do so in a call that comes back to the grain.
+    /// True if its `&self` methods do so in a call that comes back to the grain.
     const CALL_CHAIN_REENTRANCY: bool = false;
 
     /// The class's name, if an interface has several classes; see
@@ -113,7 +113,7 @@ pub trait Grain: Sized + Send + Sync + 'static {
         None
     }
 
-    /// Whether only a constructor of the application makes it
+    /// True if only a constructor of the application makes it
     /// ([`host_with`](crate::SiloBuilder::host_with)).
     const CONSTRUCTOR: bool = false;
 

@@ -74,7 +74,7 @@ pub trait Method: Sized + Send + 'static {
     /// The method's number: [`name32`](emmer_core::hash::name32) of `Interface.method`, or of
     /// `Interface.method@2` where the interface's version is 2 and counts.
     const ID: u32;
-    /// Whether it takes `&mut self`: such a turn runs alone.
+    /// True if it takes `&mut self`: such a turn runs alone.
     const EXCLUSIVE: bool;
     /// All of it that is no type.
     const INFO: &'static MethodInfo = &MethodInfo {
@@ -97,7 +97,7 @@ pub trait Method: Sized + Send + 'static {
     /// The codec's own.
     fn decode_args(body: &[u8]) -> Result<Self, CodecError>;
 
-    /// Whether the method returned its own error.
+    /// Returns true if the method returned its own error.
     fn is_error(output: &Self::Output) -> bool {
         let _ = output;
         false

@@ -100,7 +100,7 @@ where
         self.value = value;
     }
 
-    /// Whether the store holds this state, as far as this activation knows.
+    /// Returns true if the store holds this state, as far as this activation knows.
     pub fn exists(&self) -> bool {
         self.binding.as_ref().is_some_and(|b| b.etag.is_some())
     }

@@ -31,7 +31,7 @@ pub struct Activation<R: AnyGrain + ?Sized = dyn AnyGrain> {
     pub(super) host: Arc<Host>,
     /// Time of the last admission, in idle ticks since the silo's start.
     pub(super) last_used: AtomicU32,
-    /// Whether the directory holds a registration for it. Written only under the directory's lock.
+    /// True if the directory holds a registration for it. Written only under the directory's lock.
     pub(super) registered: AtomicBool,
     pub(super) gate: Gate<Home<R>>,
 }

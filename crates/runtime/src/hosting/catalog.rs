@@ -61,7 +61,7 @@ fn shard_of(place: u64) -> usize {
     usize::try_from(place >> (u64::BITS - SHARD_BITS)).unwrap_or(0)
 }
 
-/// Whether a shard may have grains of `range`.
+/// Returns true if a shard may have grains of `range`.
 fn touches(range: &RingRange, shard: usize) -> bool {
     let first = (shard as u64) << (u64::BITS - SHARD_BITS);
     let last = first | (u64::MAX >> SHARD_BITS);
@@ -221,7 +221,7 @@ impl Catalog {
         self.closed.store(true, Ordering::SeqCst);
     }
 
-    /// Whether the catalog was closed.
+    /// Returns true if the catalog was closed.
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::SeqCst)
     }

@@ -91,7 +91,7 @@ impl Host {
         self.calls.get().is_none_or(|calls| calls.strong_count() == 0)
     }
 
-    /// Whether no turn may begin or go on.
+    /// Returns true if no turn may begin or go on.
     pub(crate) fn is_fenced(&self) -> bool {
         self.fence.is_closed_at(self.clock.now())
     }
@@ -131,7 +131,7 @@ impl Host {
         })
     }
 
-    /// Whether the class of the grain `id` is hosted here and has a method of this number.
+    /// Returns true if the class of the grain `id` is hosted here and has a method of this number.
     pub(crate) fn serves(&self, id: &GrainId, method: u32) -> bool {
         let class = self.classes.get(&id.grain_type());
         class.is_some_and(|class| class.method_name(method).is_some())

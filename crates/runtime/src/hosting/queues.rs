@@ -25,7 +25,7 @@ impl Host {
         }
     }
 
-    /// Whether no turn waits for a tick.
+    /// Returns true if no turn waits for a tick.
     pub(crate) fn is_calm(&self) -> bool {
         self.queues.lock().is_empty()
     }

@@ -64,7 +64,7 @@ pin_project! {
         suspended: bool,
         // The wait for the fence, of a turn that was to go on and found it closed.
         held: Option<BoxFuture<'static, ()>>,
-        // Whether the turn that made the call still waits, where it may have stopped.
+        // True if the turn that made the call still waits, where it may have stopped.
         asker: Option<Arc<Asker>>,
         // Its place among the turns that have made calls and wait.
         listing: Option<Listing>,

@@ -125,7 +125,7 @@ impl Watch {
         longest
     }
 
-    /// Whether any thread that is watched polls a turn.
+    /// Returns true if any thread that is watched polls a turn.
     pub(crate) fn is_polling(&self) -> bool {
         self.slots.iter().any(|slot| slot.since.load(Ordering::Relaxed) != 0)
     }

@@ -30,7 +30,7 @@ impl Directors {
         self.named.push((name, Own::Later(Arc::new(director))));
     }
 
-    /// Whether there is a director for each class.
+    /// Returns true if there is a director for each class.
     ///
     /// # Errors
     /// [`StartError::NoDirector`], with the first grain type that lacks one.

@@ -128,7 +128,8 @@ impl Silo {
         SiloWatch::new(&self.core)
     }
 
-    /// Whether the silo has ended, by [`stop`](Self::stop) or because the cluster declared it dead.
+    /// Returns true if the silo has ended, by [`stop`](Self::stop) or because the cluster declared
+    /// it dead.
     pub fn has_ended(&self) -> bool {
         self.core.ended.borrow().is_some()
     }

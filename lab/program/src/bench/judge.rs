@@ -269,7 +269,8 @@ struct Life {
 }
 
 impl Life {
-    /// Whether it may still run at `at`, by what ran later or by what did not happen before.
+    /// Returns true if it may still run at `at`, by what ran later or by what did not happen
+    /// before.
     fn lives_at(&self, at: u64, sources: &[Source]) -> bool {
         let silent = sources.get(self.silo).and_then(|source| source.silent);
         let gone = self.leaving.is_some_and(|since| since <= at)
@@ -377,8 +378,8 @@ impl<'a> Grain<'a> {
         verdict.early += early.len() as u64;
     }
 
-    /// Whether this is the first piece of an activation that began while the one before it lived on
-    /// another silo, though that one need not have run again.
+    /// Returns true if this is the first piece of an activation that began while the one before it
+    /// lived on another silo, though that one need not have run again.
     fn is_early(&self, silo: usize, segment: &Segment) -> bool {
         let own = self.order.iter().position(|life| {
             (life.silo, life.number, life.begin) == (silo, segment.activation, segment.begin)

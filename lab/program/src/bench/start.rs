@@ -123,7 +123,7 @@ async fn one(count: usize, cluster: &ClusterId, stage: &Stage) -> Result<Round> 
     Ok(Round { all_active, one_version, cpu, versions })
 }
 
-/// Whether every silo has the same view, with all of them Active.
+/// Returns true if every silo has the same view, with all of them Active.
 fn agree(silos: &[Silo]) -> bool {
     let views: Vec<_> = silos.iter().map(Silo::view).collect();
     views

@@ -60,7 +60,7 @@ impl Kind {
         }
     }
 
-    /// Whether it is a turn, and not a hook.
+    /// Returns true if it is a turn, and not a hook.
     pub(crate) const fn is_turn(self) -> bool {
         !matches!(self, Self::Activate | Self::Deactivate)
     }

@@ -32,7 +32,7 @@ struct Class {
     scenario: fn(u64) -> Scenario,
     /// One seed of it in so many.
     every: u64,
-    /// Whether it is about the directory: hunts among grains run others less often.
+    /// True if it is about the directory: hunts among grains run others less often.
     directory: bool,
 }
 

@@ -79,8 +79,8 @@ struct Seen {
     everywhere: Times,
 }
 
-/// Whether any silo besides `victim`, and whether every one, has installed the death and takes it
-/// for fading no more.
+/// Returns true if any silo besides `victim`, and whether every one, has installed the death and
+/// takes it for fading no more.
 fn granters(world: &World, victim: u32) -> (bool, bool) {
     let silo = &world.processes()[victim as usize];
     let Some(version) = silo.death_version else { return (false, false) };

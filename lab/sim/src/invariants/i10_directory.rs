@@ -70,8 +70,8 @@ pub(crate) fn check_prompt(
     if facts.now.since(since) <= bound + travel { Ok(()) } else { too_long(facts, number, since) }
 }
 
-/// Whether somebody is gone whom the table does not call Dead yet, or has not heard of the newest
-/// version.
+/// Returns true if somebody is gone whom the table does not call Dead yet, or has not heard of the
+/// newest version.
 fn views_are_on_their_way(facts: &Facts<'_>) -> bool {
     let version = facts.table.version().number;
     let gone = |silo| facts.process(silo).is_none_or(|process| !process.is_running());

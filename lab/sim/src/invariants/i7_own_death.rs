@@ -46,7 +46,7 @@ impl OwnDeath {
 /// Of the time that a join may take, so much must be over when a silo gives it up: clocks drift.
 const NEARLY: f64 = 0.9;
 
-/// Whether what `number` says as it ends is true.
+/// Returns true if what `number` says as it ends is true.
 pub(super) fn check_reason(
     facts: &Facts<'_>,
     number: u32,
@@ -89,7 +89,8 @@ pub(super) fn check_answer(
         .violated("I7", format!("{} answers {to}, which is Dead in its view", process.address)))
 }
 
-/// Whether process `number` should have given its join up; it has not, if it is still joining.
+/// Returns true if process `number` should have given its join up; it has not, if it is still
+/// joining.
 pub(super) fn check_joined(facts: &Facts<'_>, number: u32) -> Result<(), Violation> {
     let process = &facts.processes[number as usize];
     let joins =

@@ -78,8 +78,8 @@ pub(super) fn check(facts: &Facts<'_>, record: &Record) -> Result<(), Violation>
     Ok(())
 }
 
-/// Whether somebody has reached the joiner at its address, if there was anybody who could try.
-/// Whoever answers while the commit is on its way comes too late for that.
+/// Returns true if somebody has reached the joiner at its address, if there was anybody who could
+/// try. Whoever answers while the commit is on its way comes too late for that.
 fn check_reached(facts: &Facts<'_>, joiner: &Process, record: &Record) -> Result<(), Violation> {
     let config = &facts.scenario.config;
     let in_time = joiner.answered_at.is_some_and(|at| at < record.sent);

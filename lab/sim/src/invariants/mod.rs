@@ -75,7 +75,7 @@ pub struct Facts<'a> {
     pub trouble_at: Option<VirtualTime>,
     /// The same for each host.
     pub host_troubles: &'a [HostTroubles],
-    /// Whether the network itself loses or delays messages now and then, anywhere.
+    /// True if the network itself loses or delays messages now and then, anywhere.
     pub noisy: bool,
     /// What happened last that is not the protocol's own work.
     pub calm: &'a Calm,
@@ -100,8 +100,8 @@ impl<'a> Facts<'a> {
         self.hosts.process_of(self.processes, silo).map(|number| &self.processes[number as usize])
     }
 
-    /// Whether the row of `silo` may look stale to an observer whose clock shows `wall`: not
-    /// touched for more than `share` of the time that makes a row stale, or (where clocks are
+    /// Returns true if the row of `silo` may look stale to an observer whose clock shows `wall`:
+    /// not touched for more than `share` of the time that makes a row stale, or (where clocks are
     /// compared) touched by a clock that is that far behind. What the observer knows is a read that
     /// may be older than the last touch.
     pub fn may_look_stale(&self, silo: &SiloAddress, wall: Timestamp, share: f64) -> bool {
@@ -122,14 +122,14 @@ impl<'a> Facts<'a> {
             || stood_still
     }
 
-    /// Whether anything but the store was wrong with `host` or its links within `window`.
+    /// Returns true if anything but the store was wrong with `host` or its links within `window`.
     pub fn was_troubled(&self, host: u32, window: Duration) -> bool {
         self.host_troubles.get(host as usize).is_some_and(|troubles| {
             troubles.open > 0 || troubles.at.is_some_and(|at| self.now.since(at) <= window)
         })
     }
 
-    /// Whether a later process ever ran on the endpoint of `silo`.
+    /// Returns true if a later process ever ran on the endpoint of `silo`.
     pub fn has_successor(&self, silo: &SiloAddress) -> bool {
         self.hosts.host_of(silo).is_some_and(|host| {
             let later =

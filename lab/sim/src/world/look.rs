@@ -68,7 +68,7 @@ impl World {
         }
     }
 
-    /// Whether nothing happened for a while, and the cluster is whole.
+    /// Returns true if nothing happened for a while, and the cluster is whole.
     pub(super) fn is_calm(&self) -> bool {
         // Where nobody runs nothing is broken, and much is left behind.
         let anybody = self.processes.iter().any(Process::is_running);

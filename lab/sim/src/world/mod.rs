@@ -331,8 +331,8 @@ impl World {
         self.hosts.process_of(&self.processes, silo)
     }
 
-    /// Whether the cluster is whole (invariant I10): every process that runs is Active in the
-    /// newest version and has it installed, and everybody else is Dead.
+    /// Returns true if the cluster is whole (invariant I10): every process that runs is Active in
+    /// the newest version and has it installed, and everybody else is Dead.
     pub fn is_whole(&self) -> bool {
         self.why_not_whole().is_none()
     }

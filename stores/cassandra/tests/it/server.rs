@@ -343,7 +343,7 @@ async fn what_became_of_a_commit_whose_answer_is_lost_is_found_out() {
     }
 }
 
-/// Whether a frame of the server's protocol is a batch.
+/// Returns true if a frame of the server's protocol is a batch.
 fn is_batch(frame: &[u8]) -> bool {
     const OPCODE_AT: usize = 4;
     const BATCH: u8 = 13;

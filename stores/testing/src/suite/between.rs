@@ -18,7 +18,7 @@ const ATTEMPTS_MAX: usize = 40;
 /// How a server speaks.
 #[derive(Clone, Copy, Debug)]
 pub struct Speech {
-    /// Whether a request, as it came, only reads.
+    /// True if a request, as it came, only reads.
     pub reads: fn(request: &[u8]) -> bool,
     /// The body of an error with this code.
     pub error: fn(code: &str) -> String,

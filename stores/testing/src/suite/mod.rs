@@ -81,8 +81,8 @@ pub trait TestServer: Send + 'static {
         Ok(0)
     }
 
-    /// Whether it locks the gaps between rows, where two commits that make rows may wait for each
-    /// other. It finds that out at once, and one of them is sent again.
+    /// Returns true if it locks the gaps between rows, where two commits that make rows may wait
+    /// for each other. It finds that out at once, and one of them is sent again.
     fn locks_gaps(&self) -> bool {
         false
     }
@@ -99,8 +99,8 @@ pub trait TestServer: Send + 'static {
         false
     }
 
-    /// Whether a commit whose answer was lost may be sent again, and is then told what became of
-    /// it: none stays unknown then but for want of time.
+    /// Returns true if a commit whose answer was lost may be sent again, and is then told what
+    /// became of it: none stays unknown then but for want of time.
     fn knows_repeats(&self) -> bool {
         false
     }

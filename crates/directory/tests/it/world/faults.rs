@@ -123,7 +123,7 @@ impl World {
         last == Some(&SiloStatus::Dead) && lapsed
     }
 
-    /// Whether `silo` can run turns, in truth.
+    /// Returns true if `silo` can run turns, in truth.
     pub(crate) fn can_run(&self, silo: &SiloAddress) -> bool {
         let node = &self.nodes[silo];
         let lapsed = self.deaths.get(silo).is_some_and(|death| death.lapsed <= self.now);

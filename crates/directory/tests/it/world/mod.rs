@@ -17,13 +17,13 @@ use emmer_directory::{Config, Directory, Effect, Message, Registration, ReportId
 pub(crate) struct Options {
     /// Silos at the beginning.
     pub(crate) silos: u16,
-    /// Whether silos miss views.
+    /// True if silos miss views.
     pub(crate) skip_views: bool,
-    /// Whether everything happens within a third of a second, many more faults than else.
+    /// True if everything happens within a third of a second, many more faults than else.
     pub(crate) burst: bool,
     /// The part of all messages that are lost.
     pub(crate) loss: f64,
-    /// Whether silos die, are declared dead while they run, leave and join.
+    /// True if silos die, are declared dead while they run, leave and join.
     pub(crate) faults: bool,
     /// A planted bug.
     pub(crate) tamper: Tamper,
@@ -155,7 +155,7 @@ pub(crate) enum Event {
 pub(crate) struct Death {
     /// From here on it runs no turn.
     pub(crate) lapsed: Instant,
-    /// Whether others must believe that it may run turns for [`FADE`].
+    /// True if others must believe that it may run turns for [`FADE`].
     pub(crate) fades: bool,
 }
 

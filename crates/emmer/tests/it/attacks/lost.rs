@@ -41,8 +41,8 @@ async fn plan(world: &World, cluster: &Cluster, dice: &mut Dice, lost: usize, sl
     cluster.heal();
 }
 
-/// Whether the death is known everywhere in time. None where fewer than half of the silos are left,
-/// which need longer.
+/// Returns true if the death is known everywhere in time. None where fewer than half of the silos
+/// are left, which need longer.
 async fn death_is_found(world: &World) -> Option<bool> {
     let mut dice = Dice(world.seed().wrapping_mul(32_452_843));
     let size = 3 + dice.roll(3) as usize;

@@ -45,7 +45,7 @@ pub(super) struct Queue {
     pub(super) closer: Option<Closer>,
     /// How many of the waiters go past the others.
     past: usize,
-    /// Whether the silo looks here at every tick.
+    /// True if the silo looks here at every tick.
     watched: bool,
 }
 
@@ -74,7 +74,8 @@ pub(super) struct Asking {
 }
 
 impl Asking {
-    /// Whether the turn still waits. A call of this silo that was given up has left the queue.
+    /// Returns true if the turn still waits. A call of this silo that was given up has left the
+    /// queue.
     fn stands(&self) -> bool {
         self.doom.is_none() && self.asker.as_ref().map_or(!self.who.remote, |asker| asker.waits())
     }
@@ -86,7 +87,7 @@ pub(super) struct Closer {
     ticket: u64,
     pub(super) reason: DeactivationReason,
     pub(super) waker: Option<Waker>,
-    /// Whether somebody stands in this place.
+    /// True if somebody stands in this place.
     taken: bool,
 }
 
@@ -143,7 +144,7 @@ impl Queue {
         }
     }
 
-    /// Whether the closer is next.
+    /// Returns true if the closer is next.
     pub(super) fn closer_is_next(&self, broken: bool) -> bool {
         self.closer.as_ref().is_some_and(|closer| {
             broken || self.waiters.front().is_none_or(|first| first.ticket > closer.ticket)
@@ -213,7 +214,7 @@ impl Line {
         self.suspended.load(Ordering::Relaxed)
     }
 
-    /// Whether only the closer may go in.
+    /// Returns true if only the closer may go in.
     #[inline]
     pub(crate) fn is_broken(&self) -> bool {
         self.broken.load(Ordering::Acquire)

@@ -54,7 +54,7 @@ impl<T: ?Sized> Gate<T> {
         &self.line
     }
 
-    /// Whether nobody is inside, nobody waits, and it is not broken.
+    /// Returns true if nobody is inside, nobody waits, and it is not broken.
     pub(super) fn is_free(&self) -> bool {
         self.line.waiting() == 0 && !self.cell.is_locked() && !self.line.is_broken()
     }

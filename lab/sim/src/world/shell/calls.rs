@@ -136,7 +136,7 @@ impl World {
         self.send_packet(number, to, Packet::Call(call));
     }
 
-    /// Whether `silo` is Dead in the view of `number`.
+    /// Returns true if `silo` is Dead in the view of `number`.
     pub(super) fn knows_dead(&self, number: u32, silo: &SiloAddress) -> bool {
         let machine = self.processes[number as usize].machine.as_deref();
         machine.is_some_and(|machine| machine.view().status_of(silo) == Some(SiloStatus::Dead))

@@ -78,7 +78,7 @@ fn overlap(world: &World) -> Option<(VirtualTime, String)> {
     first
 }
 
-/// Whether a silo that is Dead and may run turns knows of nobody else.
+/// Returns true if a silo that is Dead and may run turns knows of nobody else.
 fn somebody_dead_feels_alone(world: &World) -> bool {
     let runs = |p: &&Process| p.dead_at.is_some() && runs_until(world.now(), p).is_some();
     world.processes().iter().filter(runs).any(|p| {
@@ -202,7 +202,7 @@ fn run(world: &mut World, scenario: &Scenario) -> Option<Breach> {
     None
 }
 
-/// Whether every silo's view shows what the table shows.
+/// Returns true if every silo's view shows what the table shows.
 fn agree(world: &World) -> bool {
     world.processes().iter().filter_map(|p| p.machine.as_ref()).all(|machine| {
         let view = machine.view();

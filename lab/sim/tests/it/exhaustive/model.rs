@@ -377,7 +377,7 @@ impl World {
         done(self)
     }
 
-    /// Whether every silo is Active and knows it.
+    /// Returns true if every silo is Active and knows it.
     pub(crate) fn all_active(&self) -> bool {
         let active =
             self.table.rows.values().filter(|row| row.status == SiloStatus::Active).count();
@@ -385,7 +385,7 @@ impl World {
             && self.installed.iter().all(|version| *version == self.table.version)
     }
 
-    /// Whether a commit that declares somebody dead is on its way.
+    /// Returns true if a commit that declares somebody dead is on its way.
     pub(crate) fn death_is_under_way(&self) -> bool {
         self.flights.iter().any(|flight| match flight {
             Flight::Request { request: TableRequest::Commit { rows, .. }, .. } => {

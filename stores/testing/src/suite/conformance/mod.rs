@@ -55,7 +55,7 @@ pub struct ConformanceReport {
 }
 
 impl ConformanceReport {
-    /// Whether every case ran and passed.
+    /// Returns true if every case ran and passed.
     pub fn is_success(&self) -> bool {
         self.failed.is_empty() && self.passed.len() == CASES.len()
     }
