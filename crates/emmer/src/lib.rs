@@ -34,7 +34,7 @@ pub mod store;
 #[cfg(feature = "config")]
 mod systemd;
 
-/// What the macros' code names.
+/// Items that the macros' code names.
 #[doc(hidden)]
 pub use emmer_runtime::macro_support as __rt;
 
@@ -112,7 +112,7 @@ pub mod telemetry {
     pub use emmer_telemetry::{OpenTelemetry, Otlp, OtlpError, OtlpMetrics, OtlpSender};
 }
 
-/// Where activations go: the strategies, and what a director of one's own needs
+/// Placement of activations: the strategies, and the types for a director of one's own
 /// ([`SiloBuilder::director`]).
 pub mod placement {
     pub use emmer_placement::hosted::VersionSelector;
@@ -124,7 +124,7 @@ pub mod placement {
     };
 }
 
-/// What a grain class is (trait) and how a struct becomes one (derive).
+/// A grain class (trait), and the derive that makes a struct one.
 pub use {emmer_macros::Grain, emmer_macros::GrainError, emmer_runtime::grain::Grain};
 
 /// Tests in virtual time; see [`macro@test`].
@@ -154,7 +154,7 @@ pub const fn millis(n: u64) -> std::time::Duration {
     std::time::Duration::from_millis(n)
 }
 
-/// What most programs need.
+/// Names that most programs need.
 pub mod prelude {
     pub use crate::{
         ActivationError, CallError, Client, ClusterId, Ctx, DeactivationReason, Grain, GrainError,

@@ -79,7 +79,7 @@ mod linux {
         send(&[NotifyState::Stopping]);
     }
 
-    /// Nobody may be listening any more; the silo runs all the same.
+    /// Errors are ignored: without a service manager the silo runs all the same.
     fn send(states: &[NotifyState<'_>]) {
         let _ = sd_notify::notify(states);
     }

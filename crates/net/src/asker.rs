@@ -1,4 +1,4 @@
-//! Whether whoever made a call still waits for it.
+//! The caller of a call, and if it still waits.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -8,14 +8,14 @@ use std::task::{Context, Poll, Waker};
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
-/// Who made a call, as those who run it see it.
+/// Caller of a call, as the code that runs it sees it.
 #[derive(Debug, Default)]
 pub struct Asker {
     gone: AtomicBool,
     told: Mutex<Told>,
 }
 
-/// Those who are told when a call is given up.
+/// Listeners for the moment at which a call is given up.
 #[derive(Debug, Default)]
 struct Told {
     /// The task that waits for it.

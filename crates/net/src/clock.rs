@@ -18,15 +18,16 @@ use emmer_core::{Instant, Now, Timestamp};
 
 use crate::elsewhere;
 
-/// How often deadlines are looked at, and so how exact call timeouts are (with the coarse clock's
-/// own 1 to 10 ms).
+/// Period of looks at deadlines, and so the accuracy of call timeouts (with the coarse clock's own
+/// 1 to 10 ms).
 pub const COARSE_TICK: Duration = Duration::from_millis(5);
 
-/// How far the coarse clock may lag behind the exact one: ten milliseconds with the slowest kernel
+/// Longest lag of the coarse clock behind the exact one: ten milliseconds with the slowest kernel
 /// tick in use, the shortest sleep that is noticed, and a little more.
 pub const COARSE_LAG: Duration = Duration::from_millis(30);
 
-/// How exact idle times are. They are kept as 31 bits of such ticks, which is more than four years.
+/// Length of an idle tick. Idle times are kept as 31 bits of such ticks, which is more than four
+/// years.
 const IDLE_TICK_MS: u64 = 64;
 
 /// A wait for a moment is cut into pieces of this length: timers stand still while the machine
@@ -75,8 +76,7 @@ impl CoarseInstant {
         (self.0 / IDLE_TICK_MS) as u32
     }
 
-    /// For how long nothing has happened, at least, when something last happened in the tick
-    /// `since`.
+    /// Shortest time that can have passed since the idle tick `since`.
     #[inline]
     pub const fn idle_since(self, since: u32) -> Duration {
         let ticks = self.as_idle_ticks().wrapping_sub(since);
@@ -92,8 +92,8 @@ impl CoarseInstant {
     }
 }
 
-/// Until when a call may take: a moment, or a span that begins when somebody first needs to know. A
-/// call that is over before it ever waits does so without a look at the clock.
+/// End of a call's time: a moment, or a span that begins when it is first looked at. A call that is
+/// over before it ever waits never looks at the clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Due(u64);
 
@@ -201,7 +201,7 @@ impl Clock {
         NonZeroU64::new(self.mono().as_nanos()).unwrap_or(NonZeroU64::MIN)
     }
 
-    /// How long ago a stamp was taken.
+    /// Time since a stamp was taken.
     #[inline]
     pub fn since_stamp(&self, stamp: NonZeroU64) -> Duration {
         Duration::from_nanos(self.mono().as_nanos().saturating_sub(stamp.get()))
@@ -219,7 +219,7 @@ impl Clock {
         }
     }
 
-    /// How long to sleep before the next look at the clock.
+    /// Time to sleep before the next look at the clock.
     fn piece_of(&self, left: Duration) -> Duration {
         if self.host.as_ref().is_some_and(|host| host.clock().is_true()) {
             return left;
@@ -262,7 +262,7 @@ mod boot_time {
     /// with a tick of the kernel in between at worst.
     const GAP_TOLERANCE_MS: u64 = 15;
 
-    /// How often the exact clocks are read again when other threads ran in between.
+    /// Number of times that the exact clocks are read again when other threads ran in between.
     const EXACT_TRIES: usize = 8;
 
     /// Two readings of one clock that are closer than this enclose a reading of another well
@@ -301,7 +301,7 @@ mod boot_time {
         slept
     }
 
-    /// What a thread last read. It holds for every clock of the process: all count from the
+    /// Last reading of a thread. It holds for every clock of the process: all count from the
     /// machine's start.
     #[derive(Clone, Copy)]
     struct Last {
@@ -418,8 +418,7 @@ mod boot_time {
     }
 }
 
-/// Where the kernel has no such clocks, the one of the standard library, since the first look at
-/// it.
+/// The clock of the standard library since the first look at it, for kernels without such clocks.
 #[cfg(not(target_os = "linux"))]
 mod portable {
     use std::sync::OnceLock;

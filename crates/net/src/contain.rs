@@ -38,7 +38,7 @@ pub fn let_go_by(drop: &mut dyn FnMut()) -> bool {
     dropped.is_ok()
 }
 
-/// What a panic said, if it said something in words.
+/// Words of a panic, if it has some.
 #[cold]
 fn words_of(panic: Box<dyn Any + Send>) -> String {
     let words = panic

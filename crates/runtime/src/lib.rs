@@ -52,7 +52,7 @@ pub use silo::{
 pub use stores::StoreSource;
 pub use timers::{Timer, TimerBuilder};
 
-/// What the generated code names. Not for people; may change in any version.
+/// Items that the generated code names. Not for people; may change in any version.
 #[doc(hidden)]
 pub mod macro_support {
     pub use bytes::BytesMut;
@@ -81,7 +81,7 @@ pub mod macro_support {
     pub use crate::turn::Asker;
 }
 
-/// How grain state is encoded, as the store's `Format` column says it.
+/// Encoding of grain state, as the store's `Format` column says it.
 pub use grain::STATE_FORMAT;
 
 /// The exit code of `emmer silo` when the cluster declared its silo dead (or superseded), for

@@ -1,4 +1,4 @@
-//! What an operator can set.
+//! The options of an operator.
 
 mod check;
 mod records;
@@ -35,12 +35,12 @@ pub struct SiloOptions {
     /// state (a blue and a green deployment, say), clusters with different ones do not. Default:
     /// the cluster id.
     pub service_id: Option<ClusterId>,
-    /// Where other silos connect to. Port 0 takes a free one. Default `127.0.0.1:0`.
+    /// Address where other silos connect to. Port 0 takes a free one. Default `127.0.0.1:0`.
     pub listen: SocketAddr,
     /// The address other silos are told to connect to, when it is not the one listened on (behind a
     /// wildcard or an address translation).
     pub advertise: Option<SocketAddr>,
-    /// Where clients connect to; no gateway when none. Default none.
+    /// Address where clients connect to; no gateway when none. Default none.
     pub gateway: Option<SocketAddr>,
     /// The address that clients are told, when it is not the one listened on (behind an address
     /// translation): its host is that of `advertise`, for the table has one for both. Default none.
@@ -48,8 +48,8 @@ pub struct SiloOptions {
     /// The silo's name, for people: 1 to 256 bytes without control characters. Default: the host's
     /// name and the port.
     pub name: Option<String>,
-    /// What the silo is for, as `#[placement(silo_role = "front")]` asks for it: 1 to 256 bytes
-    /// without control characters. Default: the name of the program.
+    /// Role of the silo, as `#[placement(silo_role = "front")]` asks for it: 1 to 256 bytes without
+    /// control characters. Default: the name of the program.
     pub role: Option<String>,
     /// The silo's update zone: silos of one zone are updated together. Directors see it. Default 0.
     pub update_zone: i32,
@@ -63,24 +63,24 @@ pub struct SiloOptions {
     pub membership: emmer_membership::Config,
     /// The directory's parameters; `points_per_silo` must be the same on every silo.
     pub directory: emmer_directory::Config,
-    /// How long a call waits for its answer when neither it nor its caller's deadline says. Default
-    /// 30 s.
+    /// Time that a call waits for its answer when neither it nor its caller's deadline says.
+    /// Default 30 s.
     pub response_timeout: Duration,
-    /// How long an activation may be idle before it is deactivated, for classes that do not say.
-    /// Default 15 min.
-    pub collection_age: Duration,
-    /// How often idle activations are looked for. Default: a quarter of `collection_age`, 1 s to 1
+    /// Time after which an idle activation is deactivated, for classes that do not say. Default 15
     /// min.
+    pub collection_age: Duration,
+    /// Time between two looks for idle activations. Default: a quarter of `collection_age`, 1 s to
+    /// 1 min.
     pub collection_quantum: Option<Duration>,
-    /// How often silos tell each other how loaded they are. The shortest time of a silo counts for
-    /// all. With more than some 200 silos it is less often, and a silo that becomes Active tells it
-    /// at once. Default 1 s.
+    /// Time between two load reports of a silo. The shortest time of a silo counts for all. With
+    /// more than some 200 silos it is longer, and a silo that becomes Active reports at once.
+    /// Default 1 s.
     pub load_period: Duration,
     /// Of how many silos, drawn at random, `#[placement(activation_count)]` takes the best: 1 to
     /// 64. Default 2.
     pub activation_count_choices: usize,
-    /// Which silos get new activations where several versions of a class can serve a call. Default
-    /// [`VersionSelector::Any`].
+    /// Selector of the silos that get new activations where several versions of a class can serve a
+    /// call. Default [`VersionSelector::Any`].
     pub version_selector: VersionSelector,
     /// The longest an activation may take: registration, reading the state, the hook. Default 30 s.
     pub activation_timeout: Duration,
@@ -148,7 +148,7 @@ impl Default for SiloOptions {
 }
 
 impl SiloOptions {
-    /// How often idle activations are looked for.
+    /// Time between two looks for idle activations.
     pub(crate) fn quantum(&self) -> Duration {
         let by_age =
             (self.collection_age / 4).clamp(Duration::from_secs(1), Duration::from_secs(60));
@@ -201,14 +201,14 @@ impl SiloOptions {
 pub struct ClientOptions {
     /// The cluster to call. Default `dev`.
     pub cluster_id: ClusterId,
-    /// How long a call waits for its answer when it does not say. Default 30 s.
+    /// Time that a call waits for its answer when it does not say. Default 30 s.
     pub response_timeout: Duration,
-    /// How often the list of gateways is read from the store. Default 10 s; a lost connection reads
-    /// it at once.
+    /// Time between two reads of the list of gateways from the store. Default 10 s; a lost
+    /// connection reads it at once.
     pub gateway_list_refresh_period: Duration,
     /// The longest a connection may take to be made. Default 5 s.
     pub connect_timeout: Duration,
-    /// How many gateways to stay connected to. Default 4.
+    /// Number of gateways to stay connected to. Default 4.
     pub gateways_max: usize,
     /// The time after which connecting begins no further try to reach a gateway, or a store that is
     /// away. Zero: it tries once. Default 30 s.

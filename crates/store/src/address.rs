@@ -53,7 +53,7 @@ pub struct Path {
     pub usual: &'static str,
     /// Returns true if the text may stand there.
     pub is_legal: fn(&str) -> bool,
-    /// The same in words, as a sentence.
+    /// Rule in words, as a sentence.
     pub rule: &'static str,
 }
 
@@ -98,7 +98,7 @@ impl Parameter {
         Self::new(name, Takes::OneOf(words))
     }
 
-    /// The same parameter, which other programs call `alias`.
+    /// Adds another name of the parameter, which other programs use.
     #[must_use]
     pub const fn or(mut self, alias: &'static str) -> Self {
         self.alias = alias;
@@ -139,7 +139,7 @@ impl fmt::Display for Parameter {
 #[derive(Clone, Default)]
 pub struct Parameters {
     values: Vec<(&'static str, String)>,
-    /// Those that the store does not know, as they were written.
+    /// Parameters that the store does not know, as they were written.
     pub others: Vec<(String, String)>,
 }
 

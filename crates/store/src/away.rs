@@ -1,4 +1,4 @@
-//! How long an operation waits for a server that is away: the same in every store.
+//! The time that an operation waits for a server that is away: the same in every store.
 //!
 //! *Away* is a server that cannot be reached (nobody listens, the connection is refused or ends
 //! before a request was sent) or that says it serves nobody now. Such an operation has done
@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use crate::contract::StoreErrorKind;
 
-/// How long an operation goes on trying to reach a server that is away.
+/// Time for which an operation tries to reach a server that is away.
 pub const AWAY_WAIT: Duration = Duration::from_secs(1);
 
 /// The pause between two attempts.

@@ -19,24 +19,24 @@ use crate::table::{Row, Value};
 /// The cluster id whose partition is used.
 pub const SCRATCH: &str = "emmer-doctor";
 
-/// How many commits, and how many reads, are measured.
+/// Number of commits, and of reads, that are measured.
 pub const MEASURED: usize = 25;
 
-/// What was found.
+/// Result of a check.
 #[derive(Clone, Debug, Default)]
 pub struct Checkup {
     /// The checks in their order, up to the first that failed, and the clean-up.
     pub checks: Vec<Check>,
-    /// How long a commit of two rows took.
+    /// Durations of commits of two rows.
     pub commit: Option<Latency>,
-    /// How long a read of one row took.
+    /// Durations of reads of one row.
     pub read: Option<Latency>,
 }
 
 /// One check.
 #[derive(Clone, Debug)]
 pub struct Check {
-    /// What must hold.
+    /// Requirement of the check.
     pub name: &'static str,
     /// Why it does not.
     pub trouble: Option<Trouble>,
@@ -66,14 +66,14 @@ impl From<StoreError> for Trouble {
     }
 }
 
-/// How long something took, over several times.
+/// Durations of something that was done several times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Latency {
     /// Half of them took no longer.
     pub median: Duration,
     /// The longest.
     pub worst: Duration,
-    /// How many there were.
+    /// Number of measurements.
     pub count: usize,
 }
 
@@ -86,7 +86,7 @@ impl Latency {
 }
 
 impl Checkup {
-    /// What failed first.
+    /// First check that failed.
     pub fn trouble(&self) -> Option<&Trouble> {
         self.checks.iter().find_map(|check| check.trouble.as_ref())
     }

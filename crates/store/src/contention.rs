@@ -17,7 +17,7 @@ use crate::contract::{CommitOutcome, Mutation};
 /// The window after the first loss, in parts of what the quickest of the lost attempts took (others
 /// waited in the crowd).
 const FIRST_WINDOW_PARTS: u32 = 4;
-/// How a loss and a win count.
+/// Weights of a loss and of a win.
 const LOSS: u32 = 4;
 const WIN: u32 = 1;
 /// A win counts for more the wider the window is: by so many parts of the losses that made it.
@@ -26,9 +26,9 @@ const COOLING_PARTS: u32 = 16;
 const HEAT_MAX: u32 = 24;
 /// The longest anybody waits, unless a store says otherwise.
 const WAIT_MAX: Duration = Duration::from_millis(100);
-/// Who has lost for longer than that comes back at once so often, until it wins: a winner that goes
-/// on writing always reads before those who come later, and only those who read together with it
-/// have a chance.
+/// Share of waits that are zero for a writer that has lost for longer, until it wins. A winner that
+/// continues to write reads before writers that come later, and only writers that read together
+/// with it have a chance.
 const AT_ONCE: f64 = 0.5;
 /// A row that nobody raced for in this time is like new.
 const COLD_AFTER: Duration = Duration::from_secs(2);
@@ -54,21 +54,22 @@ pub struct Contention {
 }
 
 impl Contention {
-    /// Nobody races yet. `seed` must be random: stores that wait the same times meet again.
+    /// Creates the state without a race. `seed` must be random: stores that wait the same times
+    /// meet again.
     pub fn new(seed: u64) -> Self {
         Self { rows: Mutex::default(), random: AtomicU64::new(seed), wait_max: WAIT_MAX }
     }
 
-    /// The same with another longest wait, for a server to which a commit that loses is as much
-    /// work as one that wins: where many servers must agree on it all the same.
+    /// Sets another longest wait, for a server to which a commit that loses is as much work as one
+    /// that wins.
     #[must_use]
     pub const fn waiting_at_most(mut self, wait_max: Duration) -> Self {
         self.wait_max = wait_max;
         self
     }
 
-    /// How long to wait before telling the outcome of a commit that took so long. Only those that
-    /// replace a row and lost, or won, are counted: that is how a version row is raced for.
+    /// Time to wait before telling the outcome of a commit, by the time that it took. Only commits
+    /// that replace a row count, lost or won: that is how a version row is raced for.
     pub fn wait(
         &self,
         table: &str,

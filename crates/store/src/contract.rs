@@ -96,8 +96,8 @@ impl Mutation {
         self.holds_where(now, |now, etag| now == etag)
     }
 
-    /// The same for a server that keeps something else in the place of an etag, `now` for this row;
-    /// `is_same` says whether an etag stands for it.
+    /// As [`holds`](Self::holds), for a server that keeps something else in the place of an etag,
+    /// `now` for this row; `is_same` says if an etag stands for it.
     pub fn holds_where<E>(&self, now: Option<E>, is_same: impl FnOnce(E, &Etag) -> bool) -> bool {
         match self {
             Self::Insert { .. } => now.is_none(),
@@ -110,7 +110,7 @@ impl Mutation {
     }
 }
 
-/// What became of a commit.
+/// Outcome of a commit.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CommitOutcome {
     /// All of it happened. One entry per mutation: the row's new etag, none for `Delete` and
@@ -142,7 +142,7 @@ pub struct StoreError {
     pub store: String,
     /// The operation and its subject, e.g. `commit silo_instances/prod`.
     pub operation: String,
-    /// What went wrong, in the server's words, without credentials.
+    /// Error in the server's words, without credentials.
     pub detail: String,
 }
 
@@ -157,7 +157,7 @@ pub enum StoreErrorKind {
     NotFound,
     /// The request breaks a rule of the contract: unknown column, wrong type, too many mutations.
     Invalid,
-    /// What is stored cannot be understood: another schema version, a foreign writer.
+    /// The stored data cannot be understood: another schema version, a foreign writer.
     Corrupt,
     /// The whole store is damaged, as a file is whose pages are not its own. Its rows cannot be
     /// trusted, and it no longer takes writes.
@@ -185,7 +185,7 @@ impl fmt::Display for StoreError {
 
 impl std::error::Error for StoreError {}
 
-/// What a store operation returns.
+/// Result of a store operation.
 pub type Result<T> = std::result::Result<T, StoreError>;
 
 /// A server that keeps Emmer's tables. Implementations are cheap to share and safe to call
@@ -206,7 +206,8 @@ pub trait SystemStore: Send + Sync + 'static {
         None
     }
 
-    /// How much the store takes at once. A request beyond it is `Invalid` and changes nothing.
+    /// Size of requests that the store takes at once. A request beyond it is `Invalid` and changes
+    /// nothing.
     fn limits(&self) -> StoreLimits {
         StoreLimits::default()
     }
@@ -321,9 +322,8 @@ pub trait SystemStore: Send + Sync + 'static {
         cutoff: Timestamp,
     ) -> BoxFuture<'a, Result<u64>>;
 
-    /// What the store can tell an operator about its server. It writes nothing and makes nothing;
-    /// what it may not ask is left out or is a finding. A store that knows nothing keeps this
-    /// default.
+    /// Examines the server for an operator. Writes nothing and makes nothing. Things that it may
+    /// not ask are left out or are findings. A store that knows nothing keeps this default.
     ///
     /// # Errors
     /// The server cannot be reached.

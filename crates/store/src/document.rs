@@ -49,7 +49,7 @@ pub fn decode(decl: &TableDecl, row_key: &str, text: &[u8]) -> Result<Row, Strin
     one_pass::row(decl, row_key, text).map_or_else(|| decode_slowly(decl, row_key, text), Ok)
 }
 
-/// The same for a document that is not as [`encode`] writes them, or whose fault is to be named.
+/// Decodes a document that is not as [`encode`] writes them, or whose fault is to be named.
 fn decode_slowly(decl: &TableDecl, row_key: &str, text: &[u8]) -> Result<Row, String> {
     let fields: Map<String, Json> = serde_json::from_slice(text)
         .map_err(|error| format!("row {row_key:?} is no JSON object: {error}"))?;

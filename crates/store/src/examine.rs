@@ -1,22 +1,21 @@
-//! What a store can tell about the server behind it, for an operator (`emmer doctor`): server and
-//! version, what it would lose, whose clock differs, what this user may not do. Nothing at run time
-//! rests on it.
+//! The examination of the server behind a store, for an operator (`emmer doctor`): server and
+//! version, durability, clocks, permissions. Nothing at run time rests on it.
 
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use emmer_core::Timestamp;
 
-/// What [`SystemStore::examine`](crate::SystemStore::examine) found out. The default knows nothing.
+/// Result of [`SystemStore::examine`](crate::SystemStore::examine). The default knows nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Examination {
     /// The server's product, e.g. `PostgreSQL`; empty when it is not known.
     pub server: String,
     /// Its version as it says it, e.g. `15.18`; empty when it is not known.
     pub version: String,
-    /// How the server's clock stands to this host's, where the server tells its time.
+    /// Difference between the server's clock and this host's, where the server tells its time.
     pub clock: Option<ClockDifference>,
-    /// What an operator should know, the most important first.
+    /// Findings for an operator, the most important first.
     pub findings: Vec<Finding>,
 }
 
@@ -26,7 +25,7 @@ impl Examination {
         Self { server: server.into(), version: version.into(), ..Self::default() }
     }
 
-    /// The same with a clock difference.
+    /// Adds a clock difference.
     #[must_use]
     pub fn with_clock(mut self, clock: ClockDifference) -> Self {
         self.clock = Some(clock);
@@ -58,16 +57,16 @@ impl Examination {
 /// One thing an operator should know.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// How bad it is.
+    /// Severity.
     pub level: FindingLevel,
-    /// What it is about.
+    /// Subject.
     pub subject: FindingSubject,
     /// One sentence or two: what is the case, what it may cost, what to do about it. Never a
     /// password.
     pub text: String,
 }
 
-/// How bad a [`Finding`] is, the worst last.
+/// Severity of a [`Finding`], the worst last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FindingLevel {
     /// Good to know.
@@ -95,14 +94,14 @@ impl fmt::Display for FindingLevel {
     }
 }
 
-/// What a [`Finding`] is about.
+/// Subject of a [`Finding`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FindingSubject {
-    /// Whether acknowledged writes survive a crash or a failover.
+    /// Survival of acknowledged writes in a crash or a failover.
     Durability,
-    /// What this user may not do.
+    /// Things that this user may not do.
     Permission,
-    /// Who may read the table or the connection: passwords, TLS.
+    /// Readers of the table or the connection: passwords, TLS.
     Security,
     /// Limits of the server that a cluster may reach.
     Capacity,
@@ -129,7 +128,8 @@ impl fmt::Display for FindingSubject {
     }
 }
 
-/// How far the server's clock is ahead of this host's, as far as one question and answer can tell.
+/// Time by which the server's clock is ahead of this host's, as far as one question and answer can
+/// tell.
 ///
 /// Silos compare times of each other's hosts, never the server's, so a difference breaks nothing;
 /// it makes tables hard to read and tells of a host without a synchronised clock.
@@ -137,8 +137,7 @@ impl fmt::Display for FindingSubject {
 pub struct ClockDifference {
     /// The server's time minus this host's, in milliseconds.
     pub ahead_ms: i64,
-    /// How far the truth may be from that, in milliseconds: half the round trip and the server's
-    /// own rounding.
+    /// Uncertainty in milliseconds: half the round trip and the server's own rounding.
     pub uncertainty_ms: i64,
 }
 

@@ -9,7 +9,7 @@ use crate::one_moment::Unread;
 pub struct Fault {
     /// The kind, for a program.
     pub kind: StoreErrorKind,
-    /// What went wrong, without credentials.
+    /// Error, without credentials.
     pub detail: String,
 }
 
@@ -41,7 +41,7 @@ impl Fault {
         Self::new(StoreErrorKind::Unavailable, detail)
     }
 
-    /// What is stored, or what the server answered, cannot be understood.
+    /// Fault of stored data, or of an answer, that cannot be understood.
     pub fn corrupt(detail: impl Into<String>) -> Self {
         Self::new(StoreErrorKind::Corrupt, detail)
     }
@@ -52,7 +52,7 @@ impl Fault {
     }
 }
 
-/// How a request failed.
+/// Way in which a request failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
     /// It did nothing: it was not sent, or the server refused it.
@@ -62,7 +62,7 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// What went wrong, for a request whose repetition does no harm.
+    /// Fault of a request whose repetition does no harm.
     pub fn fault(self) -> Fault {
         match self {
             Self::Nothing(fault) | Self::Broken(fault) => fault,

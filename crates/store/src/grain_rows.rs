@@ -42,7 +42,7 @@ impl RowName {
     }
 }
 
-/// What became of a commit.
+/// Outcome of a commit.
 pub(crate) enum Committed {
     /// It happened; the new etag of the first row, if it has one.
     Done(Option<Etag>),

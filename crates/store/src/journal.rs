@@ -18,23 +18,23 @@ use crate::contract::{Etag, Mutation, Result};
 use crate::grain_rows::{Committed, GrainRows, RowName};
 use crate::stored::{ClearOutcome, ROW_BYTES, StoredState, WriteOutcome};
 
-/// How heads are encoded, as the store's `Format` column says it.
+/// Encoding of heads, as the store's `Format` column says it.
 const HEAD_FORMAT: &str = "journal";
 
-/// What a journal consists of.
+/// Head of a journal: its counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Head {
-    /// How many events were ever appended.
+    /// Number of events that were ever appended.
     pub events: u64,
-    /// How many appends there were: their rows are numbered from 1.
+    /// Number of appends: their rows are numbered from 1.
     pub appends: u64,
-    /// How many of them were removed, the oldest ones. All of them are in the snapshot.
+    /// Number of appends that were removed, the oldest ones. All of them are in the snapshot.
     pub removed: u64,
-    /// How many of them are in the snapshot; 0 when there is none.
+    /// Number of appends in the snapshot; 0 when there is none.
     pub snapshot: u64,
 }
 
-/// What is written beside a new head.
+/// Rows that are written with a new head.
 #[derive(Debug)]
 pub enum Change {
     /// The row of one more append, with these events.
@@ -48,7 +48,7 @@ pub enum Change {
 /// A value as it is to be stored.
 #[derive(Debug)]
 pub struct Stored {
-    /// How it is encoded.
+    /// Encoding of the payload.
     pub format: String,
     /// The encoded value.
     pub payload: Arc<[u8]>,

@@ -1,4 +1,4 @@
-//! How much a store takes at once, and how much a table needs.
+//! The sizes that a store takes at once, and those that a table needs.
 //!
 //! Every request keeps the limits of [`crate::validate`]. A server may take less: its store says
 //! so, a table whose rows would not fit is refused when a silo starts, and `emmer doctor` shows the
@@ -21,9 +21,9 @@ pub const ROW_KEY_BYTES_MAX: usize = 512;
 /// items end at 400 KB), also as [`StoreErrorKind::Invalid`](crate::StoreErrorKind::Invalid).
 pub const VALUE_BYTES_MAX: usize = 16 << 20;
 
-/// How much a store takes at once, in rows and bytes. Bytes are those of the values, roughly: names
-/// of columns, keys and the server's own notation count too, so that a commit near the limit may be
-/// refused as [`Invalid`](crate::StoreErrorKind::Invalid).
+/// Sizes that a store takes at once, in rows and bytes. Bytes are those of the values, roughly:
+/// names of columns, keys and the server's own notation count too, so that a commit near the limit
+/// may be refused as [`Invalid`](crate::StoreErrorKind::Invalid).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoreLimits {
     /// The most mutations in one commit.
@@ -39,7 +39,7 @@ pub struct StoreLimits {
 }
 
 impl Default for StoreLimits {
-    /// What the contract allows, and no less.
+    /// The sizes that the contract requires, and no more.
     fn default() -> Self {
         Self {
             mutations: COMMIT_MUTATIONS_MAX,
@@ -52,7 +52,7 @@ impl Default for StoreLimits {
 }
 
 impl StoreLimits {
-    /// What the contract allows, of a server that takes so many bytes at once.
+    /// The sizes that the contract requires, of a server that takes `commit_bytes` at once.
     pub fn of_commits(commit_bytes: usize) -> Self {
         let whole = Self::default();
         Self { commit_bytes, row_bytes: whole.row_bytes.min(commit_bytes), ..whole }

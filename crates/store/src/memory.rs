@@ -14,7 +14,7 @@ use crate::contract::{
 use crate::table::{Row, TableDecl, Value};
 use crate::validate;
 
-/// What this store calls itself.
+/// Name of this store.
 const STORE: &str = "memory://";
 
 type Partition = BTreeMap<String, StoredRow>;

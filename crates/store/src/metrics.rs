@@ -98,7 +98,7 @@ pub struct SiloMetrics {
     pub gateway: Option<Arc<str>>,
     /// Activations in memory.
     pub activations: u64,
-    /// Those of them that were called within ten minutes.
+    /// Number of activations that were called within ten minutes.
     pub recently_used: u64,
     /// Calls of others that are under way.
     pub request_queue: u64,

@@ -27,8 +27,8 @@ use crate::recent::Recent;
 use crate::silos::VERSION_ROW;
 use crate::table::TableDecl;
 
-/// How often a partition of several pages is read before its reader is told that others change it
-/// all the time.
+/// Number of reads of a partition of several pages before its reader is told that other writers
+/// change it all the time.
 pub const PASSES_MAX: u32 = 8;
 
 /// The most times in each pass that rows are read again which were written meanwhile.
@@ -54,11 +54,11 @@ pub struct Version {
     pub recent: Recent,
 }
 
-/// What a reader asks its server.
+/// Server as a reader of pages sees it.
 pub trait Pages: Sync {
     /// The server's token of a page.
     type Token: Send;
-    /// How a request fails.
+    /// Error of a request.
     type Error: Send;
 
     /// True if a page is one moment: a partition of one page then takes one request.
@@ -245,7 +245,8 @@ async fn pass<P: Pages>(pages: &P) -> Result<(Vec<StoredRow>, usize), P::Error> 
     }
 }
 
-/// The same rows with the same etags. Volatile columns may differ: no commit writes them.
+/// Returns true if both have the same rows with the same etags. Volatile columns may differ: no
+/// commit writes them.
 fn same(one: &[StoredRow], other: &[StoredRow]) -> bool {
     let keys = |rows: &[StoredRow]| {
         rows.iter().map(|r| (r.row.key().to_owned(), r.etag.clone())).collect::<Vec<_>>()

@@ -16,7 +16,7 @@ pub use crate::silo_rows::VERSION_ROW;
 use crate::table::{Column, ColumnType, TableDecl, Value};
 use crate::validate::SAMPLE_ROWS_MAX;
 
-/// How many incarnations of one `ip:port` are looked for at first.
+/// Number of incarnations of one `ip:port` that are looked for at first.
 const INCARNATIONS: usize = 16;
 
 /// The most silo rows in one sample: the version row may be another.
@@ -58,15 +58,15 @@ pub static SILO_INSTANCES: TableDecl = TableDecl {
 /// votes take about half.
 const SILO_ROW_BYTES: usize = 2_048;
 
-/// What the table needs of its store: the membership machine commits up to
-/// [`MEMBERSHIP_ROWS_PER_COMMIT_MAX`](emmer_core::limits::MEMBERSHIP_ROWS_PER_COMMIT_MAX) rows
-/// beside the version row.
+/// Sizes that the table needs of its store: the membership machine commits up to
+/// [`MEMBERSHIP_ROWS_PER_COMMIT_MAX`](emmer_core::limits::MEMBERSHIP_ROWS_PER_COMMIT_MAX) rows and
+/// the version row.
 fn needed() -> StoreLimits {
     let commit_bytes = COMMIT_MUTATIONS_MAX * SILO_ROW_BYTES;
     StoreLimits { commit_bytes, row_bytes: SILO_ROW_BYTES, ..StoreLimits::default() }
 }
 
-/// What became of [`SiloTable::commit`].
+/// Outcome of [`SiloTable::commit`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum SiloCommit {
     /// It happened; the version row is now this.
@@ -78,7 +78,7 @@ pub enum SiloCommit {
     Unknown(StoreError),
 }
 
-/// What became of [`SiloTable::touch`].
+/// Outcome of [`SiloTable::touch`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SiloTouch {
     /// The time is written.
@@ -107,8 +107,7 @@ impl SiloTable {
         Self { store, cluster, rows_max: Limits::default().membership_rows_max }
     }
 
-    /// The same table, refusing to read more than `rows_max` rows
-    /// ([`Limits::membership_rows_max`], default 20,000).
+    /// Sets the most rows that are read ([`Limits::membership_rows_max`], default 20,000).
     #[must_use]
     pub const fn with_rows_max(mut self, rows_max: usize) -> Self {
         self.rows_max = rows_max;

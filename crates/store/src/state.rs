@@ -38,7 +38,7 @@ impl StateTable {
         Self { store, service, bytes_max }
     }
 
-    /// The same with states of at most `bytes_max` bytes, if the store takes as many.
+    /// Sets the most bytes of a state, if the store takes as many.
     #[must_use]
     pub fn with_bytes_max(mut self, bytes_max: usize) -> Self {
         self.bytes_max = self.bytes_max.min(bytes_max);

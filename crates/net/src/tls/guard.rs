@@ -41,7 +41,7 @@ pub(crate) struct Guard {
 struct Read {
     files: Files,
     believed: Vec<Anchor>,
-    /// Those that have left their file, and until when they are believed.
+    /// Anchors that have left their file, and the times until which they are believed.
     earlier: Vec<(Anchor, Instant)>,
     /// The proof that this process shows.
     shows: Option<Shown>,

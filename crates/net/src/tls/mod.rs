@@ -186,7 +186,7 @@ pub enum TlsError {
     /// A file cannot be read.
     #[error("{file}: {why}")]
     Unreadable {
-        /// Which.
+        /// The file.
         file: String,
         /// The operating system's words.
         why: String,
@@ -194,7 +194,7 @@ pub enum TlsError {
     /// A file holds something else than it should.
     #[error("{file}: expected {expected}: {why}")]
     Malformed {
-        /// Which.
+        /// The file.
         file: String,
         /// The contents that it should have.
         expected: &'static str,

@@ -14,7 +14,7 @@ use super::lost::Lost;
 use crate::asker::Asker;
 
 impl Connection {
-    /// How many calls of the peer are under way here.
+    /// Number of calls of the peer that are under way here.
     pub fn serving(&self) -> u32 {
         self.serving.load(Ordering::Relaxed)
     }

@@ -193,7 +193,7 @@ pub struct Connection {
     pub(super) outgoing_bytes_max: usize,
     /// After so many bytes of answers in one go of the driver, calls begin in tasks of their own.
     pub(super) replies_bytes_max: usize,
-    /// So many bytes wait for the peer that answers have to wait; changed under the lock.
+    /// True if as many bytes wait for the peer that answers have to wait; changed under the lock.
     pub(super) full: AtomicBool,
     /// They need not any more.
     pub(super) room: Notify,
@@ -202,16 +202,17 @@ pub struct Connection {
     pub(super) holds: Holds,
     /// Bytes of the peer's calls that are not over.
     pub(super) unprocessed: AtomicU64,
-    /// What frames of the peer that have begun and not ended may hold.
+    /// Room for frames of the peer that have begun and not ended.
     pub(super) frame_room: Arc<FrameRoom>,
     /// Itself, once it is driven.
     pub(super) me: OnceLock<Weak<Self>>,
     ticking: Arc<Ticking>,
     /// Calls of the peer that are not answered yet.
     pub(super) serving: AtomicU32,
-    /// Who waits for them, by correlation.
+    /// Callers that wait for them, by correlation.
     pub(super) askers: Mutex<NumberMap<u64, Arc<Asker>>>,
-    /// When the membership protocol was last told that the peer was heard, in coarse milliseconds.
+    /// Time at which the membership protocol was last told that the peer was heard, in coarse
+    /// milliseconds.
     heard: AtomicU64,
     /// The identity of a client that has one.
     pub admitted: Option<Admitted>,

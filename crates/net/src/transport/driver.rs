@@ -22,8 +22,8 @@ use super::lost::Lost;
 use super::silence::Stuck;
 use crate::world::ReadHalf;
 
-/// How much is read at once: grows while reads fill their room, shrinks when they leave most of it
-/// empty. What usually comes together is so read together.
+/// Size of one read: it grows while reads fill their room, and shrinks when they leave most of it
+/// empty. So bytes that usually come together are read together.
 const READ_BYTES_MIN: usize = 4 << 10;
 /// The most that is read at once.
 const READ_BYTES_MAX: usize = 64 << 10;
@@ -50,7 +50,7 @@ const CALL_FRAMES: usize = 8;
 /// The most reads in one go before other tasks get their turn.
 const READS_PER_TURN: usize = 16;
 
-/// What a silo or a client does with what arrives.
+/// Handler of messages that arrive at a silo or a client.
 pub trait Handler: Send + Sync + 'static {
     /// A call. The answer goes to `replies` at once (whole frames) when the turn does not suspend;
     /// else later through [`Connection::reply`]. `cost` is the size of the whole frame; returns the
@@ -103,7 +103,7 @@ pub async fn drive<H: Handler>(connection: Arc<Connection>, handler: Arc<H>, inp
         }
     }
     connection.has_received(input.len());
-    // When the runtime goes, this task is dropped: whoever waits for an answer hears of it.
+    // When the runtime ends, this task is dropped, and callers that wait for an answer hear of it.
     let _ends = Ends(connection.clone());
     let mut driver = Driver {
         connection: connection.clone(),
@@ -166,11 +166,11 @@ struct Driver<H> {
     reading: ReadHalf,
     handler: Arc<H>,
     input: BytesMut,
-    /// How much room the next read gets.
+    /// Room that the next read gets.
     read_bytes: usize,
     /// Answers of the turns that ran in this go.
     replies: BytesMut,
-    /// What the socket takes next.
+    /// Bytes that the socket takes next.
     writing: BytesMut,
     /// Their count, if they are many.
     counted: Option<Written>,
@@ -178,9 +178,10 @@ struct Driver<H> {
     /// The peer sends nothing more, and waits for answers.
     half_closed: Option<HalfClosed>,
     wake: Vec<Waker>,
-    /// So many calls of this side were in flight at the last look that they are worth collecting.
+    /// True if enough calls of this side were in flight at the last look that they are worth
+    /// collecting.
     busy: bool,
-    /// How the driver lets callers go first.
+    /// Way to let callers go first.
     behind: Behind,
     /// The peer was told that no more of its calls are served.
     deaf: bool,
@@ -197,7 +198,7 @@ struct Driver<H> {
 /// Callers that have their answers and are let go before the driver writes.
 #[derive(Default)]
 struct Behind {
-    /// How many there were at the last look.
+    /// Number of callers at the last look.
     callers: u32,
     /// For how many looks none of them moved.
     in_vain: u32,
@@ -210,7 +211,7 @@ const LOOKS_IN_VAIN_MAX: u32 = 4;
 /// And so often at most, whether they move or not: others may wait for what is to be written.
 const LOOKS_MAX: u32 = 64;
 
-/// So many calls in flight are worth collecting for one write.
+/// Number of calls in flight that are worth collecting for one write.
 const BUSY_CALLS_MIN: u32 = 4;
 
 impl<H: Handler> Driver<H> {
@@ -441,7 +442,7 @@ impl<H: Handler> Driver<H> {
                 }
                 continue;
             }
-            // Whoever handles another frame may need the connection.
+            // The handler of another frame may need the connection.
             answers = None;
             if frame.kind == FrameKind::Request && *deaf {
                 // The peer knows that this one does not run.

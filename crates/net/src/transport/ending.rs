@@ -1,4 +1,4 @@
-//! How a connection ends: with a word, without one, or bit by bit.
+//! The end of a connection: with a word, without one, or bit by bit.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,7 +14,7 @@ use super::connection::{Connection, Draining, Shared};
 use super::driver::Handler;
 use super::lost::Lost;
 
-/// What the two ends of a connection say to each other about calls.
+/// Message between the two ends of a connection about calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum CallsMessage {
     /// The sender has answered every call that it has begun, and begins no other.
@@ -219,7 +219,7 @@ impl Connection {
         }
         drop(shared);
         wake.into_iter().for_each(Waker::wake);
-        // Nobody reads the answers.
+        // No caller reads the answers.
         let askers = std::mem::take(&mut *self.askers.lock());
         askers.into_values().for_each(|asker| asker.give_up());
     }

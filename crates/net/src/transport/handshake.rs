@@ -24,13 +24,13 @@ use crate::log::Plain;
 use crate::world::{TcpListener, TcpStream};
 use crate::{clock, warn_seldom};
 
-/// How far a peer may send ahead of what has been processed.
+/// Number of bytes that a peer may send ahead of those that have been processed.
 const CREDIT_BYTES: u64 = 64 << 20;
 
 /// The pause before a probing dial that broke is made again; doubles each time.
 const REDIAL_PAUSE_MIN: Duration = Duration::from_millis(1);
 
-/// What both sides of a handshake know about themselves.
+/// Identity and limits of one side of a handshake.
 #[derive(Clone, Debug)]
 pub struct Greeting {
     /// The cluster of this side.
@@ -39,7 +39,7 @@ pub struct Greeting {
     pub me: PeerKind,
     /// Limits of this side, which the other side keeps.
     pub limits: Limits,
-    /// What all connections together may have in flight.
+    /// Budget for all connections together.
     pub budget: Arc<Budget>,
     /// The connections that are looked at when the clock ticks.
     pub ticking: Arc<Ticking>,
@@ -262,7 +262,7 @@ async fn is_of_this_machine(ip: IpAddr) -> bool {
     TcpListener::bind((ip, 0).into()).await.is_ok()
 }
 
-/// What an acceptor decides about a Hello.
+/// Decision of an acceptor about a Hello.
 pub(crate) enum Verdict {
     Accept,
     Refuse(RefuseCode, String),
@@ -461,7 +461,7 @@ enum Unread {
     Insecure(String),
     /// The stream ended or broke.
     Broken(String),
-    /// What came is no frame.
+    /// The bytes are no frame.
     Garbage(String),
 }
 

@@ -18,7 +18,7 @@ use super::{Connection, Lost, Pool};
 use crate::warn_seldom;
 use crate::world::{self, TcpListener, TcpStream};
 
-/// Which of the two ports.
+/// One of the two ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Port {
     /// The port for silos.
@@ -27,7 +27,7 @@ pub enum Port {
     Gateway,
 }
 
-/// How long to rest after the operating system refused to accept (out of file descriptors, mostly).
+/// Pause after the operating system refused to accept (out of file descriptors, mostly).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Handshakes under way at once on one port. For one more the oldest is given up: an honest one
@@ -124,7 +124,7 @@ impl Handshakes {
     }
 }
 
-/// What accepts connections on one port.
+/// Acceptor of connections on one port.
 pub struct Listener<H> {
     /// The kind of port.
     pub port: Port,
@@ -140,7 +140,7 @@ pub struct Listener<H> {
     pub stop: CancellationToken,
     /// Connections open, handshakes included.
     pub open: AtomicUsize,
-    /// Those of silos.
+    /// Callers of silos.
     pub callers: Callers,
 }
 

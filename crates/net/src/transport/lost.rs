@@ -22,7 +22,7 @@ pub enum Lost {
     Silent,
     /// The peer said goodbye.
     Goodbye(GoodbyeCode),
-    /// What the peer sent was not Emmer's protocol.
+    /// The peer sent bytes that are not Emmer's protocol.
     Protocol(String),
     /// This side closed it.
     Closed,

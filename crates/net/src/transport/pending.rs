@@ -17,7 +17,7 @@ use crate::clock::CoarseInstant;
 /// A larger buffer is not kept for the next answer.
 pub const KEPT_BODY_BYTES_MAX: usize = 1 << 10;
 
-/// How a call ended, as far as its connection knows.
+/// End of a call, as far as its connection knows.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Answer {
     /// A response frame, whose body is in the caller's buffer. The location is rare, and large.
@@ -115,7 +115,7 @@ pub(super) struct Pending {
     entries: Vec<Entry>,
     free: u32,
     live: u32,
-    /// So many of them have their answer, which their caller has not taken yet.
+    /// Number of calls whose answer their caller has not taken yet.
     answered: u32,
     max: u32,
     /// For so many calls room was taken from the budget.
@@ -322,12 +322,12 @@ impl Pending {
         waiting.map(|entry| entry.caller).filter(|turn| *turn != 0 && wanted(*turn)).collect()
     }
 
-    /// How many calls have their answer, which their caller has not taken yet.
+    /// Number of calls whose answer their caller has not taken yet.
     pub(super) const fn answered(&self) -> u32 {
         self.answered
     }
 
-    /// How many calls have a slot.
+    /// Number of calls that have a slot.
     pub(super) const fn live(&self) -> u32 {
         self.live
     }

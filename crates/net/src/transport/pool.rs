@@ -19,8 +19,8 @@ use crate::world::{self, Watched};
 /// Dials under way at once; one more is refused.
 const DIALS_MAX: usize = 1024;
 
-/// How long a silo that is dead in the view is still talked to: it is told so by whoever it asks,
-/// and by the view itself.
+/// Time for which a silo that is dead in the view still gets messages: the silos that it asks tell
+/// it, and the view itself does.
 const FAREWELL: Duration = Duration::from_secs(2);
 
 /// A connection is kept for this time after another one has taken its place: calls that wait on it
@@ -31,16 +31,16 @@ const RETIRED: Duration = Duration::from_secs(60);
 /// the room that its peer has for this silo's connections.
 const RETIRED_MAX: usize = 4;
 
-/// How long the goodbye that follows may take to be written.
+/// Longest time to write the goodbye that follows.
 const LAST_WORD: Duration = Duration::from_secs(1);
 
-/// So many silos with other options are remembered, and warned of.
+/// Number of silos with other options that are remembered, and warned of.
 const STRANGERS_MAX: usize = 1024;
 
-/// How a dial ended, for everybody who waits for it.
+/// End of a dial, for all that wait for it.
 type Dialed = Option<Result<Arc<Connection>, DialError>>;
 
-/// What drives the connections that are dialled: a [`Handler`] whose type the pool need not know.
+/// Driver of the connections that are dialled: a [`Handler`] whose type the pool need not know.
 trait Drives: Send + Sync {
     /// Drives `connection` in a task of its own until it ends.
     fn drive_apart(self: Arc<Self>, pool: Arc<Pool>, connection: Arc<Connection>, input: BytesMut);
@@ -186,7 +186,7 @@ impl Pool {
         tell.0.set(Some(result));
     }
 
-    /// How many dials are under way.
+    /// Number of dials under way.
     #[cfg(test)]
     pub(super) fn dialing(&self) -> usize {
         self.dialing.lock().len()

@@ -80,7 +80,7 @@ impl Ticking {
         quiet
     }
 
-    /// How many are looked at.
+    /// Number of connections that are looked at.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.list.lock().len()

@@ -1,5 +1,5 @@
-//! What a silo or a client takes from the world around it: tasks, sockets, clocks and chance.
-//! Everything else in this crate asks here, never the operating system or tokio itself.
+//! The world around a silo or a client: tasks, sockets, clocks and chance. Everything else in this
+//! crate asks here, never the operating system or tokio itself.
 //!
 //! With the feature `virtual` the world may be one of `emmer-virtual`: then whatever the code of a
 //! virtual host starts, connects to, reads from a clock or draws belongs to that host. Without the
@@ -111,8 +111,8 @@ fn spawn_boxed(future: Boxed) -> JoinHandle<()> {
     tokio::spawn(future)
 }
 
-/// How often a silo looks at itself. In a virtual world nothing is ever late, but where a host was
-/// paused.
+/// Period of a silo's looks at itself. In a virtual world nothing is ever late, except where a host
+/// was paused.
 pub fn seldom(period: Duration) -> Duration {
     if elsewhere::host().is_some() {
         return period * 10;

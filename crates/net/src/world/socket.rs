@@ -292,7 +292,7 @@ impl TcpListener {
         open.map(|open| Self(Listening::Kernel(open)))
     }
 
-    /// Where it listens.
+    /// Address where it listens.
     ///
     /// # Errors
     /// The operating system does not say.

@@ -40,7 +40,7 @@ async fn suffer(call: AnyCall, mut caller: Caller, fate: CallFate) -> Finished {
     }
 }
 
-/// How a call fails that does not run.
+/// Failure of a call that a test lets fail before it runs.
 pub(super) fn failure(fault: CallFault) -> Failure {
     let why = "the test lets the call fail".to_owned();
     match fault {

@@ -1,4 +1,4 @@
-//! Where a call goes: finding a grain, or choosing a silo for it.
+//! Finds the grain of a call, or chooses a silo for it.
 
 use std::panic::resume_unwind;
 
@@ -15,7 +15,7 @@ use crate::hosting::{BoxTurn, Given, Held, StartError, TurnContext};
 use crate::trace;
 use crate::turn::{Failure, Rejection, contain};
 
-/// Where a call goes.
+/// Target of a call.
 pub(crate) enum Place {
     /// To an activation on this silo (which may still have to be activated).
     Here(Held),
@@ -84,7 +84,8 @@ impl Calls {
         self.placed(sought, avoid).await
     }
 
-    /// Where placement puts a grain. For a worker, all of which are busy, that may be known later.
+    /// Finds the place that placement gives a grain. For a worker, all of which are busy, it may
+    /// have to wait.
     pub(super) async fn placed(
         &self,
         sought: Sought<'_>,
@@ -269,7 +270,7 @@ fn traced(
     chosen
 }
 
-/// What a call comes to that no silo was chosen for.
+/// Failure of a call for which no silo was chosen.
 #[cold]
 fn not_placed(why: &PlaceError) -> Failure {
     let detail = why.to_string();

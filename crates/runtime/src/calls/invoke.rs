@@ -22,8 +22,8 @@ use crate::turn::{Asked, Asker, Failure};
 /// that succeeds then moves few bytes.
 pub(crate) type Finished = Result<Box<dyn Slot>, Box<Failure>>;
 
-/// How often a turn waits for the stack to unwind. A turn further out may never let it: its code
-/// waits for the call on the spot, in a `block_on` of its own.
+/// Number of times that a turn waits for the stack to unwind. A turn further out may never let it:
+/// its code waits for the call on the spot, in a `block_on` of its own.
 const UNWINDS_MAX: u32 = 64;
 
 /// Polls `work` where the stack has room for one more turn. Where it has none, it tries again once
@@ -43,7 +43,7 @@ async fn with_room<F: Future>(work: F) -> F::Output {
     .await
 }
 
-/// What a turn on this silo came to.
+/// End of a turn on this silo.
 pub(crate) enum LocalEnd {
     /// It has its output.
     Done(Box<dyn Slot>),
@@ -52,7 +52,7 @@ pub(crate) enum LocalEnd {
     Failed(Failure),
 }
 
-/// What ended a wait before the work did.
+/// Event that ended a wait before the work did.
 pub(crate) enum Interrupted {
     Deadline,
     Cancelled,
@@ -86,7 +86,7 @@ pub(crate) fn interrupted(by: &Interrupted, maybe_executed: bool, whiling: &str)
     }
 }
 
-/// What a call comes to whose turn had begun when the silo ended.
+/// Failure of a call whose turn had begun when the silo ended.
 pub(crate) fn dropped() -> Failure {
     unreachable_silo(None, true, "the silo ended while the turn was running".to_owned())
 }

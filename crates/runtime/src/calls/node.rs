@@ -18,7 +18,7 @@ use crate::hosting::{Activation, TurnContext, arriving_at};
 pub(crate) enum Node {
     Silo(Arc<Calls>),
     Client(Arc<ClientCore>),
-    /// Nobody's: the reference was decoded outside both. Its calls are refused before anything is
+    /// Neither: the reference was decoded outside both. Its calls are refused before anything is
     /// asked of the node.
     Nowhere,
 }
@@ -83,8 +83,8 @@ impl Node {
         }
     }
 
-    /// How many activations a silo may have of a stateless worker; none for other grains, and for a
-    /// client, which knows no classes.
+    /// Number of activations that a silo may have of a stateless worker. None for other grains, and
+    /// for a client, which knows no classes.
     #[cold]
     pub(crate) fn workers_max(&self, id: &GrainId) -> Option<usize> {
         match self {

@@ -178,7 +178,7 @@ fn run_here(
         Err(why) => return Err(why.into_failure()),
     };
     turn.as_mut().set_driven();
-    // Nobody is to be woken: a turn that is not over now is polled again by the task it gets.
+    // The waker does nothing: a turn that is not over now is polled again by the task it gets.
     let mut cx = Context::from_waker(Waker::noop());
     let polled = turn.as_mut().poll_turn(&mut cx, &mut Sink::Local(&mut *slot));
     drop(depth);

@@ -93,7 +93,7 @@ pub(super) fn set_out(head: &CallHead, slot: &mut dyn Slot, cx: &mut Context<'_>
                         return run_here(head, slot, caller, activation, cx);
                     }
                     Some(Ok(Place::There { peer, .. })) => Some(Met::Placed(peer)),
-                    // Nobody is asked again for what placement has refused.
+                    // Placement has refused it, and is not asked again.
                     Some(Err(failure)) => Some(Met::NotFound(failure)),
                     None => None,
                 },
@@ -207,7 +207,7 @@ fn send(
     }
 }
 
-/// What this call meets in a virtual world; none where it goes its way.
+/// Fault that this call meets in a virtual world; none if it meets none.
 pub(super) fn fate(head: &CallHead) -> Option<CallFate> {
     let node = &head.target.0.node;
     if matches!(node, Node::Nowhere) {

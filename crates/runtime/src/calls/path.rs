@@ -13,10 +13,10 @@ use emmer_net::transport::Lost;
 
 use crate::turn::{CallError, Failure};
 
-/// How often one call is tried in all.
+/// Number of tries of one call in all.
 const TRIES_MAX: u32 = 256;
 
-/// So many tries follow each other at once; then there are pauses.
+/// Number of tries that follow each other at once; then there are pauses.
 const AT_ONCE_MAX: u32 = 4;
 
 /// The first pause; each one is twice as long as the one before.
@@ -28,13 +28,14 @@ const PAUSE_MAX: Duration = Duration::from_millis(250);
 /// Whose call it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Asker {
-    /// Nobody behind this process can try again: the call is tried until its deadline.
+    /// The caller of this process: no other process tries again, so the call is tried until its
+    /// deadline.
     Own,
     /// A silo, which tries again itself: what takes time is left to it.
     Silo,
 }
 
-/// What a try came to that brought no output.
+/// Result of a try that brought no output.
 #[derive(Debug)]
 pub(crate) enum Met {
     /// Nothing was tried yet: placement has put the grain on this silo.
@@ -66,7 +67,7 @@ impl Met {
     }
 }
 
-/// How a try ended that brought no output.
+/// End of a try that brought no output.
 #[derive(Debug)]
 pub(crate) enum Tried {
     /// The path says what follows.
@@ -87,7 +88,7 @@ impl From<Met> for Tried {
     }
 }
 
-/// What is to be done.
+/// Next step of a call.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     /// Try again after a pause, which is over before the deadline.
@@ -96,7 +97,7 @@ pub(crate) enum Next {
     Fail(Failure),
 }
 
-/// What is remembered of where the grain is.
+/// Knowledge about the location of the grain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hint {
     /// Nothing new.
@@ -107,7 +108,7 @@ pub(crate) enum Hint {
     At(SiloAddress),
 }
 
-/// Where one call has been.
+/// Places that one call has been to.
 #[derive(Debug)]
 pub(crate) struct Path {
     asker: Asker,
@@ -116,9 +117,9 @@ pub(crate) struct Path {
     pauses: u32,
     /// Silos that placement chose in vain.
     avoid: Vec<SiloAddress>,
-    /// Where the directory has just said that the grain is.
+    /// Silo where the directory has just said that the grain is.
     elsewhere: Option<SiloAddress>,
-    /// Where placement has just put it.
+    /// Silo that placement has just chosen.
     placed: Option<SiloAddress>,
 }
 
@@ -136,17 +137,17 @@ impl Path {
         Self { asker, tries: 0, pauses: 0, avoid: Vec::new(), elsewhere: None, placed: None }
     }
 
-    /// Where placement shall not put the grain.
+    /// Silos that placement must not choose.
     pub(crate) fn avoid(&self) -> &[SiloAddress] {
         &self.avoid
     }
 
-    /// Where the directory has just said that the grain is; once.
+    /// Silo where the directory has just said that the grain is; once.
     pub(crate) const fn take_elsewhere(&mut self) -> Option<SiloAddress> {
         self.elsewhere.take()
     }
 
-    /// Where placement has just put it; once.
+    /// Silo that placement has just chosen; once.
     pub(crate) const fn take_placed(&mut self) -> Option<SiloAddress> {
         self.placed.take()
     }
@@ -191,7 +192,7 @@ impl Path {
                 failure => (Hint::Keep, Next::Fail(failure)),
             },
             Met::NotFound(failure) => match failure {
-                // Whoever was avoided may be all there is.
+                // The silos that were avoided may be all there are.
                 CallError::Unreachable { maybe_executed: false, .. } => {
                     self.avoid.clear();
                     (Hint::Keep, self.later(failure, left))

@@ -1,4 +1,4 @@
-//! What an answer from another process means.
+//! The meaning of an answer from another process.
 
 use emmer_core::SiloAddress;
 use emmer_net::transport::Answer;
@@ -81,7 +81,7 @@ fn read_failure(silo: Option<SiloAddress>, code: FailureCode, body: &[u8]) -> Fa
     }
 }
 
-/// How a failure travels: the code, whether the call may have been executed, the words.
+/// A failure as it travels: the code, whether the call may have been executed, the words.
 pub(crate) fn failure_parts(failure: &Failure) -> (FailureCode, bool, String) {
     let (code, words) = match failure {
         CallError::App(never) => match *never {},

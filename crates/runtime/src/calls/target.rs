@@ -14,8 +14,8 @@ use super::path::Hint;
 use crate::hosting::{Activation, Held};
 use crate::turn::Names;
 
-/// Where a reference's last call found its grain: a hint, as all locations are, that spares the
-/// next call the search.
+/// Place where the last call of a reference found its grain. A hint, as all locations are: it
+/// spares the next call the search.
 pub(crate) enum Route {
     Unknown,
     /// On this silo.
@@ -141,7 +141,7 @@ impl Target {
     }
 
     pub(crate) fn set_route(&self, route: Route) {
-        // What was there may be the last hold on an activation's memory: not under the lock.
+        // The old route may be the last hold on an activation's memory: drop it without the lock.
         let before = std::mem::replace(&mut *self.route.lock(), route);
         drop(before);
     }

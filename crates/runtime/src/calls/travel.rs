@@ -107,7 +107,7 @@ struct Trip<'a> {
     handed: Option<Handed>,
 }
 
-/// Until when its caller waits for a call.
+/// Bounds of the time for which a caller waits for its call.
 #[derive(Clone, Copy)]
 struct Bounds<'a> {
     clock: &'a Clock,
@@ -203,7 +203,7 @@ impl Trip<'_> {
                 let connecting = pin!(silo.cluster.peers.connect(peer));
                 let connected = self.bounds.keep("connecting", connecting).await?;
                 let unsent = |e| Met::Unsent { peer: Some(peer), placed, why: format!("{e}") };
-                // Where placement puts it another silo may be faster.
+                // Another silo may be faster to activate the grain where placement puts it.
                 self.send(&connected.map_err(unsent)?, 0, placed).await
             }
         }

@@ -36,7 +36,7 @@ enum State {
     Waiting(LocalTurn),
     /// Sent to another process.
     Sent(Sent),
-    /// Whatever needs more than that. It has what was in the slot.
+    /// Work that needs more than that. It has what was in the slot.
     Slow(BoxFuture<'static, Finished>),
     Over,
 }
@@ -262,8 +262,7 @@ struct Sent {
 }
 
 thread_local! {
-    /// Where answers are decoded from: its room goes to the slot the answer came from, and that
-    /// slot's comes here.
+    /// Buffer that answers are decoded from. It changes places with the buffer of the slot.
     static BODY: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 

@@ -259,7 +259,7 @@ async fn open(
     Ok(table.with_rows_max(options.limits.membership_rows_max))
 }
 
-/// What is left of the time to connect.
+/// Time that is left to connect.
 struct Patience {
     until: tokio::time::Instant,
     backoff: Backoff,

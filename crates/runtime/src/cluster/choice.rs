@@ -1,4 +1,4 @@
-//! What placement chooses from.
+//! The silos that placement chooses from.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -9,30 +9,30 @@ use emmer_placement::hosted::{Hosted, HostedType, VersionSelector};
 use emmer_placement::load::Loads;
 use emmer_placement::{PlaceError, SiloFilter, Surroundings};
 
-/// What placement chooses from. Silos that are full or suspected are passed over where others are
+/// The silos that placement chooses from. It passes over full and suspected ones while others are
 /// left.
 #[derive(Default)]
 pub(super) struct Choice {
     /// The Active silos, in the order of their addresses.
     active: Vec<Candidate>,
-    /// Those that can be chosen where each can host the grain.
+    /// Silos that can be chosen where each can host the grain.
     silos: Vec<SiloAddress>,
-    /// Those of each role.
+    /// Silos of each role.
     by_role: BTreeMap<Arc<str>, Vec<SiloAddress>>,
-    /// How loaded they are.
+    /// Loads of the silos.
     pub(super) loads: Arc<Loads>,
-    /// What they host.
+    /// Types that the silos host.
     pub(super) hosted: Arc<Hosted>,
     /// All that directors see of them.
     pub(super) known: Arc<Surroundings>,
 }
 
-/// What a call needs of a silo: a method of a grain type.
+/// Needs of a call: a method of a grain type.
 #[derive(Clone, Copy)]
 pub(super) struct Wanted<'a> {
     grain_type: GrainTypeId,
     method: u32,
-    /// What is said of the type by a silo that has the method.
+    /// Description of the type by a silo that has the method.
     pub(super) hosted: Option<&'a HostedType>,
     /// All silos have it.
     everywhere: bool,
@@ -85,7 +85,7 @@ impl Choice {
         Self { active, silos, by_role, loads, hosted, known }
     }
 
-    /// What a call of a method needs.
+    /// Needs of a call of a method.
     pub(super) fn wanted(&self, grain_type: GrainTypeId, method: u32) -> Wanted<'_> {
         let everywhere = self.hosted.everywhere(grain_type, method);
         let hosted = everywhere.or_else(|| self.hosted.serving_type(grain_type, method));
@@ -196,8 +196,8 @@ mod tests {
         Arc::new(Manifest::new(types.iter().map(hosted).collect()))
     }
 
-    /// What there is to choose from: the first silo asks, and each hosts what is said, or has not
-    /// said it yet.
+    /// A choice: the first silo asks, and each hosts the given types, or has not said yet what it
+    /// hosts.
     fn choice(silos: &[SiloEntry], full: &[SiloAddress], hosts: &[Option<&[&str]>]) -> Choice {
         choice_of(silos, full, hosts.iter().map(|types| types.map(manifest)).collect())
     }
@@ -249,7 +249,7 @@ mod tests {
         candidates(choice, (name, METHOD), role, any, &[]).unwrap_or_default()
     }
 
-    /// Who can be chosen among all, and among those of the role "front".
+    /// Silos that can be chosen among all, and among those of the role "front".
     fn chosen(silos: &[SiloEntry], full: &[SiloAddress]) -> (Vec<SiloAddress>, Vec<SiloAddress>) {
         let choice = choice(silos, full, &vec![Some(&["A"][..]); silos.len()]);
         (can_host(&choice, "A", None), can_host(&choice, "A", Some("front")))

@@ -20,13 +20,13 @@ use tokio::sync::{Notify, oneshot};
 use super::Peers;
 use crate::metrics::threads::Counter;
 
-/// How often a registration is tried again over a left-behind one of this same silo.
+/// Number of tries to register again over a left-behind registration of this same silo.
 const STALE_SELF_RETRIES: usize = 3;
 
-/// How long a registration waits before it looks for room again.
+/// Pause of a registration before it looks for room again.
 const FULL_PAUSE: Duration = Duration::from_millis(5);
 
-/// What a registration came to.
+/// Result of a registration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Registered {
     /// The activation is the grain's one activation.
@@ -48,7 +48,7 @@ pub(crate) struct Registrant<'a> {
 
 /// The activations of this silo, as the directory sees them. It asks under its machine's lock.
 pub(crate) trait Activations: Send + Sync {
-    /// Those that are registered and whose grains lie in `ranges`.
+    /// Registered grains that lie in `ranges`.
     fn registered_in(&self, ranges: &[RingRange]) -> Vec<(GrainId, u64)>;
 
     /// Notes that activation `number` of `grain` is registered, if it is still there.
@@ -72,7 +72,7 @@ pub(crate) struct DirectoryService {
 /// The requests to the directory, for metrics.
 const REQUESTS: [&str; 3] = ["register", "lookup", "unregister"];
 
-/// What the machine's effects need.
+/// Surroundings that the machine's effects need.
 struct Around {
     me: SiloAddress,
     clock: Clock,
@@ -115,7 +115,7 @@ impl DirectoryService {
         })
     }
 
-    /// How many registrations this silo holds as their owner.
+    /// Number of registrations that this silo holds as their owner.
     pub(crate) fn registrations(&self) -> u64 {
         self.machine.lock().directory.entries_count() as u64
     }
@@ -125,7 +125,7 @@ impl DirectoryService {
         REQUESTS.iter().zip(&self.asked).map(|(name, count)| (*name, count.get()))
     }
 
-    /// Where `grain` is registered, if it is.
+    /// Finds the silo where `grain` is registered, if it is.
     pub(crate) async fn lookup(&self, grain: &GrainId) -> Result<Option<Registration>, FailReason> {
         self.asked[1].add(1);
         let outcome =
@@ -148,7 +148,8 @@ impl DirectoryService {
             return None;
         }
         let token = machine.token();
-        // Who serves a grain answers at once: no effect to execute, and no use for the time.
+        // The silo that serves a grain answers at once: no effect to execute, and no use for the
+        // time.
         match machine.directory.lookup(Instant::from_nanos(0), token, grain) {
             Some(Outcome::Found(found)) => Some(found),
             _ => None,

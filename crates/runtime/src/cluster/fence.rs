@@ -1,4 +1,4 @@
-//! When turns may run: the fence as the membership machine sets it, and the end of it all.
+//! The times when turns may run: the fence as the membership machine sets it, and its end.
 //!
 //! The hot path compares one number with the clock. Everything that opens or closes the fence works
 //! that number out under one lock, so that nothing opens a fence that was shut for good.
@@ -30,7 +30,7 @@ pub(crate) struct Fence {
     /// Turns may run while the clock shows less, in milliseconds.
     open_until: AtomicU64,
     state: Mutex<State>,
-    /// Somebody may go on now, or must look again.
+    /// Number of changes after which waiting turns look again.
     changed: Watched<u64>,
     /// Fires when the fence is shut for good; by thread.
     shut: [CancellationToken; LISTS],
@@ -46,7 +46,7 @@ struct State {
     closed: bool,
     /// For good.
     shut: bool,
-    /// When it closes by itself, in milliseconds of the clock.
+    /// Time at which it closes by itself, in milliseconds of the clock.
     closes_at: u64,
 }
 
@@ -82,7 +82,7 @@ impl Fence {
         self.change(|state| state.closed = closed);
     }
 
-    /// Until when turns may run without a further confirmation.
+    /// Sets the time until which turns may run without a further confirmation.
     pub(crate) fn set_deadline(&self, at: Option<Instant>) {
         let millis = at.map_or(u64::MAX, |at| (at - COARSE_LAG).as_nanos() / 1_000_000);
         self.change(|state| state.closes_at = millis);

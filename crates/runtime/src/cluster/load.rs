@@ -17,7 +17,7 @@ use tokio::sync::Notify;
 use super::Peers;
 use super::choice::Choice;
 
-/// What silos say to each other on the channel.
+/// Message between silos on the channel.
 #[derive(Serialize, Deserialize)]
 pub(crate) enum Message {
     /// Of a wave of load reports.
@@ -28,7 +28,7 @@ pub(crate) enum Message {
     Hosted(hosted::Message),
 }
 
-/// How loaded this silo is.
+/// Load of this silo.
 pub(crate) trait Measured: Send + Sync {
     /// As of `now`.
     fn load(&self, now: Instant) -> LoadReport;
@@ -37,13 +37,13 @@ pub(crate) trait Measured: Send + Sync {
     fn memory_bytes(&self) -> Option<u64>;
 }
 
-/// What one silo knows of the load of all.
+/// Knowledge of one silo about the load of all.
 pub(crate) struct LoadService {
     me: SiloAddress,
     clock: Clock,
     peers: Arc<Peers>,
     measured: Arc<dyn Measured>,
-    /// How long a vote counts.
+    /// Time for which a vote counts.
     vote_lasts: Duration,
     state: Mutex<State>,
     /// The machine's next timeout may have changed.
@@ -64,17 +64,17 @@ impl State {
     }
 }
 
-/// How often reports are made, and how long a vote counts.
+/// Period of the reports, and the time for which a vote counts.
 pub(crate) struct LoadTimes {
-    /// How long after one report the next one is due. The shortest time of a silo counts for all.
-    /// A silo that becomes Active makes one at once.
+    /// Time from one report to the next. The shortest time of a silo counts for all. A silo that
+    /// becomes Active makes one at once.
     pub(crate) period: Duration,
-    /// How long a vote counts.
+    /// Time for which a vote counts.
     pub(crate) vote_lasts: Duration,
 }
 
 impl LoadService {
-    /// Nobody is known yet. The silo hosts what `manifest` says.
+    /// Creates the service. It knows no other silo yet; this one hosts what `manifest` says.
     pub(crate) fn new(
         me: SiloAddress,
         manifest: Manifest,
@@ -99,7 +99,7 @@ impl LoadService {
         })
     }
 
-    /// What placement chooses from now.
+    /// Silos that placement chooses from now.
     pub(super) fn choice(&self) -> Arc<Choice> {
         self.choice.read().clone()
     }
@@ -142,7 +142,7 @@ impl LoadService {
         self.measured.memory_bytes()
     }
 
-    /// What this silo said of itself last; counts are 0 before that, and the rest is not known.
+    /// Last report of this silo. Before the first one, counts are 0 and the rest is unknown.
     pub(crate) fn reported(&self) -> LoadReport {
         let choice = self.choice();
         let own = choice.loads.of(&self.me).and_then(|known| known.report);

@@ -1,5 +1,5 @@
-//! Where grains were last found. Only a hint: whoever is asked wrongly passes the call on and says
-//! where the grain really is, and the hint is repaired by that answer.
+//! Last known locations of grains. Only hints: a silo that is asked wrongly passes the call on and
+//! says where the grain really is. Its answer repairs the hint.
 
 use emmer_core::limits::LOCATION_SHARDS as SHARDS;
 use emmer_core::{GrainId, SiloAddress};

@@ -26,7 +26,7 @@ use super::history::changes_of;
 /// Inputs waiting for the machine; one more is dropped (the protocol bears lost messages).
 const INPUTS_MAX: usize = 16_384;
 
-/// So many inputs are handled before the timers are looked at.
+/// Number of inputs that are handled before the timers are looked at.
 const INPUTS_IN_A_ROW_MAX: u32 = 64;
 
 /// A silo that has been joining for longer says in the log whom it waits for.
@@ -35,10 +35,10 @@ const JOIN_PATIENCE_MS: u64 = 10_000;
 /// The machine is told of received bytes this often per peer, not for every read.
 const HEARD_EVERY: Duration = Duration::from_millis(100);
 
-/// How often the process measures itself.
+/// Time between two measurements of the process.
 pub(super) const HEALTH_EVERY: Duration = Duration::from_millis(500);
 
-/// What the machine is told.
+/// Input of the machine.
 #[derive(Debug)]
 pub(crate) enum Input {
     Message(SiloAddress, Message),
@@ -52,7 +52,7 @@ pub(crate) enum Input {
     FinishLeave,
 }
 
-/// What the membership protocol counts on one silo, for metrics.
+/// Counts of the membership protocol on one silo, for metrics.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MembershipStatistics {
@@ -125,7 +125,7 @@ impl MembershipHandle {
     }
 }
 
-/// What the machine decides about the whole silo.
+/// Decisions of the machine about the whole silo.
 pub(crate) trait Seat: Send + Sync {
     /// Puts a new view in force, everywhere in the silo.
     fn install(&self, view: Arc<View>, status: SiloStatus, fading: &[(SiloAddress, Instant)]);
@@ -373,7 +373,7 @@ async fn measure_health(cluster: Arc<Cluster>) {
             () = tokio::time::sleep_until(due) => {}
         }
         let fired = tokio::time::Instant::now();
-        // Whatever host it is: the question is when a worker comes to a task.
+        // On any host: the question is when a worker thread takes the task.
         let started = tokio::spawn(async { tokio::time::Instant::now() }).await.unwrap_or(fired);
         cluster.lateness.note(cluster.clock.now(), started.saturating_duration_since(due));
         cluster.membership.send(Input::Health(HealthSample {

@@ -33,17 +33,17 @@ use self::membership::{MembershipHandle, MembershipStatistics};
 pub(crate) use self::peers::Peers;
 pub(crate) use self::placing::{Chosen, Placing, Question, Sought};
 
-/// What one silo knows of the cluster, and says to it.
+/// Knowledge of one silo about the cluster, and its ways to it.
 pub(crate) struct Cluster {
     /// This silo.
     pub(crate) me: SiloAddress,
     pub(crate) clock: Clock,
     pub(crate) membership: MembershipHandle,
-    /// What the membership machine last said about itself.
+    /// Last statistics of the membership machine.
     pub(crate) membership_statistics: Mutex<MembershipStatistics>,
     pub(crate) directory: Arc<DirectoryService>,
     pub(crate) locations: Locations,
-    /// Where new activations go.
+    /// Chooser of silos for new activations.
     pub(crate) placing: Placing,
     pub(crate) peers: Arc<Peers>,
     /// The changes that this silo has committed, until they are recorded.
@@ -110,7 +110,7 @@ impl Cluster {
         *self.status.borrow() == SiloStatus::Active
     }
 
-    /// How this silo introduces itself when it only asks who is there.
+    /// Greeting of this silo when it only asks who is there.
     pub(crate) fn probe_greeting(&self) -> Greeting {
         Greeting { me: PeerKind::Probe(self.me), options: 0, ..self.peers.pool.greeting().clone() }
     }
@@ -133,7 +133,7 @@ impl Cluster {
             .forget_silos(|silo| matches!(status_of(silo), None | Some(SiloStatus::Dead)));
         self.membership.retain(&view);
         self.directory.install(&view, fading);
-        // Whoever waits for the status acts on the view: it must be there first.
+        // A task that waits for the status acts on the view: it must be there first.
         self.placing.load.install(&view);
         self.view_version.store(view.version(), Ordering::Release);
         self.views.set(view);

@@ -46,8 +46,8 @@ impl Peers {
     /// Sends a message to another silo's runtime, in order, connecting if need be: now if there is
     /// a connection and nothing waits, else behind what waits. Best effort.
     pub(crate) fn post<T: Serialize>(self: &Arc<Self>, to: SiloAddress, channel: u8, message: &T) {
-        // What membership says to a silo that is dead in the view tells it so. Nobody else has
-        // anything to say to it.
+        // Messages of the membership tell a silo that the view declares it dead. There is nothing
+        // else to say to it.
         if self.stopped.is_cancelled() || (channel != MEMBERSHIP && self.pool.is_dead(to)) {
             return;
         }

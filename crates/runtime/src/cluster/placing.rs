@@ -1,4 +1,4 @@
-//! Where new activations go: the silos there are, what is known of them, and the directors that
+//! Placement on one silo: the silos there are, their loads and types, and the directors that
 //! choose.
 
 use std::borrow::Cow;
@@ -26,14 +26,14 @@ pub(crate) struct Sought<'a> {
     pub(crate) chain: &'a CallChain,
 }
 
-/// What a choice came to.
+/// Result of a choice.
 pub(crate) enum Chosen {
     At(SiloAddress),
     /// The director has to be asked, and may have to wait.
     Ask(Box<Question>),
 }
 
-/// What a director is asked.
+/// Question to a director.
 pub(crate) struct Question {
     pub(crate) director: Arc<dyn AsyncDirector>,
     pub(crate) request: PlacementRequest,
@@ -61,7 +61,7 @@ pub(crate) struct Placing {
     me: SiloAddress,
     clock: Clock,
     table: PlacementTable,
-    /// Which versions get new activations.
+    /// Selector of the versions that get new activations.
     selector: VersionSelector,
     /// Knows the Active silos of the view in force, and how loaded they are.
     pub(crate) load: Arc<LoadService>,
@@ -81,8 +81,8 @@ impl Placing {
         Self { me, clock, table, selector, load, outcomes: Default::default() }
     }
 
-    /// How grains of a type are placed for a call of a method: as a class says that has it, or by
-    /// the silo's default.
+    /// Strategy for grains of a type and a call of a method: the class's own, or the silo's
+    /// default.
     fn strategy<'a>(&'a self, wanted: Wanted<'a>) -> &'a Strategy {
         let own = wanted.hosted.and_then(|hosted| hosted.placement.as_ref());
         own.unwrap_or_else(|| self.table.default_strategy())

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use super::{End, FilterCall, Filters, Next, Outcome};
 use crate::turn::contained;
 
-/// What became of the work that filters were around.
+/// Result of work that filters were around.
 pub(crate) enum Around<T> {
     /// It is done, and this is its result, whatever the filters said of it.
     Done(T),
@@ -21,7 +21,7 @@ pub(crate) enum Around<T> {
     GivenUp(String),
 }
 
-/// How far the work is.
+/// Progress of the work.
 enum Work<T> {
     Waiting,
     Running,

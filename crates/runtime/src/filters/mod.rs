@@ -103,7 +103,7 @@ impl Filters {
     }
 }
 
-/// What a filter is told of a call.
+/// A call as a filter sees it.
 pub struct FilterCall {
     interface: &'static str,
     method: &'static str,
@@ -169,7 +169,7 @@ impl FilterCall {
         Identity::read(&self.context)
     }
 
-    /// What goes along with the call under this key, if it is a `T`.
+    /// Value that travels with the call under this key, if it is a `T`.
     pub fn get<T: std::str::FromStr>(&self, key: &ContextKey<T>) -> Option<T> {
         key.read(&self.context)
     }
@@ -240,7 +240,7 @@ impl fmt::Debug for Next<'_> {
     }
 }
 
-/// How a call ended, for filters. It prints as words.
+/// End of a call, for filters. It prints as words.
 #[must_use = "a filter answers with it"]
 pub struct Outcome(End);
 

@@ -94,7 +94,7 @@ pub(crate) struct ClientCore {
     pub(super) changed: Watched<u64>,
     /// Counts them as well, for the hot path.
     generation: AtomicU64,
-    /// Where answers said that grains are.
+    /// Locations of grains that answers have told.
     pub(crate) locations: Locations,
     wake: Notify,
     pub(crate) closed: CancellationToken,
@@ -119,7 +119,7 @@ pub(crate) fn greeting(
         ticking: Arc::default(),
         gone: Arc::default(),
         frame_rooms: Arc::default(),
-        // Nobody calls a client.
+        // A client is called by no peer.
         held: HeldBytes::new(0),
         timeout: options.connect_timeout,
         options: 0,
@@ -392,8 +392,7 @@ impl ClientCore {
         self.gateways.read().iter().any(|g| g.silo == silo && g.is_usable())
     }
 
-    /// Where a grain was last seen, if that silo is one of the gateways; else one by the grain's
-    /// hash.
+    /// Gateway where a grain was last seen; else one by the grain's hash.
     fn choose(&self, grain: &GrainId) -> Option<Arc<Connection>> {
         let at = self.locations.get(grain);
         let gateways = self.gateways.read();

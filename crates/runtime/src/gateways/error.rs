@@ -41,7 +41,7 @@ pub enum ConnectError {
     Unreachable {
         /// The cluster.
         cluster: ClusterId,
-        /// What the last gateway tried said.
+        /// Words of the last gateway that was tried.
         detail: String,
     },
 }

@@ -1,4 +1,4 @@
-//! Where a client finds its gateways: in the system store, or in a list of its own.
+//! The gateways of a client: from the system store, or from a list of its own.
 
 use std::net::SocketAddr;
 
@@ -17,7 +17,7 @@ const LIST_MAX: usize = 1_024;
 /// The most clusters that an error names.
 const NAMED_MAX: usize = 5;
 
-/// Where the gateways stand.
+/// Source of the gateways.
 pub(crate) enum Listing {
     /// In the table of silos.
     Table(SiloTable),

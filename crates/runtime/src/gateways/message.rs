@@ -1,4 +1,4 @@
-//! What gateways and clients say to each other beside calls.
+//! Messages between gateways and clients, apart from calls.
 
 use emmer_core::SiloAddress;
 use serde::{Deserialize, Serialize};

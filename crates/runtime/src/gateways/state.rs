@@ -1,4 +1,4 @@
-//! What a client knows of its gateways, and when that changes.
+//! The state of a client's gateways, and its changes.
 
 use std::fmt;
 use std::sync::Arc;

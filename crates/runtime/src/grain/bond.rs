@@ -1,4 +1,4 @@
-//! What fields that are stored have in common: how their failures are told and counted.
+//! The common part of fields that are stored: failures and counts.
 
 use std::fmt;
 
@@ -46,7 +46,7 @@ impl Bond<'_> {
         error
     }
 
-    /// Somebody else wrote: what this activation remembers is not true any more.
+    /// Failure of a write after another writer: the memory of this activation is out of date.
     fn stale(self) -> StateError {
         StateError::EtagMismatch { name: self.name.to_owned() }
     }

@@ -10,7 +10,7 @@ use super::context::Ctx;
 use crate::hosting::{MethodEntry, ServiceNeed};
 use crate::turn::{ActivationError, DeactivationReason, StateError};
 
-/// What may happen in a grain's life besides calls. A class that implements it has these hooks.
+/// Hooks in a grain's life besides calls. A class that implements it has these hooks.
 pub trait Lifecycle: Sized + Send + Sync + 'static {
     /// Runs once, after the state was read and before the first call.
     ///
@@ -89,7 +89,7 @@ pub trait Grain: Sized + Send + Sync + 'static {
     /// For a stateless worker: how many activations of a grain a silo may have, 0 for as many as it
     /// has processors. None for grains that have one in the whole cluster.
     const WORKERS_MAX: Option<usize> = None;
-    /// How long an activation may be idle before it is deactivated; the silo's setting when none.
+    /// Time after which an idle activation is deactivated; the silo's setting when none.
     const IDLE: Option<Duration>;
     /// True if [`load`](Self::load) has anything to read.
     const HAS_STATE: bool;

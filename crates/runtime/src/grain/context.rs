@@ -99,7 +99,7 @@ impl Ctx {
             if asker.is_some() || is_second {
                 return Poll::Ready(asker);
             }
-            // Whoever waits is known once the turn has suspended.
+            // The caller is known once the turn has suspended.
             is_second = true;
             cx.waker().wake_by_ref();
             Poll::Pending

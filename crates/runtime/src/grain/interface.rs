@@ -1,4 +1,4 @@
-//! What a grain interface and its methods are to the runtime. Implemented by `#[grain_interface]`
+//! A grain interface and its methods as the runtime sees them. Implemented by `#[grain_interface]`
 //! only.
 
 use std::marker::PhantomData;
@@ -65,7 +65,7 @@ pub trait Method: Sized + Send + 'static {
     type Interface: Interface + ?Sized;
     /// The method's declared return type; what travels back.
     type Output: Serialize + DeserializeOwned + Send + 'static;
-    /// What a successful call yields: `T` of `Result<T, E>`, or the whole return type.
+    /// Value of a successful call: `T` of `Result<T, E>`, or the whole return type.
     type Ok: Send + 'static;
     /// The method's own error: `E` of `Result<T, E>`, or [`NoError`](crate::turn::NoError).
     type Err: Send + 'static;

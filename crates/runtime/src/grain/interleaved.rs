@@ -7,9 +7,9 @@ use std::sync::Arc;
 use super::Grain;
 use crate::hosting::{Activation, Closed, InterleaveError, Stay};
 
-/// What a method gets that takes `Interleaved<Self>` in place of `&self` or `&mut self`: its grain,
-/// piece by piece. Other turns run between the pieces, `&mut self` ones included, so such a method
-/// may wait for as long as it likes.
+/// Access to a grain piece by piece, for a method that takes `Interleaved<Self>` in place of
+/// `&self` or `&mut self`. Other turns run between the pieces, `&mut self` ones included, so such a
+/// method may wait for as long as it likes.
 ///
 /// Each piece is a turn of its own and waits for its place like any other. Between two of them
 /// everything may have changed.

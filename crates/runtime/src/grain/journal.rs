@@ -28,10 +28,10 @@ const REMOVED_AT_ONCE: u64 = 2;
 /// The most rows that one commit of [`Journal::clear`] removes.
 const CLEARED_AT_ONCE: u64 = 8;
 
-/// How many rows of appends are read side by side.
+/// Number of rows of appends that are read side by side.
 const READ_AT_ONCE: usize = 8;
 
-/// How often a journal is read that changes meanwhile.
+/// Number of reads of a journal that changes meanwhile.
 const READS_MAX: usize = 3;
 
 /// The state of a [`Journal`]: it knows what an event changes.
@@ -65,14 +65,15 @@ impl<S> JournalSpec<S> {
         Self { state, snapshot: Self::SNAPSHOT, keep: u64::MAX }
     }
 
-    /// The same with a snapshot behind so many appends, at least one.
+    /// Sets the number of appends between two snapshots, at least one.
     #[must_use]
     pub const fn snapshot(mut self, appends: u64) -> Self {
         self.snapshot = appends;
         self
     }
 
-    /// The same, which keeps the newest appends, so many, and those that are in no snapshot.
+    /// Sets the number of newest appends that are kept. Appends that are in no snapshot are kept
+    /// too.
     #[must_use]
     pub const fn keep(mut self, appends: u64) -> Self {
         self.keep = appends;

@@ -1,5 +1,4 @@
-//! What a user's grain is made of: the class, its interfaces, its context, its state, the calls to
-//! it.
+//! A user's grain: the class, its interfaces, its context, its state, the calls to it.
 
 mod any_error;
 mod bond;

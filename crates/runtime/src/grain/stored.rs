@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 
 use super::Error;
 
-/// How states are encoded, as the store's `Format` column says it, with `/2` for version 2.
+/// Encoding of states, as the store's `Format` column says it, with `/2` for version 2.
 pub const FORMAT: &str = "msgpack";
 
 /// The words of `#[state("name", store = "archive", version = 2)]`.
@@ -27,14 +27,14 @@ impl<T> StateSpec<T> {
         Self { name, store: None, version: 1, migrate: None }
     }
 
-    /// The same in a store of the silo that has this name.
+    /// Sets the name of the store that has the state.
     #[must_use]
     pub const fn store(mut self, store: &'static str) -> Self {
         self.store = Some(store);
         self
     }
 
-    /// The same of a version, whose type reads older ones.
+    /// Sets the version of the state, whose type reads older ones.
     #[must_use]
     pub const fn version(mut self, version: u32) -> Self
     where

@@ -103,7 +103,7 @@ pub(crate) type AnyRoom = dyn AnyGrain + 'static;
 
 /// The life of an activation. It moves on, never back, under the lock of a turn alone.
 pub(super) enum Life {
-    /// Nobody was admitted yet.
+    /// No turn was admitted yet.
     New,
     /// Registered, loaded, serving. Once the line is `broken`, only the closer comes in here.
     Active,

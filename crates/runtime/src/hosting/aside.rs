@@ -33,7 +33,7 @@ impl Activation {
         self.begin_closing(DeactivationReason::OtherVersion(to));
         let context = TurnContext::new(self.clone().into(), u16::MAX, true, due, chain, None);
         let wait: BoxFuture<'static, Closed> = Box::pin(async move {
-            // Whoever closes it stands before this.
+            // The closer goes before this.
             let lock = self.lock_exclusive().await;
             lock.grain().err().unwrap_or(Closed::Gone)
         });

@@ -20,7 +20,8 @@ use crate::turn::DeactivationReason;
 const SHARDS: usize = 1 << SHARD_BITS;
 const SHARD_BITS: u32 = 6;
 
-/// How long an activation counts as busy after a call (placement by the number of activations).
+/// Time for which an activation counts as busy after a call (placement by the number of
+/// activations).
 pub(super) const BUSY_FOR: Duration = Duration::from_secs(600);
 
 /// Activations by the stable hash of their grain. They know their grain themselves: a map with keys
@@ -55,8 +56,7 @@ struct Shard {
     workers: Workers<Arc<Activation>, Arc<Seat>>,
 }
 
-/// Which shard has the grains of this place on the ring: those of one range of the ring lie in few
-/// shards.
+/// Shard of the grains at this place on the ring. Those of one range of the ring lie in few shards.
 fn shard_of(place: u64) -> usize {
     usize::try_from(place >> (u64::BITS - SHARD_BITS)).unwrap_or(0)
 }
@@ -90,7 +90,7 @@ pub(crate) struct Catalog {
     shards: Box<[Mutex<Shard>]>,
     next_number: AtomicU64,
     count: AtomicUsize,
-    /// How many of them were not called for [`BUSY_FOR`], when they were last looked at.
+    /// Number of activations that were not called for [`BUSY_FOR`], when they were last looked at.
     rested: AtomicUsize,
     /// Nothing is made any more. Read under the lock of a shard: whoever walks the shards after the
     /// change sees all that was made before it, and nothing is made behind them.
@@ -179,7 +179,7 @@ impl Catalog {
             }
             Err(NotMade::Full) if workers.has_some(id) => {
                 if let Some(place) = place {
-                    // Nobody else could use it now.
+                    // No other call could use it now.
                     place.end();
                     workers.leave_place(self, id, false);
                 }
@@ -248,22 +248,22 @@ impl Catalog {
         }
     }
 
-    /// How many activations there are.
+    /// Number of activations.
     pub(crate) fn len(&self) -> usize {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// How many of them are busy: called within [`BUSY_FOR`], or not looked at since.
+    /// Number of busy activations: called within [`BUSY_FOR`], or not looked at since.
     pub(crate) fn busy(&self) -> usize {
         self.len().saturating_sub(self.rested.load(Ordering::Relaxed))
     }
 
-    /// How many activations were not called for [`BUSY_FOR`].
+    /// Notes the number of activations that were not called for [`BUSY_FOR`].
     pub(super) fn note_rested(&self, rested: usize) {
         self.rested.store(rested, Ordering::Relaxed);
     }
 
-    /// How many calls wait for each grain of one shard for which some do.
+    /// Number of calls that wait for each grain of one shard, where some do.
     pub(super) fn shard_waiting(&self, at: usize) -> Vec<(u32, GrainId)> {
         let shard = self.shards[at].lock();
         let grains = shard.grains.iter().map(|found| (found.waiting(), found.id()));
@@ -277,7 +277,7 @@ impl Catalog {
         self.shards[at].lock().iter().cloned().collect()
     }
 
-    /// How many shards there are.
+    /// Number of shards.
     pub(crate) const fn shard_count() -> usize {
         SHARDS
     }

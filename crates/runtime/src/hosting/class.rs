@@ -199,19 +199,19 @@ impl Class {
         Ok(class)
     }
 
-    /// The same class, made by a constructor.
+    /// Sets the constructor of the class.
     pub(crate) fn made_by(mut self, constructor: Option<Constructor>) -> Self {
         self.constructor = constructor;
         self
     }
 
-    /// The same class, with this placement of its activations.
+    /// Sets the placement of its activations.
     pub(crate) fn placed(mut self, placement: Placement) -> Self {
         self.placement = placement;
         self
     }
 
-    /// The same class, with filters around its methods.
+    /// Sets the filters around its methods.
     pub(crate) fn filtered_by(mut self, filters: Filters) -> Self {
         if filters.wait() {
             self.methods.iter_mut().for_each(|method| method.instant = Instant::No);
@@ -288,7 +288,7 @@ impl Class {
         self.name
     }
 
-    /// Where its activations go; by the silo's default strategy when none.
+    /// Placement of its activations; the silo's default strategy when none.
     pub(crate) const fn placement(&self) -> &Placement {
         &self.placement
     }
@@ -367,7 +367,7 @@ impl Class {
         self.lives.snapshot()
     }
 
-    /// What is counted for each of its methods.
+    /// Counts of each of its methods.
     pub(crate) fn statistics(&self) -> Vec<MethodStatistics> {
         let methods = self.methods.iter().enumerate();
         methods

@@ -12,12 +12,12 @@ use super::catalog::{BUSY_FOR, Catalog};
 /// Idle activations are looked for no more often.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 
-/// How far the search for idle activations has come.
+/// Progress of the search for idle activations.
 pub(crate) struct Collection {
     per_shard: Duration,
     next_shard: usize,
     next_look: CoarseInstant,
-    /// How many activations of each shard have rested for long.
+    /// Number of activations of each shard that have rested for long.
     rested: Vec<usize>,
 }
 

@@ -24,7 +24,7 @@ pub struct TurnContext {
     /// The chain that led here; with this turn at its end once it has made a call.
     chain: CallChain,
     due: Due,
-    /// When the turn was started, if it is one to be timed.
+    /// Time at which the turn was started, if it is one to be timed.
     timed: Option<NonZeroU64>,
     method: u16,
     exclusive: bool,
@@ -277,8 +277,7 @@ impl TurnContext {
         })
     }
 
-    /// Nobody waits for this turn any more: the calls that it makes from now on have its link
-    /// alone.
+    /// Notes that the caller is gone: calls that the turn makes from now on have its link alone.
     #[cold]
     fn cut_loose(&mut self) {
         let own = self.chain.last().cloned();

@@ -10,24 +10,24 @@ use emmer_net::clock::CoarseInstant;
 use emmer_net::numbers::NumberMap;
 use parking_lot::Mutex;
 
-/// How long calls follow. By then whoever calls the grain has heard where it is.
+/// Time for which calls follow a grain. By then its callers have heard where it is.
 const KEPT: Duration = Duration::from_secs(1);
 
-/// So many grains are remembered at once; then the oldest are forgotten.
+/// Number of grains that are remembered at once; then the oldest are forgotten.
 const MAX: usize = 4_096;
 
-/// What is remembered.
+/// Grains that have left.
 #[derive(Default)]
 pub(crate) struct Departures {
     kept: Mutex<Kept>,
-    /// How many there are, for the many calls that come while there are none.
+    /// Number of them, for the many calls that come while there are none.
     count: AtomicUsize,
 }
 
 #[derive(Default)]
 struct Kept {
     grains: NumberMap<GrainId, (SiloAddress, CoarseInstant)>,
-    /// Until when each is kept, in order. A grain that left again is in it twice.
+    /// Times until which they are kept, in order. A grain that left again is in it twice.
     order: VecDeque<(CoarseInstant, GrainId)>,
 }
 
@@ -56,8 +56,8 @@ impl Departures {
         self.count.store(kept.order.len(), Ordering::Relaxed);
     }
 
-    /// Where a call follows the grain to that comes from `asker`. One that comes from where the
-    /// grain went brings it back.
+    /// Silo to which a call from `asker` follows the grain. A call from the silo that the grain
+    /// went to brings it back.
     pub(crate) fn follow(
         &self,
         grain: &GrainId,

@@ -34,20 +34,19 @@ use crate::wheel::Wheel;
 /// The classes that a silo hosts, by the number of their grain type.
 pub(crate) type Classes = NumberMap<GrainTypeId, Arc<Class>>;
 
-/// What hosts the grains of one silo. Its activations hold it, and it holds them until the silo
-/// ends.
+/// Host of the grains of one silo. Its activations hold it, and it holds them until the silo ends.
 pub(crate) struct Host {
     pub(crate) address: SiloAddress,
     pub(crate) clock: Clock,
-    /// Where the tasks of activations belong.
+    /// Spawner of the tasks of activations.
     pub(crate) spawner: Spawner,
-    /// When turns may run.
+    /// Fence: the times when turns may run.
     pub(crate) fence: Fence,
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) classes: Classes,
-    /// What the application gave to the grains.
+    /// Services that the application gave to the grains.
     pub(crate) services: Arc<Services>,
-    /// Where grains have their state.
+    /// Stores of the states of grains.
     pub(crate) states: States,
     /// Reminder service of the silo. Only `reminders/` knows the type.
     pub(crate) reminders: Arc<dyn Any + Send + Sync>,
@@ -57,23 +56,23 @@ pub(crate) struct Host {
     pub(crate) timers: Arc<Timers>,
     /// The activations that asked to be kept.
     pub(crate) kept: Kept,
-    /// Where activations are registered.
+    /// Directory where activations are registered.
     pub(crate) directory: Arc<DirectoryService>,
     /// Knows what other silos host.
     pub(crate) load: Arc<LoadService>,
     pub(crate) metrics: Metrics,
-    /// Which grains went to silos with another version of their class.
+    /// Grains that went to silos with another version of their class.
     pub(crate) departures: Departures,
-    /// Where turns are listed that have made calls and wait.
+    /// List of turns that have made calls and wait.
     pub(crate) waits: Arc<Waits>,
     /// Activations whose waiting turns have deadlines to be looked at: at most one entry for each.
     pub(crate) queues: Mutex<Vec<Arc<Activation>>>,
-    /// What is told when such deadlines begin to matter.
+    /// Ticker that is started when such deadlines begin to matter.
     pub(crate) ticking: Arc<Ticking>,
     /// Weak reference to the silo's `Calls`. Only `calls/` knows the type.
     pub(crate) calls: OnceLock<Weak<dyn Any + Send + Sync>>,
     pub(crate) limits: Limits,
-    /// How many activations of a stateless worker there may be whose class does not say it.
+    /// Number of activations of a stateless worker whose class does not say it.
     pub(crate) processors: usize,
     /// A timer's turn waits this long for a call of its own that has no timeout.
     pub(crate) response_timeout: Duration,
@@ -146,7 +145,7 @@ impl Host {
         self.serves(id, method) && !self.classes.get(&id.grain_type()).is_some_and(newer)
     }
 
-    /// How many activations this silo may have of a stateless worker; none for other grains.
+    /// Number of activations that this silo may have of a stateless worker; none for other grains.
     pub(crate) fn workers_max(&self, id: &GrainId) -> Option<usize> {
         let max = self.classes.get(&id.grain_type())?.workers_max()?;
         Some(if max == 0 { self.processors } else { max })
@@ -161,7 +160,7 @@ impl Host {
         self.create_in(id, None)
     }
 
-    /// The same for a call that was given the place of a worker.
+    /// As [`create_here`](Self::create_here), for a call that was given the place of a worker.
     pub(crate) fn create_in(
         self: &Arc<Self>,
         id: &GrainId,
@@ -199,12 +198,12 @@ impl Host {
         }
     }
 
-    /// How many turns were started.
+    /// Number of turns that were started.
     pub(crate) fn turns(&self) -> u64 {
         self.classes.values().flat_map(|class| class.statistics()).map(|m| m.calls).sum()
     }
 
-    /// What is counted for each method that this silo hosts.
+    /// Counts of each method that this silo hosts.
     pub(crate) fn method_statistics(&self) -> Vec<MethodStatistics> {
         let mut all: Vec<_> = self.classes.values().flat_map(|class| class.statistics()).collect();
         all.sort_unstable_by(|a, b| (&a.grain_type, &a.method).cmp(&(&b.grain_type, &b.method)));

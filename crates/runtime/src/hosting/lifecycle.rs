@@ -1,4 +1,4 @@
-//! How an activation begins and ends.
+//! The begin and the end of an activation.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -97,7 +97,7 @@ impl Activation {
         if !self.is_worker() {
             self.register().await?;
         }
-        // Whoever drives a turn holds the silo.
+        // The driver of a turn holds the silo.
         if self.host.is_alone() {
             return Err(Closed::Gone);
         }
@@ -263,7 +263,7 @@ impl Activation {
         if let Some(task) = self.begin_closing(reason) {
             let _ = task.await;
         } else {
-            // Somebody else is at it, and goes first.
+            // Another task closes it, and goes first.
             let asks = Asks::until(CoarseInstant::LAST);
             drop(self.gate.exclusive(asks, Watching(&self)).await);
         }

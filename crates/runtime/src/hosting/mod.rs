@@ -1,4 +1,4 @@
-//! What a silo hosts. An activation is one grain in the memory of one silo.
+//! Hosting of grains. An activation is one grain in the memory of one silo.
 //!
 //! No task and no channel belongs to it. A lock around the grain is its queue: turns are admitted
 //! in the order they came, `&mut self` alone, `&self` together. The first turn admitted activates

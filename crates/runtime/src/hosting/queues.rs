@@ -30,8 +30,8 @@ impl Host {
         self.queues.lock().is_empty()
     }
 
-    /// What comes after the last tick of a silo that has ended: whoever waits for its turn is
-    /// woken, and sees it. Nothing is kept: activations hold the silo.
+    /// Wakes all waiting turns after the last tick of a silo that has ended; they see it. Nothing
+    /// is kept: activations hold the silo.
     pub(crate) fn wake_queues(&self) {
         let waiting = std::mem::take(&mut *self.queues.lock());
         for activation in waiting {

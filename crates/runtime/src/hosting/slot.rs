@@ -1,5 +1,5 @@
-//! Where a turn's arguments come from and where its output goes. Whatever moves calls does so
-//! through [`Slot`], and is compiled once; the slot that knows its types is in `grain/`.
+//! The source of a turn's arguments and the sink of its output. Code that moves calls uses
+//! [`Slot`], and is compiled once; the slot that knows its types is in `grain/`.
 
 use std::any::Any;
 
@@ -78,7 +78,7 @@ pub(crate) fn empty(slot: &mut dyn Slot) {
     }
 }
 
-/// Where a turn's arguments come from.
+/// Source of a turn's arguments.
 pub(crate) enum Input<'a> {
     /// A caller in this process.
     Local(&'a mut dyn Slot),
@@ -86,7 +86,7 @@ pub(crate) enum Input<'a> {
     Wire(&'a [u8]),
 }
 
-/// Where a turn's result goes.
+/// Sink of a turn's result.
 pub(crate) enum Sink<'a> {
     /// To the caller, in this process.
     Local(&'a mut dyn Slot),
@@ -97,7 +97,7 @@ pub(crate) enum Sink<'a> {
 }
 
 impl Sink<'_> {
-    /// The same sink, for a shorter time.
+    /// Borrows the sink for a shorter time.
     pub(crate) fn lend(&mut self) -> Sink<'_> {
         match self {
             Self::Local(slot) => Sink::Local(&mut **slot),

@@ -1,4 +1,4 @@
-//! Where the grains of a silo have their states.
+//! The stores that have the states of a silo's grains.
 
 use std::collections::BTreeMap;
 

@@ -28,7 +28,7 @@ use crate::trace;
 use crate::turn::{Asker, contain, let_go_by};
 use crate::waits::Listing;
 
-/// Where a turn stands after a poll that was pending.
+/// State of a turn after a poll that was pending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
     /// Waiting for admission: dropping the turn now cancels the call without effect.
@@ -212,7 +212,7 @@ impl Turn {
         }
     }
 
-    /// Where the turn stands.
+    /// State of the turn.
     pub(crate) fn progress(&self) -> Progress {
         match &self.context {
             Some(context) if context.has_begun() => Progress::Running,
@@ -296,7 +296,7 @@ fn end_span(span: &Span, ended: Ended, end: &TurnEnd) {
     }
 }
 
-/// How the wait for a turn's beginning ended.
+/// End of the wait for a turn's beginning.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Begun {
     /// The turn is over already.
@@ -324,7 +324,7 @@ pub(crate) fn poll_begun(
     }
 }
 
-/// Where a turn stands after a poll that was pending.
+/// State of a turn after a poll that was pending.
 pub(crate) fn standing(turn: &mut BoxTurn, clock: &Clock) -> Poll<Begun> {
     if turn.progress() == Progress::Running {
         return Poll::Ready(Begun::Running);

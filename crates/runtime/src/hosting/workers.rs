@@ -79,7 +79,7 @@ impl<W, S> Default for Workers<W, S> {
 
 /// The workers of one grain.
 struct Crew<W, S> {
-    /// How many there may be.
+    /// Number of workers that there may be.
     max: usize,
     /// The oldest first.
     workers: Vec<Member<W>>,
@@ -90,17 +90,17 @@ struct Crew<W, S> {
 
 struct Member<W> {
     worker: W,
-    /// Somebody has the seat.
+    /// True if a call has the seat.
     is_taken: bool,
 }
 
-/// What a call finds that may wait.
+/// Place of a call that may wait.
 pub(crate) enum Queued<S> {
     /// A worker is free after all.
     Seat(S),
     /// It comes to a worker in its turn.
     Wait(oneshot::Receiver<Given<S>>),
-    /// So many wait already.
+    /// As many calls wait already as may.
     Full,
     /// There is no worker, or one more may be made.
     Nobody,
@@ -138,7 +138,7 @@ impl<W: Worker, S> Crew<W, S> {
         }
     }
 
-    /// Those that wait for somebody who has gone are forgotten.
+    /// Forgets the places of calls that have gone.
     fn forget_gone(&mut self) {
         self.waiting.retain(|waiting| !waiting.is_closed());
     }
@@ -267,7 +267,7 @@ impl<W: Worker, S> Workers<W, S> {
         self.0.values().flat_map(|crew| &crew.workers).map(|member| &member.worker)
     }
 
-    /// How many calls wait for each grain.
+    /// Number of calls that wait for each grain.
     pub(super) fn waiting(&self) -> impl Iterator<Item = (u32, &GrainId)> {
         let count = |crew: &Crew<W, S>| crew.waiting.iter().filter(|w| !w.is_closed()).count();
         self.0.iter().map(move |(id, crew)| (u32::try_from(count(crew)).unwrap_or(u32::MAX), id))

@@ -14,12 +14,12 @@ use super::threads::{self, OWNERS};
 /// Time after which a turn that holds its thread is reported.
 pub(crate) const BLOCKING_MIN: Duration = Duration::from_millis(100);
 
-/// What runs on one thread. In a line of memory of its own.
+/// Turn that runs on one thread. In a line of memory of its own.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Slot {
-    /// When the turn's poll began, in coarse milliseconds and one more; 0 when none is being
-    /// polled.
+    /// Time at which the turn's poll began, in coarse milliseconds and one more; 0 when none is
+    /// being polled.
     since: AtomicU64,
     method: AtomicU32,
     /// The `since` of the last turn that was told of.
@@ -40,7 +40,7 @@ impl Slot {
     }
 }
 
-/// What runs on every thread.
+/// Turns that run on all threads.
 #[derive(Debug)]
 pub(crate) struct Watch {
     slots: Box<[Slot]>,
@@ -70,7 +70,7 @@ impl Polling<'_> {
     }
 }
 
-/// What was being polled on this thread before: a turn may poll another one.
+/// Turn that was polled on this thread before: a turn may poll another one.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Outer {
     since: u64,
@@ -130,7 +130,7 @@ impl Watch {
         self.slots.iter().any(|slot| slot.since.load(Ordering::Relaxed) != 0)
     }
 
-    /// How many turns were told of.
+    /// Number of turns that were reported.
     pub(crate) fn blocking(&self) -> u64 {
         self.blocking.load(Ordering::Relaxed)
     }

@@ -60,7 +60,7 @@ impl Histogram {
     }
 }
 
-/// How long sampled calls took, as a histogram: exact to a quarter of the value.
+/// Durations of sampled calls, as a histogram: exact to a quarter of the value.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Latency {
@@ -70,7 +70,7 @@ pub struct Latency {
 }
 
 impl Latency {
-    /// How many calls were sampled.
+    /// Number of sampled calls.
     pub fn samples(&self) -> u64 {
         self.buckets.iter().map(|(_, n)| n).sum()
     }

@@ -33,7 +33,7 @@ impl fmt::Display for MetricKind {
 pub struct Metric {
     /// The name, as `emmer_activations`.
     pub name: &'static str,
-    /// How its value changes.
+    /// Kind of change of its value.
     pub kind: MetricKind,
     /// The names of its labels.
     pub labels: &'static [&'static str],

@@ -1,4 +1,4 @@
-//! What is counted for each method of a grain class.
+//! Counts of each method of a grain class.
 //!
 //! A call costs a load and a store in memory of the thread that makes it. One call in
 //! [`SAMPLE_EVERY`] of each thread and method is timed, by the exact clock, from its start (waiting
@@ -17,7 +17,7 @@ use super::threads::{self, SHARED};
 /// One call in so many is timed. A power of two.
 pub(crate) const SAMPLE_EVERY: u64 = 64;
 
-/// How a turn ended, for the counters; a success is not told.
+/// End of a turn, for the counters. A success is not counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
     /// The method ran.
@@ -96,7 +96,7 @@ impl MethodMetrics {
         }
     }
 
-    /// What method `method` has counted.
+    /// Counts of method `method`.
     pub(crate) fn snapshot(
         &self,
         method: usize,
@@ -120,7 +120,7 @@ impl MethodMetrics {
     }
 }
 
-/// What one silo has counted for one method since its start.
+/// Counts of one silo for one method since its start.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct MethodStatistics {
@@ -137,7 +137,7 @@ pub struct MethodStatistics {
     /// Calls that failed otherwise: a panic, a result that cannot be encoded, an activation that
     /// failed.
     pub failures: u64,
-    /// How long one call in 64 took on this silo, from its arrival at the activation to its end.
+    /// Durations of one call in 64 on this silo, from its arrival at the activation to its end.
     pub latency: Latency,
 }
 

@@ -40,7 +40,7 @@ pub(crate) struct Metrics {
     waiting: AtomicU64,
     /// Turns that hold their thread.
     pub(crate) watch: Watch,
-    /// What grains ask of their states.
+    /// Counts of requests of grains to their states.
     pub(crate) states: StateMetrics,
 }
 
@@ -103,13 +103,13 @@ impl Drop for Waits<'_> {
 pub struct SiloStatistics {
     /// Activations in memory now.
     pub activations: u64,
-    /// Those of them that were called within the last ten minutes, as of the last load report.
+    /// Number of activations that were called within the last ten minutes, as of the last load
+    /// report.
     pub activations_busy: u64,
-    /// How much of the processors is in use, in percent, as of the last load report; none where
-    /// that is not measured.
+    /// Use of the processors in percent, as of the last load report; none where that is not
+    /// measured.
     pub cpu_percent: Option<u8>,
-    /// How much of the memory is in use, in percent, as of the last load report; none where that is
-    /// not measured.
+    /// Use of the memory in percent, as of the last load report; none where that is not measured.
     pub memory_percent: Option<u8>,
     /// Grains whose place this silo's part of the directory knows now.
     pub registrations: u64,
@@ -157,6 +157,6 @@ pub struct GrainQueue {
     pub grain_type: String,
     /// The grain's key.
     pub key: emmer_core::GrainKey,
-    /// How many calls wait for their turn.
+    /// Number of calls that wait for their turn.
     pub waiting: u32,
 }

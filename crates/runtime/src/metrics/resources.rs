@@ -1,4 +1,4 @@
-//! What is in use of the processors and of the memory that a silo runs on.
+//! Use of the processors and of the memory that a silo runs on.
 
 use std::time::Duration;
 
@@ -16,9 +16,10 @@ const LEAST_INTERVAL: Duration = Duration::from_millis(500);
 pub(crate) struct Resources {
     system: System,
     process: Pid,
-    /// How many processors the process may use.
+    /// Number of processors that the process may use.
     processors: f64,
-    /// When the counters were read last, and how much processor time the process had used.
+    /// Time at which the counters were last read, and the processor time that the process had used
+    /// by then.
     last: Option<(Instant, Duration)>,
     cpu: Option<f64>,
     /// Of the process.
@@ -49,7 +50,7 @@ impl Resources {
         })
     }
 
-    /// What is in use now. The first time, nothing is known of the processors yet.
+    /// Use now. The first time, the use of the processors is unknown.
     pub(crate) fn read(&mut self, now: Instant) -> InUse {
         self.read_cpu(now);
         InUse { cpu: self.cpu.map(percent), memory: self.read_memory().map(percent) }

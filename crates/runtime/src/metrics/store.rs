@@ -45,7 +45,7 @@ const OPERATIONS: [&str; 9] = [
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Ended {
     Ok,
-    /// Somebody else wrote since it was read.
+    /// Another writer wrote since it was read.
     Conflict,
     /// It may have happened.
     Unknown,

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-/// So many threads have cells of their own; all others share one more set.
+/// Number of threads that have cells of their own; all others share one more set.
 pub(super) const OWNERS: usize = 64;
 /// The cells of whoever has none of its own.
 pub(super) const SHARED: usize = OWNERS;
@@ -29,7 +29,7 @@ impl Number {
 
 impl Drop for Number {
     fn drop(&mut self) {
-        // What still runs while the thread ends counts with those that have no number.
+        // Code that still runs while the thread ends counts with threads that have no number.
         KNOWN.set(SHARED);
         if let Some(slot) = TAKEN.lock().get_mut(self.0) {
             *slot = false;
@@ -42,11 +42,11 @@ const UNKNOWN: usize = usize::MAX;
 
 thread_local! {
     static NUMBER: Number = Number::take();
-    // The same without drop code, which would make every access look whether it still may.
+    // Without drop code, which would make every access look whether it still may.
     static KNOWN: Cell<usize> = const { Cell::new(UNKNOWN) };
 }
 
-/// Which cells this thread adds to.
+/// Cells that this thread adds to.
 #[inline]
 pub(crate) fn current() -> usize {
     match KNOWN.get() {

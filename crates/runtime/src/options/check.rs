@@ -1,5 +1,4 @@
-//! What is looked at before anything begins: text that rows can hold, and numbers that something
-//! can work with.
+//! Checks before anything begins: text that rows can hold, and numbers that work.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -30,7 +29,7 @@ const GATEWAYS_MAX: usize = 1_024;
 pub struct OptionError {
     /// The option to change, as configuration files name it: `name`, `limits.frame_bytes_max`.
     pub option: String,
-    /// What is wrong with it, with its value, and what was expected.
+    /// Fault of the option: its value, and what was expected.
     pub reason: String,
 }
 

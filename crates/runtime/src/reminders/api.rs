@@ -40,7 +40,7 @@ pub struct ReminderInfo {
     pub next: Option<Timestamp>,
     /// The number of the last occurrence that was delivered, or given up; 0 before the first.
     pub fired: u64,
-    /// When a tick was last delivered.
+    /// Time at which a tick was last delivered.
     pub last_fired: Option<Timestamp>,
     /// The number of occurrences that were missed, or given up.
     pub missed_count: u64,

@@ -18,13 +18,13 @@ use crate::hosting::MethodEntry;
 pub struct Tick {
     /// The reminder's name.
     pub name: String,
-    /// When it was due first.
+    /// Time at which it was due first.
     pub first: Timestamp,
     /// The time between two occurrences; none for a reminder that is due once.
     pub period: Option<Duration>,
     /// The number of this occurrence, from 1. A tick that is delivered again has the same.
     pub number: u64,
-    /// When this occurrence was due.
+    /// Time at which this occurrence was due.
     pub due: Timestamp,
     /// The number of occurrences before this one that were missed, or given up after failures,
     /// since the last one that was delivered.

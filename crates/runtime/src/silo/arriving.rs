@@ -1,4 +1,4 @@
-//! What comes over the silo's connections, and which part it goes to.
+//! Messages over the silo's connections, and the parts that they go to.
 
 use std::sync::Arc;
 use std::task::Context;
@@ -51,7 +51,7 @@ impl Handler for SiloCore {
                 }
                 Err(e) => warn_seldom!(%from, error = %e, "an unreadable membership message"),
             },
-            // Nobody asks a dead silo's directory any more, and nobody answers it.
+            // No silo asks a dead silo's directory, and none answers it.
             (channel::DIRECTORY, PeerKind::Silo(_)) if connection.is_parting() => {}
             (channel::DIRECTORY, PeerKind::Silo(from)) if !self.knows(from) => {
                 tracing::debug!(%from, "a directory message of a silo that the view does not name");

@@ -171,7 +171,8 @@ impl SiloBuilder {
         self
     }
 
-    /// Where other silos connect to, as in `"10.0.0.1:11111"`; port 0 takes a free one.
+    /// Sets the address where other silos connect to, as in `"10.0.0.1:11111"`; port 0 takes a free
+    /// one.
     #[must_use]
     pub fn listen(mut self, address: impl Setting<SocketAddr>) -> Self {
         if let Some(address) = self.wrong.read("listen", address) {
@@ -180,8 +181,8 @@ impl SiloBuilder {
         self
     }
 
-    /// Where clients connect to, as in `"10.0.0.1:30000"`; port 0 takes a free one. Without it the
-    /// silo is no gateway.
+    /// Sets the address where clients connect to, as in `"10.0.0.1:30000"`; port 0 takes a free
+    /// one. Without it the silo is no gateway.
     #[must_use]
     pub fn gateway(mut self, address: impl Setting<SocketAddr>) -> Self {
         self.options.gateway = self.wrong.read("gateway", address).or(self.options.gateway);

@@ -36,7 +36,7 @@ impl HostedType {
         Self { info, name, version, methods, constructor }.named()
     }
 
-    /// The same, under the name of its class if the interface has several.
+    /// Names the type after its class if the interface has several.
     fn named(mut self) -> Self {
         if let Some(class) = self.info.name {
             self.name = interned(class_name(self.name, class));

@@ -43,7 +43,7 @@ pub(crate) struct SiloCore {
     pub(super) options: SiloOptions,
     /// Grains in memory.
     pub(super) host: Arc<Host>,
-    /// Who else there is.
+    /// View of the other silos, and the ways to them.
     pub(super) cluster: Arc<Cluster>,
     /// Calls on their way.
     pub(super) calls: Arc<Calls>,

@@ -1,4 +1,4 @@
-//! What a silo is told of placement before it starts.
+//! The placement directors that a silo gets before it starts.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What a gateway says to its clients beside calls, and what it does with what they say.
+//! Messages between a gateway and its clients, apart from calls.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use emmer_wire::{PeerKind, channel, codec};
 use super::core::SiloCore;
 use crate::gateways::GatewayMessage;
 
-/// How often the calls that still run for others are counted while stopping.
+/// Time between two counts of the calls that still run for others while stopping.
 const DRAIN_CHECK: Duration = Duration::from_millis(1);
 
 /// Peers have this long to read that no more of their calls are served. One that does not answer

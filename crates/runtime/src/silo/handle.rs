@@ -69,7 +69,7 @@ impl Silo {
         self.core.address
     }
 
-    /// Where clients connect to, if this silo is a gateway.
+    /// Address where clients connect to, if this silo is a gateway.
     pub const fn gateway(&self) -> Option<SocketAddr> {
         self.gateway
     }
@@ -95,8 +95,8 @@ impl Silo {
         self.core.statistics()
     }
 
-    /// What is counted for each method of each grain type that this silo hosts, by type and method:
-    /// calls, errors, and how long a sample of them took.
+    /// Counts of each method of each grain type that this silo hosts, by type and method: calls,
+    /// errors, and the durations of a sample of them.
     pub fn method_statistics(&self) -> Vec<MethodStatistics> {
         self.core.host.method_statistics()
     }
@@ -107,7 +107,7 @@ impl Silo {
         self.core.host.longest_queues(n)
     }
 
-    /// What the membership protocol counts on this silo; at most half a second old.
+    /// Counts of the membership protocol on this silo; at most half a second old.
     pub fn membership_statistics(&self) -> MembershipStatistics {
         self.core.cluster.membership_statistics.lock().clone()
     }

@@ -1,4 +1,4 @@
-//! Who a silo is: its incarnation, and what its row says about it.
+//! The identity of a silo: its incarnation, and the texts of its row.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -64,7 +64,7 @@ pub(super) fn row(
     entry
 }
 
-/// What a program is called that runs from `path`.
+/// Name of a program that runs from `path`.
 fn program_name(path: &Path) -> Option<String> {
     let file = path.file_name()?.to_string_lossy();
     // So the kernel calls a program whose file was replaced since it began.

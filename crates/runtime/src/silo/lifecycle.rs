@@ -1,4 +1,4 @@
-//! How a silo joins, and how it stops in good order.
+//! A silo's join, and its stop in good order.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -20,13 +20,13 @@ use crate::turn::DeactivationReason;
 /// Deactivations under way at once while stopping.
 const PARALLEL_DEACTIVATIONS: usize = 256;
 
-/// How long turns that run while the fence is shut are waited for: each ends at its next wait.
+/// Time that turns get which run while the fence is shut: each ends at its next wait.
 const LAST_POLLS_MAX: Duration = emmer_membership::POLL_GRACE;
 
 /// While it leaves, the log says this often what the silo waits for.
 const PROGRESS_EVERY: Duration = Duration::from_secs(5);
 
-/// How often they are looked at.
+/// Time between two looks at them.
 const LAST_POLLS_CHECK: Duration = Duration::from_millis(1);
 
 /// Leaves the cluster: ShuttingDown, drain, Dead.
@@ -99,8 +99,7 @@ async fn drain_all(silo: &Arc<SiloCore>) {
     let grace = silo.options.membership.shutdown_grace_period.max(Duration::from_secs(1));
     let leaves = silo.cluster.status.until(|s| (*s >= SiloStatus::ShuttingDown).then_some(()));
     let _ = tokio::time::timeout(grace, leaves).await;
-    // Whatever the view says by now, and whatever it says later: what is sent away does not come
-    // back.
+    // Whatever the view says now or later: grains that are sent away do not come back.
     silo.host.catalog.close();
     silo.announce_stop();
     deactivate_all(silo).await;

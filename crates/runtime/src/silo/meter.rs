@@ -1,4 +1,4 @@
-//! How loaded a silo is.
+//! The load of a silo.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::metrics::resources::{InUse, Resources};
 pub(super) struct Meter {
     catalog: Arc<Catalog>,
     pool: Arc<Pool>,
-    /// How many activations it may have.
+    /// Number of activations that it may have.
     activations_max: usize,
     shedding: Arc<Shedding>,
     /// None where nothing is known of the machine.

@@ -20,7 +20,7 @@ const PROGRESS: Duration = Duration::from_secs(2);
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("silo {silo} stopped itself: {reason}")]
 pub struct Terminated {
-    /// Which.
+    /// The silo.
     pub silo: SiloAddress,
     /// Why.
     pub reason: TerminateReason,

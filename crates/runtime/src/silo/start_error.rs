@@ -32,7 +32,7 @@ pub enum StartError {
     StorePatience {
         /// The store.
         store: String,
-        /// How long it may go on with a request.
+        /// Time for which the store may continue with a request.
         request: Duration,
         /// The membership option `table_timeout`.
         table_timeout: Duration,
@@ -44,7 +44,7 @@ pub enum StartError {
         address: SocketAddr,
         /// `silos` or `clients`.
         purpose: &'static str,
-        /// What the operating system says.
+        /// Error of the operating system.
         source: std::io::Error,
     },
     /// Others would reach a port, and nothing is encrypted.
@@ -152,12 +152,12 @@ pub enum StartError {
         /// The name of the strategy.
         strategy: String,
     },
-    /// What a class says to its placement director cannot be written.
+    /// The data of a class for its placement director cannot be written.
     #[error("the class {class}: {why}")]
     PlacementData {
         /// The class.
         class: &'static str,
-        /// What is wrong.
+        /// Reason.
         why: DataError,
     },
     /// A task of the application that runs once the silo is Active has failed. The silo has left.
@@ -166,7 +166,7 @@ pub enum StartError {
     /// The cluster did not take the silo in.
     #[error("the silo {silo} did not become Active: {reason}")]
     Join {
-        /// Who tried.
+        /// The silo that tried.
         silo: SiloAddress,
         /// Why not.
         reason: TerminateReason,

@@ -111,7 +111,7 @@ impl fmt::Display for Readiness {
 #[derive(Clone, Copy, Debug)]
 struct Standstill {
     now: Instant,
-    /// Since when no turns run.
+    /// Time since when no turns run.
     shut: Instant,
     /// The last answer of the store.
     answered: Option<Instant>,

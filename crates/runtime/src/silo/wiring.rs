@@ -41,7 +41,7 @@ use crate::reminders::{ReminderService, Surroundings};
 use crate::waits::Waits;
 use crate::wheel::Wheel;
 
-/// Who a silo is, and what it was given.
+/// Identity of a silo, and the things that it was given.
 pub(super) struct Given {
     pub(super) address: SiloAddress,
     pub(super) options: SiloOptions,
@@ -203,7 +203,7 @@ pub(super) fn wire(given: Given) -> Arc<SiloCore> {
     core
 }
 
-/// What a silo says that it hosts.
+/// Manifest of the types that a silo hosts.
 fn manifest(classes: &Classes) -> Manifest {
     let types = classes.values().map(|class| HostedType {
         name: class.name().to_owned(),
@@ -217,7 +217,8 @@ fn manifest(classes: &Classes) -> Manifest {
     Manifest::new(types.collect())
 }
 
-/// How many processors the process may use. A run in virtual time must not depend on the machine.
+/// Number of processors that the process may use. A run in virtual time must not depend on the
+/// machine.
 fn processors(clock: &Clock) -> usize {
     const IN_VIRTUAL_TIME: usize = 4;
     if clock.is_virtual() {
@@ -226,7 +227,7 @@ fn processors(clock: &Clock) -> usize {
     std::thread::available_parallelism().map_or(1, NonZeroUsize::get)
 }
 
-/// How the silo introduces itself to peers.
+/// Greeting of the silo to its peers.
 fn greeting(
     address: SiloAddress,
     options: &SiloOptions,

@@ -1,4 +1,4 @@
-//! Where silos and clients get their system store from.
+//! The source of the system store of silos and clients.
 
 mod apart;
 

@@ -1,4 +1,4 @@
-//! Which call failed, and why one was turned down.
+//! The call that failed, and why one was turned down.
 
 use std::borrow::Cow;
 use std::fmt::{self, Write};

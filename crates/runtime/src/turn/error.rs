@@ -24,7 +24,7 @@ pub enum CallError<E> {
         call: CallTarget,
         /// False when the call certainly did not start.
         maybe_executed: bool,
-        /// Where it was waiting.
+        /// Place where it was waiting.
         detail: String,
     },
     /// The call was turned down: no such grain type, no such method, a failed activation, a filter.
@@ -71,7 +71,7 @@ pub enum CallError<E> {
         call: CallTarget,
         /// True when the answer, not the arguments, was the trouble.
         maybe_executed: bool,
-        /// What the codec says.
+        /// Error of the codec.
         detail: String,
     },
     /// The caller's cancellation token fired.
@@ -136,7 +136,7 @@ impl<E> CallError<E> {
         call_in!(self)
     }
 
-    /// The same, to be filled in.
+    /// As [`call`](Self::call), to be filled in.
     pub(super) const fn call_mut(&mut self) -> Option<&mut CallTarget> {
         call_in!(self)
     }
@@ -184,7 +184,7 @@ impl<E> CallError<E> {
         }
     }
 
-    /// The same failure for a method with another error type.
+    /// Converts the failure to one of a method with another error type.
     pub fn map_app<F>(self, map: impl FnOnce(E) -> F) -> CallError<F> {
         match self {
             Self::App(e) => CallError::App(map(e)),
@@ -214,7 +214,7 @@ impl<E> CallError<E> {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum StateError {
-    /// Somebody else wrote the state since it was read: nothing was written. The activation is
+    /// Another writer wrote the state since it was read: nothing was written. The activation is
     /// stale and is deactivated after this turn; the next call finds the newer state.
     #[error("the state {name:?} was changed by somebody else since it was read")]
     EtagMismatch {
@@ -228,7 +228,7 @@ pub enum StateError {
     Store {
         /// The state's name.
         name: String,
-        /// What the store says.
+        /// Error of the store.
         detail: String,
         /// False when nothing was written.
         maybe_written: bool,
@@ -238,7 +238,7 @@ pub enum StateError {
     Codec {
         /// The state's name.
         name: String,
-        /// What the codec says.
+        /// Error of the codec.
         detail: String,
     },
     /// A newer version of the class has stored the state. Calls go to a silo that knows it, if

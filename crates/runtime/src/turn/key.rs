@@ -148,7 +148,8 @@ impl<A: KeyType, B: KeyType> KeyType for (A, B) {
     }
 }
 
-/// What may stand for a key where a reference is made: the key itself, or a borrowed form of it.
+/// Value that may stand for a key where a reference is made: the key itself, or a borrowed form of
+/// it.
 #[diagnostic::on_unimplemented(
     message = "this interface's grains have keys of type `{K}`, not `{Self}`",
     label = "a key of type `{K}` belongs here",

@@ -1,5 +1,5 @@
-//! What every room may know of a call and its turn: the method and the key, what goes along, the
-//! caller that may give it up, and the ways in which it may fail.
+//! The parts of a call and its turn that every room may know: the method and the key, what travels
+//! along, the caller that may give it up, and the ways to fail.
 
 mod call_target;
 mod context_key;

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// The longest way that is followed, in turns.
 pub(super) const PATH_MAX: usize = 64;
 
-/// So many turns are reached by one search in one silo.
+/// Number of turns that one search reaches in one silo.
 pub(crate) const REACHED_MAX: usize = 256;
 
 /// One turn on the way, and the wait that leads to it.
@@ -29,7 +29,7 @@ pub(crate) struct Step {
 /// From a turn inside a grain to one that it waits for.
 pub(crate) type Path = Vec<Step>;
 
-/// What waits for what.
+/// Waits of turns for each other.
 #[derive(Default)]
 pub(super) struct Graph {
     /// By turn: its calls that wait, with the place and the gate.

@@ -36,7 +36,7 @@ const EAGER: Duration = PATIENCE.saturating_add(LOOK_EVERY.saturating_mul(4));
 /// Two searches are enough, so a circle is still known long before a second.
 const SEARCH_EVERY: Duration = Duration::from_millis(250);
 
-/// So many paths travel in one message.
+/// Number of paths that travel in one message.
 const PATHS_MAX: usize = 32;
 
 /// Activation that the search looks at.

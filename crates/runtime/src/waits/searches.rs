@@ -1,4 +1,4 @@
-//! What searches have found, and when it is believed. Without IO.
+//! The results of searches, and when they are believed. Without IO.
 //!
 //! A search takes a tick for each step to another silo, and the next one begins before a long one
 //! is over. So several are under way. A circle is believed when a search finds it that began after
@@ -39,13 +39,13 @@ struct Circle {
 
 /// The searches that begin at one gate, one after the other.
 struct Search {
-    /// Those under way, the last one at the end.
+    /// Searches under way, the last one at the end.
     rounds: VecDeque<u64>,
-    /// When the last one began.
+    /// Time at which the last one began.
     begun: CoarseInstant,
     /// The calls that wait at the gate: the turn that made each, and its place.
     waits: Vec<(u64, u64)>,
-    /// What was found, and the last search that had begun by then.
+    /// Circles that were found, each with the last search that had begun by then.
     found: Vec<(Circle, u64)>,
 }
 
@@ -117,7 +117,7 @@ impl Searches {
         self.gates.retain(|gate, _| keep(*gate));
     }
 
-    /// When the last search at `gate` began.
+    /// Time at which the last search at `gate` began.
     pub(super) fn last_begun(&self, gate: u64) -> Option<CoarseInstant> {
         self.gates.get(&gate).map(|search| search.begun)
     }

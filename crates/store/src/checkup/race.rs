@@ -8,10 +8,10 @@ use crate::contract::{CommitOutcome, Mutation, SystemStore};
 use crate::silos::SILO_INSTANCES;
 use crate::table::Value;
 
-/// How many commits each of the two makes.
+/// Number of commits that each of the two makes.
 const COMMITS: i64 = 25;
-/// How often each tries at most: a loser is told later and later, so that many more attempts than
-/// commits mean something is wrong.
+/// Most attempts of each. A loser is told later and later, so many more attempts than commits mean
+/// a fault.
 const ATTEMPTS_MAX: u32 = 2_000;
 
 /// Both count `version` up, together with a row that both write too, by what they read before; in

@@ -14,14 +14,14 @@ use tokio::time::Sleep;
 /// A frame of at most so many bytes needs no room: each connection may hold them.
 const FREE_BYTES: usize = 64 << 10;
 
-/// So many bytes of larger frames, announced and not yet there, are received at once: from silos,
-/// and from clients. What comes then waits, unread.
+/// Number of bytes of larger frames, announced and not yet there, that are received at once: from
+/// silos, and from clients. Later frames wait, unread.
 const FRAME_ROOM_BYTES: usize = 48 << 20;
 
 /// A large frame that takes longer ends its connection.
 const FRAME_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// How long a frame is that has begun, and has to wait for room. `input` begins with a frame, whose
+/// Length of a frame that has begun, and has to wait for room. `input` begins with a frame, whose
 /// length was checked.
 pub(in super::super) fn wanted(input: &[u8]) -> Option<usize> {
     let prefix = input.first_chunk::<4>()?;
@@ -29,7 +29,7 @@ pub(in super::super) fn wanted(input: &[u8]) -> Option<usize> {
     (whole > FREE_BYTES && whole > input.len()).then_some(whole)
 }
 
-/// What a peer is told whose frame took too long.
+/// Words for a peer whose frame took too long.
 pub(in super::super) fn overdue() -> String {
     format!("a frame was not there within {FRAME_TIME_MAX:?}")
 }
@@ -95,7 +95,7 @@ impl FrameRoom {
         })
     }
 
-    /// How many bytes are taken.
+    /// Number of bytes that are taken.
     #[cfg(test)]
     pub(in super::super) fn taken(&self) -> usize {
         self.state.lock().taken
@@ -110,7 +110,7 @@ pub(in super::super) struct Room {
 }
 
 impl Room {
-    /// Whether the frame takes too long.
+    /// Returns true if the frame takes too long.
     pub(in super::super) fn is_overdue(&mut self, cx: &mut Context<'_>) -> bool {
         self.deadline.as_mut().poll(cx).is_ready()
     }

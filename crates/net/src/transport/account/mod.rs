@@ -29,8 +29,8 @@ use self::unread::Unread;
 pub(super) use self::unread::Written;
 use super::connection::{Connection, Shared};
 
-/// So many bytes of arguments, and as many of answers, each connection may hold whatever the others
-/// do.
+/// Number of bytes of arguments, and as many of answers, that each connection may hold whatever the
+/// others do.
 pub(super) const FREE_BYTES: usize = 64 << 10;
 
 /// After so many bytes of answers to a client in one go of a driver, calls that are read begin when
@@ -124,7 +124,7 @@ impl HeldBytes {
     }
 }
 
-/// What one connection holds of it.
+/// Bytes of it that one connection holds.
 #[derive(Debug, Default)]
 pub(super) struct Holds {
     arguments: AtomicUsize,
@@ -267,7 +267,7 @@ impl Connection {
         })
     }
 
-    /// So many bytes of answers may wait for this peer now.
+    /// Number of bytes of answers that may wait for this peer now.
     pub(super) fn queue_max(&self) -> usize {
         match &self.held {
             Some(held) if held.is_full() => FREE_BYTES.min(self.outgoing_bytes_max),
@@ -301,7 +301,7 @@ impl Connection {
         let own = self.holds.expected.fetch_add(bytes, Ordering::Relaxed);
         let max = if own == 0 { usize::MAX } else { held.queued_max() };
         if add_within(&held.queued, bytes, max) {
-            // What is expected falls again, unless answers stay large.
+            // The expected size falls again, unless answers stay large.
             self.holds.answer.store(bytes - bytes / 8, Ordering::Relaxed);
             return Some(Expected { on: self, bytes });
         }

@@ -54,7 +54,7 @@ impl Drop for Serving {
     }
 }
 
-/// Nobody waits for the call any more; nobody hears of this.
+/// Failure of a call that its caller has given up; no caller hears of it.
 pub(super) const fn given_up() -> Failure {
     Failure::cancelled(false)
 }

@@ -17,7 +17,7 @@ use crate::calls::remote::failure_parts;
 use crate::hosting::{BoxTurn, Ends, Held, Input, Sink, StartError, TurnEnd};
 use crate::turn::Failure;
 
-/// How a turn polled in the read loop stands.
+/// State of a turn that was polled in the read loop.
 pub(super) enum Inline {
     /// It is answered (or was one-way).
     Over,
@@ -42,7 +42,8 @@ impl Calls {
         may.then(|| self.host.create_here(&header.target).ok().flatten()).flatten()
     }
 
-    /// Where a grain went a moment ago, for a call of another silo that can be served there.
+    /// Silo that a grain moved to a moment ago, for a call of another silo that can be served
+    /// there.
     pub(super) fn follow(&self, header: &RequestHeader, asker: SiloAddress) -> Option<SiloAddress> {
         let (target, method) = (&header.target, header.method);
         let to = self.host.departures.follow(target, asker, self.clock.now())?;

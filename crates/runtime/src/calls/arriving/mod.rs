@@ -1,4 +1,4 @@
-//! What a silo does with calls that arrive over connections.
+//! Calls that arrive over connections.
 
 mod arrived;
 mod inline;
@@ -75,7 +75,7 @@ impl Calls {
         if let Inline::Over = inline {
             return cost;
         }
-        // What has begun runs to its end, whatever the limits.
+        // A turn that has begun runs to its end, whatever the limits.
         let running =
             matches!(&inline, Inline::Suspended(turn) if turn.progress() == Progress::Running);
         let Some(room) = Serving::begin(self, running) else {

@@ -7,7 +7,7 @@ use emmer_net::clock::CoarseInstant;
 pub(crate) struct Who {
     /// Its number; 0 when no turn made the call.
     pub(crate) caller: u64,
-    /// Since when.
+    /// Time since when it waits.
     pub(crate) since: CoarseInstant,
     /// One of the turns behind the call may be inside.
     pub(crate) suspect: bool,

@@ -1,4 +1,4 @@
-//! Who waits at the door of a grain, and who is next.
+//! The queue at the door of a grain.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ const TICKETS_PER_QUEUE: u64 = 1 << 32;
 
 /// The waiting side of a gate, whatever the grain.
 pub(crate) struct Line {
-    /// How many are in the queue, the closer included.
+    /// Number of turns in the queue, the closer included.
     waiting: AtomicU32,
     /// The turn inside has suspended: no use in trying again at once.
     suspended: AtomicBool,
@@ -41,9 +41,9 @@ pub(super) struct Queue {
     next_ticket: u64,
     /// By rising ticket.
     pub(super) waiters: VecDeque<Waiter>,
-    /// Whoever ends the activation.
+    /// Turn that ends the activation.
     pub(super) closer: Option<Closer>,
-    /// How many of the waiters go past the others.
+    /// Number of waiters that go past the others.
     past: usize,
     /// True if the silo looks here at every tick.
     watched: bool,
@@ -136,7 +136,7 @@ impl Queue {
             .collect()
     }
 
-    /// Where the waiter with this ticket stands.
+    /// Position of the waiter with this ticket.
     pub(super) fn place_of(&self, ticket: u64) -> Option<usize> {
         match self.waiters.front() {
             Some(first) if first.ticket == ticket => Some(0),
@@ -190,7 +190,7 @@ impl Line {
         }
     }
 
-    /// How many wait.
+    /// Number of turns that wait.
     #[inline]
     pub(crate) fn waiting(&self) -> u32 {
         self.waiting.load(Ordering::Relaxed)
@@ -224,8 +224,8 @@ impl Line {
         QueueGuard(self.queue.lock())
     }
 
-    /// Nobody but the closer goes in any more. Called before the lock of the turn that broke the
-    /// grain is given back.
+    /// Lets in the closer alone. Called before the lock of the turn that broke the grain is given
+    /// back.
     #[cold]
     pub(crate) fn break_off(&self, why: &str) {
         let mut guard = self.queue();
@@ -257,7 +257,7 @@ impl Line {
         queue.closer.as_mut().is_some_and(|closer| !std::mem::replace(&mut closer.taken, true))
     }
 
-    /// Somebody went out: the next one may try.
+    /// Wakes the next one: a turn went out.
     #[inline]
     pub(super) fn pass_on(&self) {
         if self.waiting.fetch_add(0, Ordering::AcqRel) > 0 {
@@ -309,7 +309,7 @@ impl Line {
             let closer = queue.closer.as_ref().is_some_and(|closer| closer.ticket < waiter.ticket);
             let held_up = alone || (!waiter.past && (waiter.exclusive || writer_before || closer));
             writer_before |= waiter.exclusive;
-            // Who was called goes in, or gives its place up.
+            // A turn that was called goes in, or gives its place up.
             if let Some(asking) = waiter.asking.as_ref().filter(|asking| asking.stands())
                 && held_up
                 && waiter.waker.is_some()

@@ -30,11 +30,11 @@ pub(crate) use self::line::Line;
 use crate::turn::{Asker, DeactivationReason};
 use crate::waits::Wait;
 
-/// How often a lock that is held by a turn running on another thread right now is tried again
-/// before queueing up: a turn that does not suspend is over sooner than a task is woken.
+/// Number of tries for a lock that a turn on another thread holds right now, before queueing up. A
+/// turn that does not suspend is over sooner than a task is woken.
 const SPINS: u32 = 64;
 
-/// What a turn that did not end tells of the grain it leaves.
+/// Reason that a turn which did not end leaves on its grain.
 const HALF_WAY: &str = "a turn ended half way";
 
 /// A grain and the turns that wait for it.
@@ -59,7 +59,7 @@ impl<T: ?Sized> Gate<T> {
         self.line.waiting() == 0 && !self.cell.is_locked() && !self.line.is_broken()
     }
 
-    /// What is inside, of a gate that nobody else has.
+    /// Value of a gate that has no other owner.
     pub(super) fn get_mut(&mut self) -> &mut T {
         self.cell.get_mut()
     }

@@ -1,4 +1,4 @@
-//! Who goes in, in which order, and that nobody is forgotten outside.
+//! Turns go in in the right order, and none is forgotten outside.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -209,7 +209,7 @@ fn who_is_called_and_does_not_come_loses_the_place_together_with_all_others_that
         if let Poll::Ready(lock) = poll(&mut alive) {
             assert_eq!(gate.line().waiting(), 0);
             drop(lock);
-            // Whoever comes back is served.
+            // A turn that comes back is served.
             assert!(poll(&mut kept[49]).is_ready());
             return;
         }
