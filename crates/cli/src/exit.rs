@@ -1,10 +1,10 @@
-//! How the command ends: one paragraph on stderr and a number a script can tell apart.
+//! The end of the command: one paragraph on stderr and a number that a script can tell apart.
 
 use std::fmt;
 use std::io::Write;
 use std::process::ExitCode;
 
-/// What the command exits with. `docs/commands.md` and `--help` list the same numbers.
+/// Exit code of the command. `docs/commands.md` and `--help` list the same numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Code {
@@ -118,7 +118,7 @@ pub fn code(program: &str, ended: Result<()>) -> ExitCode {
     }
 }
 
-/// What every command returns.
+/// Result of every command.
 pub type Result<T> = std::result::Result<T, Failure>;
 
 #[cfg(test)]

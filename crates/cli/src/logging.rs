@@ -13,13 +13,12 @@ pub fn start(settings: &Settings) -> Result<()> {
     Ok(settings.start_log()?)
 }
 
-/// The same for a command that says what matters itself: `default` is what is logged when nobody
-/// says.
+/// Starts the log with another filter where none is set.
 pub(crate) fn start_at(settings: &Settings, default: &str) -> Result<()> {
     Ok(settings.start_log_with(default, None::<tracing_subscriber::layer::Identity>)?)
 }
 
-/// The same with a layer that records spans.
+/// Starts the log with a layer that records spans.
 pub(crate) fn start_with(
     settings: &Settings,
     spans: Option<impl Layer<Registry> + Send + Sync>,

@@ -20,13 +20,13 @@ pub struct SiloFlags {
     /// The cluster to join
     #[arg(long, value_name = "ID")]
     pub cluster_id: Option<String>,
-    /// Where other silos connect to; port 0 takes a free one
+    /// Address where other silos connect to; port 0 takes a free one
     #[arg(long, value_name = "ADDR")]
     pub listen: Option<String>,
     /// The address other silos are told, when it is not the one listened on
     #[arg(long, value_name = "ADDR")]
     pub advertise: Option<String>,
-    /// Where clients connect to; port 0 takes a free one [default: not a gateway]
+    /// Address where clients connect to; port 0 takes a free one [default: not a gateway]
     #[arg(long, value_name = "ADDR")]
     pub gateway: Option<String>,
     /// The address clients are told, when it is not the one listened on
@@ -42,7 +42,7 @@ pub struct SiloFlags {
     /// fast, orleans-2026
     #[arg(long)]
     pub profile: Option<String>,
-    /// Where grains go whose class does not say it: random, prefer_local, hash_based,
+    /// Placement of grains whose class does not say it: random, prefer_local, hash_based,
     /// activation_count, resource_optimized
     #[arg(long, value_name = "NAME")]
     pub placement: Option<String>,

@@ -4,7 +4,7 @@ use emmer_runtime::SiloOptions;
 
 use super::tls;
 
-/// What every variable of ours begins with.
+/// Prefix of every variable.
 pub(super) const VARIABLE_PREFIX: &str = "EMMER_";
 
 /// Names the file; no key of its own.
@@ -51,7 +51,7 @@ pub(super) const PLACEMENT: &str = "placement";
 /// The silo's metadata, as `key=value`, separated by commas.
 pub(super) const METADATA: &str = "metadata";
 
-/// Which named set of membership options holds where no key says otherwise.
+/// Name of the set of membership options that holds where no key says otherwise.
 pub(super) const PROFILE: &str = "membership.profile";
 
 /// All keys. The tables' own are those of the options they set, so a new option is a new key by

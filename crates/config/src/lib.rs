@@ -77,12 +77,12 @@ impl std::error::Error for ConfigError {}
 /// The result of reading settings.
 pub type Result<T> = std::result::Result<T, ConfigError>;
 
-/// Where a value came from.
+/// Place that a value came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
     /// A line of the file.
     File {
-        /// Where the file is.
+        /// Path of the file.
         path: PathBuf,
         /// Counted from 1.
         line: usize,
@@ -108,7 +108,7 @@ impl fmt::Display for Place {
 pub struct Entry {
     /// The text as it was written.
     pub text: String,
-    /// Where.
+    /// Place.
     pub place: Place,
 }
 

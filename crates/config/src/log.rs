@@ -45,8 +45,8 @@ impl Settings {
         self.start_log_with(DEFAULT, None::<Identity>)
     }
 
-    /// The same for a program that knows what matters, or that records spans: `default` is logged
-    /// when nobody says.
+    /// As [`start_log`](Self::start_log), for a program that knows what matters, or that records
+    /// spans: `default` is the filter when none is set.
     ///
     /// # Errors
     /// As [`start_log`](Self::start_log).

@@ -1,4 +1,4 @@
-//! Who a silo is: `ip:port:epoch` (membership description, step 1).
+//! The identity of a silo: `ip:port:epoch` (membership description, step 1).
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};

@@ -35,7 +35,7 @@ impl Backoff {
         self.attempt = 0;
     }
 
-    /// How many delays were handed out since the last reset.
+    /// Number of delays that were handed out since the last reset.
     pub const fn attempts(&self) -> u32 {
         self.attempt
     }

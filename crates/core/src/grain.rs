@@ -1,4 +1,4 @@
-//! Who a grain is: its type and its key.
+//! The identity of a grain: its type and its key.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};

@@ -58,7 +58,8 @@ pub struct Limits {
     /// The most grain locations a silo or client remembers; for one more, some other is forgotten.
     /// Default 100,000.
     pub location_cache_max: usize,
-    /// How often a call is passed on to another silo before it is `Unreachable`. Default 4.
+    /// Number of times that a call is passed on to another silo before it is `Unreachable`. Default
+    /// 4.
     pub forwards_max: u8,
     /// The most connections a silo accepts from clients; one more is closed at once. Default
     /// 10,000.
@@ -95,9 +96,9 @@ impl Default for Limits {
 pub struct LimitTooSmall {
     /// The limit to change.
     pub limit: &'static str,
-    /// What it is.
+    /// Value of the limit.
     pub value: usize,
-    /// What it has to be at least.
+    /// Least value that works.
     pub least: usize,
 }
 

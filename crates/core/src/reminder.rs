@@ -68,7 +68,7 @@ impl FromStr for MissedPolicy {
     }
 }
 
-/// When a reminder is due: once, or again and again.
+/// Due times of a reminder: once, or again and again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Schedule {
     /// The time of the first occurrence.
@@ -120,14 +120,14 @@ pub struct Reminder {
     pub grain_type: Arc<str>,
     /// Its name, unique among the grain's.
     pub name: Arc<str>,
-    /// When it is due.
+    /// Due times.
     pub schedule: Schedule,
     /// The policy for missed occurrences.
     pub missed: MissedPolicy,
     /// The number of the last occurrence that is settled: delivered, or given up. 0 before the
     /// first.
     pub fired: u64,
-    /// When a tick was last delivered.
+    /// Time at which a tick was last delivered.
     pub last_fired: Option<Timestamp>,
     /// The number of occurrences that were missed, or given up, so far.
     pub missed_count: u64,

@@ -135,7 +135,7 @@ impl Ring {
         }
     }
 
-    /// Where the points of `silo` are, in no order.
+    /// Positions of the points of `silo`, in no order.
     fn places(&self, silo: SiloAddress) -> Vec<usize> {
         let Some(number) = self.numbers.get(&silo) else { return Vec::new() };
         let mut places: Vec<_> = self

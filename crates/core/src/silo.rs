@@ -97,9 +97,9 @@ impl From<SiloStatus> for u8 {
 /// 5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Vote {
-    /// Who suspects.
+    /// Silo that suspects.
     pub voter: SiloAddress,
-    /// When, by the voter's wall clock.
+    /// Time of the suspicion, by the voter's wall clock.
     pub at: Timestamp,
     /// True if the voter knows that the process is gone, not only that it is silent: its host's
     /// kernel ended a connection in good order, without a goodbye of the process, and refuses new

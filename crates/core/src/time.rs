@@ -32,7 +32,7 @@ impl Instant {
         self.0
     }
 
-    /// How long ago `earlier` was; zero when it lies in the future.
+    /// Time since `earlier`; zero when it lies in the future.
     pub fn saturating_since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
@@ -76,7 +76,7 @@ impl Timestamp {
         self.0
     }
 
-    /// How long before `self` the time `earlier` was; zero when it is not earlier.
+    /// Time from `earlier` to `self`; zero when it is not earlier.
     pub fn saturating_since(self, earlier: Self) -> Duration {
         Duration::from_millis(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
     }

@@ -1,4 +1,4 @@
-//! What goes in and what comes out of the directory state machine, as plain data.
+//! The inputs and outputs of the directory state machine, as plain data.
 //!
 //! The shell (tokio in `emmer-runtime`, a virtual world in tests) executes [`Effect`]s; it decides
 //! nothing.
@@ -20,7 +20,7 @@ pub struct Token(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ReportId(pub u64);
 
-/// What became of a command.
+/// Outcome of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Answer to `lookup`: where the grain is registered, if it is.
@@ -58,7 +58,7 @@ pub enum FailReason {
     TimedOut,
 }
 
-/// What the machine wants done, polled in order with `poll_effect`.
+/// Effect that the machine wants, polled in order with `poll_effect`.
 ///
 /// Order matters: a [`Complete`](Self::Complete) must have taken effect in the shell's table of
 /// confirmed activations before a later [`ReportLocal`](Self::ReportLocal) reads that table.
@@ -69,14 +69,14 @@ pub enum Effect {
     Send {
         /// The receiver: this incarnation only.
         to: SiloAddress,
-        /// What to send.
+        /// Message.
         message: Message,
     },
     /// The command of `token` is done.
     Complete {
         /// As given with the command.
         token: Token,
-        /// What became of it.
+        /// Outcome.
         outcome: Outcome,
     },
     /// Collect every *confirmed* local activation (its `register` came back `Registered`, its
@@ -85,7 +85,7 @@ pub enum Effect {
     ReportLocal {
         /// To be given back with the report.
         report: ReportId,
-        /// Where to look.
+        /// Ranges to look in.
         ranges: Vec<RingRange>,
     },
     /// Deactivate this local activation: a recovery found a second activation of the grain, and
@@ -111,11 +111,11 @@ pub struct Config {
     pub retry_min: Duration,
     /// The longest delay between two attempts after `Busy`. Default 100 ms.
     pub retry_max: Duration,
-    /// How long an operation or a recovery question stays without any answer before it is sent
-    /// again (the message was lost with its connection). Default 1 s.
+    /// Time that an operation or a recovery question waits for an answer before it is sent again
+    /// (the message was lost with its connection). Default 1 s.
     pub resend_interval: Duration,
-    /// How long the collector of what a dead owner knew waits for hosts that should tell by
-    /// themselves, before it asks those that have not. Default 200 ms.
+    /// Time that the collector of a dead owner's knowledge waits for hosts that should tell by
+    /// themselves, before it asks the others. Default 200 ms.
     pub collect_patience: Duration,
     /// After this a lookup or a registration is `Failed(TimedOut)`. Default 15 s.
     pub op_timeout: Duration,

@@ -1,4 +1,4 @@
-//! What every part of the directory may read, and none may change.
+//! Facts that every part of the directory may read, and none may change.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,7 +17,7 @@ const TOLD_MAX: Duration = Duration::from_secs(600);
 /// (`docs/membership.md`).
 const CLOCK_RATE_PART: u32 = 25;
 
-/// What a silo's directory knows. The machine changes it between the calls of its parts.
+/// Knowledge of a silo's directory. The machine changes it between the calls of its parts.
 #[derive(Debug)]
 pub(crate) struct Facts {
     me: SiloAddress,
@@ -77,7 +77,7 @@ impl Facts {
         &self.ring
     }
 
-    /// What this silo owns by the installed view, locked or not.
+    /// Ranges that this silo owns by the installed view, locked or not.
     pub(crate) const fn owned(&self) -> &RangeSet {
         &self.owned
     }
@@ -161,8 +161,9 @@ impl Facts {
         noted.collect()
     }
 
-    /// What another owner says about the dead it had entries of. This silo's own knowledge goes
-    /// first; one that it knows as a host it will see die. Returns when each of them has faded.
+    /// Notes the words of another owner about the dead it had entries of. This silo's own knowledge
+    /// goes first; one that it knows as a host it will see die. Returns the times at which each of
+    /// them has faded.
     pub(crate) fn note_told_fading(&mut self, fading: &[(SiloAddress, u64)]) -> Vec<Instant> {
         let mut noted = Vec::new();
         for (silo, millis) in fading {

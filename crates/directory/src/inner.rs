@@ -37,12 +37,12 @@ impl Question {
         self.view
     }
 
-    /// What it asks for.
+    /// Ranges that it asks for.
     pub(crate) const fn ranges(&self) -> &RangeSet {
         &self.ranges
     }
 
-    /// The same question, answered at the view `view`.
+    /// Copies the question, answered at the view `view`.
     pub(crate) fn answered_at(self, view: u64) -> Self {
         Self { view, ..self }
     }

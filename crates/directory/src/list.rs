@@ -5,20 +5,20 @@ use emmer_core::{GrainId, Instant, SiloAddress};
 use crate::message::Message;
 use crate::registration::Registration;
 
-/// What is in a list.
+/// Content of a list.
 #[derive(Clone, Debug)]
 pub(crate) enum Body {
     /// The answer to a recovery question: over when it is sent.
     Report { recovery: u64, view: u64, entries: Vec<(GrainId, u64)> },
-    /// What a collector was told for a new owner: over when it has arrived.
+    /// Words of hosts to a collector for a new owner: over when it has arrived.
     Collected {
         view: u64,
         at: u64,
         missing: Vec<SiloAddress>,
         entries: Vec<(GrainId, Registration)>,
     },
-    /// What a living owner had for the next one, and who of the silos in it fades: over when it has
-    /// arrived.
+    /// Registrations of a living owner for the next one, and the silos in it that fade: over when
+    /// it has arrived.
     Handed { view: u64, fading: Vec<(SiloAddress, Instant)>, entries: Vec<(GrainId, Registration)> },
 }
 
@@ -86,7 +86,7 @@ fn millis_until(now: Instant, until: Instant) -> u64 {
     u64::try_from(until.saturating_since(now).as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
-/// How far a list has come at its receiver.
+/// Progress of a list at its receiver.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Progress {
     series: u64,

@@ -1,4 +1,4 @@
-//! What directories say to each other, as it goes on the wire (serde, compact names).
+//! The messages between directories, as they go on the wire (serde, compact names).
 
 use emmer_core::ring::RingRange;
 use emmer_core::{GrainId, SiloAddress};
@@ -18,10 +18,10 @@ pub enum Message {
         /// The version of the requester's view.
         #[serde(rename = "v")]
         view: u64,
-        /// What is wanted.
+        /// Operation.
         #[serde(rename = "o")]
         operation: Operation,
-        /// Which grain.
+        /// Grain.
         #[serde(rename = "g")]
         grain: GrainId,
     },
@@ -83,7 +83,7 @@ pub enum Message {
         /// The sender's number for the list.
         #[serde(rename = "s")]
         series: u64,
-        /// How many batches.
+        /// Number of batches.
         #[serde(rename = "b")]
         batches: u32,
     },
@@ -183,10 +183,10 @@ impl Message {
     pub const UNASKED: u64 = 0;
 }
 
-/// What a request wants. All are idempotent.
+/// Operation of a request. All are idempotent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Operation {
-    /// Where is the grain?
+    /// Asks for the place of the grain.
     #[serde(rename = "l")]
     Lookup,
     /// Register the requester's activation with this number, if the grain is free.
@@ -197,7 +197,7 @@ pub enum Operation {
     Unregister(u64),
 }
 
-/// What an owner answers.
+/// Answer of an owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Answer {
     /// To `Lookup`.

@@ -1,4 +1,4 @@
-//! What the parts of the directory do: all of it goes through here.
+//! The acts of the parts of the directory: all of them go through here.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -8,14 +8,15 @@ use crate::api::{Effect, Outcome, Token};
 use crate::inner::Inner;
 use crate::message::Message;
 
-/// What is due at a time.
+/// Deadline of the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Timer {
     /// The attempt with this number: send again, or give up.
     Op(u64),
     /// The recovery with this number: ask again who has not answered.
     Recovery(u64),
-    /// What the view of this version lost is not collected yet: ask who has not told.
+    /// The losses of the view of this version are not collected yet: ask the silos that have not
+    /// told.
     Collection(u64),
     /// A silo that gained something by the view of this version has taken it, or does not come any
     /// more.
@@ -26,14 +27,14 @@ pub(crate) enum Timer {
     Fading,
 }
 
-/// What a part does: for the shell, or for the other parts.
+/// Act of a part: for the shell, or for the other parts.
 #[derive(Debug)]
 pub(crate) enum Act {
     Effect(Effect),
     Inner(Inner),
 }
 
-/// What comes out of the directory, its deadlines and its numbers.
+/// Output of the directory, its deadlines and its numbers.
 #[derive(Debug, Default)]
 pub(crate) struct Out {
     effects: VecDeque<Effect>,

@@ -13,7 +13,7 @@ pub struct RangeSet {
 }
 
 impl RangeSet {
-    /// What `silo` owns on `ring`; empty when it is not on it.
+    /// Ranges that `silo` owns on `ring`; empty when it is not on it.
     pub fn owned(ring: &Ring, silo: SiloAddress) -> Self {
         Self::from_ring_ranges(&ring.ranges_of(silo))
     }
@@ -34,7 +34,7 @@ impl RangeSet {
         Self::from_intervals(intervals)
     }
 
-    /// The same set as ranges that a message can carry.
+    /// Converts the set to ranges that a message can carry.
     pub fn to_ring_ranges(&self) -> Vec<RingRange> {
         // An interval from 0 wraps: "after the largest hash".
         self.intervals
@@ -101,7 +101,7 @@ impl RangeSet {
         &self.intervals
     }
 
-    /// What is in both sets.
+    /// Intersection of both sets.
     #[must_use]
     pub fn intersect(&self, other: &Self) -> Self {
         let (mut i, mut j) = (0, 0);
@@ -120,13 +120,13 @@ impl RangeSet {
         Self { intervals }
     }
 
-    /// What is in this set and not in `other`.
+    /// Part of this set that is not in `other`.
     #[must_use]
     pub fn subtract(&self, other: &Self) -> Self {
         self.intersect(&other.complement())
     }
 
-    /// What is in either set.
+    /// Union of both sets.
     #[must_use]
     pub fn union(&self, other: &Self) -> Self {
         Self::from_intervals(self.intervals.iter().chain(&other.intervals).copied().collect())

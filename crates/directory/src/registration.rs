@@ -1,11 +1,11 @@
-//! Where a grain is registered.
+//! The place where a grain is registered.
 
 use std::fmt;
 
 use emmer_core::SiloAddress;
 use serde::{Deserialize, Serialize};
 
-/// Where a grain is: a silo, and the number of the activation on it.
+/// Place of a grain: a silo, and the number of the activation on it.
 ///
 /// Orders by the silo's epoch, then its address, then the number: of two registrations of one grain
 /// the smaller one, the one on the longer-running silo, wins (only seen when recovery meets a

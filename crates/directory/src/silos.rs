@@ -7,7 +7,7 @@ use emmer_core::{SiloAddress, SiloStatus};
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Silos(Vec<(SiloAddress, SiloStatus)>);
 
-/// What became of one silo.
+/// Change of one silo.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Change {
     silo: SiloAddress,
@@ -43,7 +43,7 @@ impl Silos {
         self.0.iter().filter(|(_, status)| hosts(*status)).map(|(silo, _)| *silo)
     }
 
-    /// Which silos are different in `next`.
+    /// Silos that are different in `next`.
     pub(crate) fn changes(&self, next: &Self) -> Vec<Change> {
         let mut changes = Vec::new();
         let (mut old, mut new) = (self.0.iter().peekable(), next.0.iter().peekable());

@@ -1,4 +1,4 @@
-//! Which methods cannot suspend: those whose body waits for nothing.
+//! The methods that cannot suspend: their body waits for nothing.
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 use quote::ToTokens;

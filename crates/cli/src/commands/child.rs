@@ -7,10 +7,10 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::Command;
 
-/// How much of a log an error shows, in bytes.
+/// Number of bytes of a log that an error shows.
 const LOG_TAIL: u64 = 2_000;
 
-/// What one silo is told.
+/// Settings of one silo.
 pub struct Settings<'a> {
     /// The URL of the store.
     pub store: &'a str,
@@ -28,16 +28,16 @@ pub struct Settings<'a> {
     pub certs: Option<&'a Path>,
 }
 
-/// Where a process is put on this machine.
+/// Addresses of a process on this machine.
 #[derive(Clone, Debug)]
 pub struct Place {
     /// Its network namespace; this process's own when none.
     pub namespace: Option<String>,
-    /// Where it listens for silos.
+    /// Address where it listens for silos.
     pub listen: SocketAddr,
-    /// Where it listens for clients.
+    /// Address where it listens for clients.
     pub gateway: SocketAddr,
-    /// What other silos are told, when that is something else.
+    /// Address that other silos are told, when that is another one.
     pub advertise: Option<SocketAddr>,
 }
 
@@ -61,7 +61,7 @@ impl Place {
                 command
             }
         };
-        // What configures a silo of the user's is not for these.
+        // The user's settings of a silo are not for these.
         for (variable, _) in std::env::vars_os() {
             if variable.to_str().is_some_and(|name| name.starts_with("EMMER_")) {
                 command.env_remove(variable);

@@ -49,7 +49,7 @@ impl CommandLine {
     }
 }
 
-/// What to do.
+/// Command.
 #[derive(Subcommand)]
 pub enum Command {
     /// Run a silo that hosts the example grains, until Ctrl-C

@@ -1,4 +1,4 @@
-//! What commands print on stdout.
+//! The output of commands on stdout.
 
 use std::io::{ErrorKind, Write};
 

@@ -25,8 +25,8 @@ const ONE_REQUEST: Duration = Duration::from_secs(1);
 pub struct Args {
     #[command(flatten)]
     silo: SiloFlags,
-    /// Where /metrics, /healthz and /readyz are served over HTTP, as in 127.0.0.1:9464 [default:
-    /// nowhere]
+    /// Address where /metrics, /healthz and /readyz are served over HTTP, as in 127.0.0.1:9464
+    /// [default: nowhere]
     #[arg(long, value_name = "ADDR")]
     telemetry: Option<String>,
     /// The collector that gets metrics and traces by OTLP over HTTP, as in http://127.0.0.1:4318
@@ -115,7 +115,7 @@ async fn start(
         .host::<dyn Aircraft, AircraftGrain>();
     let (builder, telemetry) = telemetry.observe(builder).await?;
     let silo = host(builder)
-        // What to do then is decided in `serve`, which waits for it.
+        // `serve` waits for it, and decides what to do then.
         .on_terminate(|_| {})
         .start()
         .await
@@ -127,7 +127,7 @@ async fn start(
     let address = silo.address();
     let line = format!("silo {address} is active in cluster {cluster}, {gateway}{telemetry}\n");
     let mut out = std::io::stdout().lock();
-    // Nobody may be reading any more; the silo runs all the same.
+    // The reader of the line may be gone; the silo runs all the same.
     let _ = out.write_all(line.as_bytes()).and_then(|()| out.flush());
     Ok(silo)
 }

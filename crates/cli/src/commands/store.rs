@@ -32,7 +32,7 @@ pub async fn open_existing(url: &str) -> Result<Arc<dyn SystemStore>> {
     })
 }
 
-/// The same for a command that writes: a URL with `mode=rwc` has the file made.
+/// As [`open_existing`], for a command that writes: a URL with `mode=rwc` has the file made.
 pub(super) async fn open_to_check(url: &str) -> Result<Arc<dyn SystemStore>> {
     if is_file(url) && url.contains("mode=rwc") {
         open(url).await
@@ -74,7 +74,7 @@ pub(super) async fn check_cluster(store: &Arc<dyn SystemStore>, cluster: &Cluste
     }
 }
 
-/// The same for a version that was read.
+/// As [`check`], for a version that was read.
 pub(super) async fn check_version(
     store: &Arc<dyn SystemStore>,
     cluster: &ClusterId,

@@ -21,7 +21,7 @@ pub fn short() -> &'static str {
     &SHORT
 }
 
-/// The same with the stores of this build, for `--version`.
+/// As [`short`], with the stores of this build, for `--version`.
 pub fn long() -> &'static str {
     &LONG
 }

@@ -1,4 +1,4 @@
-//! What comes in, and what the parts ask of each other, handed to the part that it concerns.
+//! Inputs, and questions between the parts, handed to the part that they concern.
 
 use emmer_core::{GrainId, SiloAddress};
 

@@ -198,7 +198,7 @@ impl Directory {
         self.out.take_effect()
     }
 
-    /// When to call [`handle_timeout`](Self::handle_timeout) next.
+    /// Time for the next call of [`handle_timeout`](Self::handle_timeout).
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.out.next_timer()
     }
@@ -247,7 +247,7 @@ impl Directory {
         self.facts.owner_of(grain)
     }
 
-    /// What this silo owns by the installed view, locked or not.
+    /// Ranges that this silo owns by the installed view, locked or not.
     pub const fn owned_ranges(&self) -> &RangeSet {
         self.facts.owned()
     }
@@ -257,7 +257,7 @@ impl Directory {
         self.facts.version()
     }
 
-    /// How many registrations this silo holds as owner.
+    /// Number of registrations that this silo holds as owner.
     pub fn entries_count(&self) -> usize {
         self.owner.len()
     }
@@ -267,13 +267,13 @@ impl Directory {
         self.owner.iter()
     }
 
-    /// What this silo holds as owner for `grain`, served or not.
+    /// Registration of `grain` that this silo holds as owner, served or not.
     pub fn entry(&self, grain: &GrainId) -> Option<Registration> {
         self.owner.get(grain)
     }
 
-    /// What is not finished here, in words: none for a directory at rest, which keeps registrations
-    /// and nothing else.
+    /// Unfinished work, in words: none for a directory at rest, which keeps registrations and
+    /// nothing else.
     pub fn unfinished(&self) -> Option<&'static str> {
         let kept = [
             (self.recoveries.is_empty(), "a range is locked"),
@@ -290,7 +290,7 @@ impl Directory {
         kept.into_iter().find(|(is_done, _)| !is_done).map(|(_, what)| what)
     }
 
-    /// How many commands wait for an answer.
+    /// Number of commands that wait for an answer.
     pub fn pending_count(&self) -> usize {
         self.requester.len()
     }

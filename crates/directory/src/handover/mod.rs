@@ -12,20 +12,21 @@ use crate::out::{Out, Timer};
 use crate::ranges::RangeSet;
 use crate::registration::Registration;
 
-/// What is kept for new owners.
+/// Lists that are kept for new owners.
 #[derive(Debug, Default)]
 pub(crate) struct Handover {
-    /// What this silo had as it lost ranges, by the version of the view and the new owner.
+    /// Registrations that this silo had as it lost ranges, by the version of the view and the new
+    /// owner.
     snapshots: BTreeMap<(u64, SiloAddress), Snapshot>,
     /// New owners that have installed a view which this silo has not.
     takers: BTreeSet<(u64, SiloAddress)>,
 }
 
-/// What a silo had as a view took ranges from it, for one new owner.
+/// Registrations that a silo had as a view took ranges from it, for one new owner.
 #[derive(Clone, Debug)]
 struct Snapshot {
     entries: Vec<(GrainId, Registration)>,
-    /// Until when it is kept.
+    /// Time until which it is kept.
     due: Instant,
 }
 

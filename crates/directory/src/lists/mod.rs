@@ -9,7 +9,7 @@ use crate::facts::Facts;
 use crate::list::Body;
 use crate::out::{Out, Timer};
 
-/// How many batches are on their way before the receiver has said anything.
+/// Number of batches that are on their way before the receiver has said anything.
 const WINDOW: u32 = 4;
 
 /// The most lists being sent. One more ends the oldest: who waits for that one asks again.

@@ -12,7 +12,7 @@ use crate::out::Out;
 use crate::ranges::RangeSet;
 use crate::registration::Registration;
 
-/// What this silo holds as owner.
+/// Registrations that this silo holds as owner.
 #[derive(Debug, Default)]
 pub(crate) struct Owner {
     entries: Entries,

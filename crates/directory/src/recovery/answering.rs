@@ -14,9 +14,9 @@ use crate::out::Out;
 /// The questions of new owners.
 #[derive(Debug, Default)]
 pub(crate) struct Answering {
-    /// Those being answered: the shell collects activations.
+    /// Questions being answered: the shell collects activations.
     reports: BTreeMap<ReportId, Question>,
-    /// Those that name a view this silo has not installed, by asker and its number.
+    /// Questions that name a view this silo has not installed, by asker and its number.
     deferred: BTreeMap<(SiloAddress, u64), Question>,
 }
 

@@ -1,6 +1,6 @@
-//! What dead owners knew is told once: every host that sees them die tells one silo, the collector,
-//! what it has in all of their ranges, without being asked, and the collector passes to each new
-//! owner what is its.
+//! The knowledge of dead owners, told once: every host that sees them die tells one silo, the
+//! collector, what it has in all of their ranges, without being asked. The collector passes to each
+//! new owner its part.
 
 use std::collections::BTreeMap;
 
@@ -34,13 +34,13 @@ pub(crate) struct Loss {
 /// As a collector: what hosts tell.
 #[derive(Debug, Default)]
 pub(crate) struct Collecting {
-    /// What hosts tell of the losses of a view, by its version.
+    /// Words of hosts about the losses of a view, by its version.
     collections: BTreeMap<u64, Collection>,
-    /// What hosts told of losses of views that are not installed yet.
+    /// Words of hosts about losses of views that are not installed yet.
     early: Early,
 }
 
-/// What the hosts of a view have told of its losses so far.
+/// Words of the hosts of a view about its losses so far.
 #[derive(Clone, Debug)]
 struct Collection {
     /// The number of this silo's questions to hosts that have not told by themselves.
@@ -64,16 +64,16 @@ struct Early {
     size: usize,
 }
 
-/// Which owners of the view before own nothing in this one, and what they had. The ring is still
-/// the old one.
+/// Owners of the view before that own nothing in this one, and their ranges. The ring is still the
+/// old one.
 pub(crate) fn owners_that_left(facts: &Facts, changes: &[Change]) -> Vec<(SiloAddress, RangeSet)> {
     let left = changes.iter().filter(|change| change.left_the_ring()).map(Change::silo);
     left.map(|silo| (silo, RangeSet::owned(facts.ring(), silo))).collect()
 }
 
 impl Loss {
-    /// What the dead of those that `left` had, and who collects that by the ring of the installed
-    /// view.
+    /// Ranges that the dead of the silos that `left` had, and their collector by the ring of the
+    /// installed view.
     pub(crate) fn of(facts: &Facts, left: &[(SiloAddress, RangeSet)]) -> Option<Self> {
         let mut dead = left.iter().filter(|(silo, _)| !facts.is_host(silo)).peekable();
         let collector = facts.ring().owner(dead.peek()?.0.stable_hash(0))?;
@@ -86,7 +86,7 @@ impl Loss {
         self.collector
     }
 
-    /// What was lost.
+    /// Ranges that were lost.
     pub(crate) const fn ranges(&self) -> &RangeSet {
         &self.ranges
     }

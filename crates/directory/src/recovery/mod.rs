@@ -25,13 +25,13 @@ pub(crate) struct Recoveries(BTreeMap<u64, Recovery>);
 struct Recovery {
     /// The view that gave them.
     view: u64,
-    /// What of them is still this silo's: owned in every view since, without a gap.
+    /// Part of them that is still this silo's: owned in every view since, without a gap.
     ranges: RangeSet,
-    /// Who has not told everything yet, and how far each has come.
+    /// Silos that have not told everything yet, with their progress.
     waiting: BTreeMap<SiloAddress, Progress>,
-    /// Who tells.
+    /// Silos that tell.
     source: Source,
-    /// How far the silo that tells in the name of all has come.
+    /// Progress of the silo that tells in the name of all.
     progress: Progress,
     /// True if that silo was asked what it does, and has not said.
     doubted: bool,
@@ -66,7 +66,7 @@ impl Recoveries {
         self.0.values().any(|recovery| recovery.ranges.covers(grain))
     }
 
-    /// What is being recovered.
+    /// Ranges that are being recovered.
     pub(crate) fn locked(&self) -> RangeSet {
         self.0.values().fold(RangeSet::default(), |all, recovery| all.union(&recovery.ranges))
     }
@@ -331,7 +331,7 @@ impl Recoveries {
         ));
     }
 
-    /// What the collector says when it has nothing to pass on.
+    /// Handles the word of a collector that has nothing to pass on.
     pub(crate) fn on_awaited(
         &mut self,
         facts: &Facts,
@@ -369,7 +369,7 @@ impl Recoveries {
         takes
     }
 
-    /// What all hosts of the view have told, but for the `missing`: those are Dead in the view
+    /// Takes the words of all hosts of the view, except the `missing`: those are Dead in the view
     /// `at`.
     pub(crate) fn take_collected(
         &mut self,

@@ -14,7 +14,7 @@ use crate::ranges::RangeSet;
 /// The commands of this silo.
 #[derive(Debug, Default)]
 pub(crate) struct Requester {
-    /// Those that wait for an answer, by the number of their current attempt.
+    /// Operations that wait for an answer, by the number of their current attempt.
     ops: BTreeMap<u64, Op>,
     tokens: BTreeMap<Token, u64>,
 }
@@ -30,9 +30,9 @@ struct Op {
     /// True if any attempt ever left this silo: then a registration may exist and has to be
     /// withdrawn.
     sent: bool,
-    /// How many attempts nobody has answered: each may still arrive somewhere.
+    /// Number of attempts without an answer: each may still arrive somewhere.
     unanswered: u32,
-    /// How often in a row the owner said "not now".
+    /// Number of refusals of the owner in a row.
     refusals: u32,
     /// The owner has a newer view: worth another attempt as soon as a view arrives.
     wrong_view: bool,

@@ -1,4 +1,4 @@
-//! What stands above the struct: `#[placement(..)]` and `#[grain(..)]`.
+//! The attributes above the struct: `#[placement(..)]` and `#[grain(..)]`.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use super::placement::{Placement, not_one};
 use crate::errors::Errors;
 use crate::names;
 
-/// What the attributes say.
+/// Attributes of the class.
 #[derive(Debug, Default)]
 pub(crate) struct ClassAttributes {
     /// None: the silo's default strategy.

@@ -1,4 +1,4 @@
-//! What a grain class becomes.
+//! The code that a grain class becomes.
 
 use proc_macro2::{Span, TokenStream};
 use quote::{quote, quote_spanned};

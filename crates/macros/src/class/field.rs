@@ -8,12 +8,12 @@ use super::attributes;
 use crate::errors::Errors;
 use crate::names;
 
-/// How a field is made.
+/// Way in which a field is made.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Make {
     /// Bound to a store.
     State(State),
-    /// The same with events.
+    /// As a state, with events.
     Journal(Journal),
     /// A service of the silo.
     Service,
@@ -118,7 +118,7 @@ impl State {
 }
 
 impl Make {
-    /// What is stored.
+    /// State or journal of the field.
     pub(crate) const fn stored(&self) -> Option<&State> {
         match self {
             Self::State(state) | Self::Journal(Journal { state, .. }) => Some(state),
@@ -208,7 +208,7 @@ fn check_plain(field: &Field, errors: &mut Errors) {
     }
 }
 
-/// What an attribute makes of its field; nothing when it is somebody else's.
+/// Parses an attribute of the field; nothing for one of another macro.
 fn of_attribute(attribute: &Attribute) -> syn::Result<Option<Make>> {
     if attribute.path().is_ident("context") {
         let message = "the context has no arguments: write `#[context]`";

@@ -1,4 +1,4 @@
-//! What `#[placement(..)]` says: a strategy, and what a class asks of the silos.
+//! The words of `#[placement(..)]`: a strategy, and the needs of a class.
 
 use proc_macro2::{Span, TokenStream};
 use quote::{quote, quote_spanned};
@@ -7,7 +7,7 @@ use syn::punctuated::Punctuated;
 use syn::spanned::Spanned;
 use syn::{Expr, Ident, LitInt, LitStr, Token, parenthesized, token};
 
-/// Where activations go.
+/// Placement of activations.
 #[derive(Debug)]
 pub(crate) struct Placement {
     /// None: by the silo's default strategy.
@@ -21,13 +21,14 @@ enum Strategy {
     BuiltIn(&'static str),
     /// Silos of a role.
     Role(LitStr),
-    /// Where the call comes from, as many on a silo as there may be; 0: as it has processors.
+    /// On the silo that the call comes from, at most so many on each; 0: as many as it has
+    /// processors.
     Workers(u16),
     /// The name that its director is registered under, and data for that.
     Custom(LitStr, Option<Box<Expr>>),
 }
 
-/// What a class asks of the silos.
+/// Need of a class that silos have to meet.
 #[derive(Debug)]
 struct Filter {
     preferred: bool,
@@ -49,7 +50,7 @@ const BUILT_IN: [(&str, &str); 5] = [
 ];
 
 impl Placement {
-    /// How many activations a silo may have of a grain that may have several.
+    /// Number of activations that a silo may have of a grain that may have several.
     pub(crate) const fn workers_max(&self) -> Option<u16> {
         match &self.strategy {
             Some(Strategy::Workers(max)) => Some(*max),
@@ -111,7 +112,7 @@ impl Filter {
     }
 }
 
-/// What may stand in the attribute.
+/// Words that may stand in the attribute.
 fn known() -> String {
     let built_in = BUILT_IN.map(|(name, _)| format!("`#[placement({name})]`")).join(", ");
     format!(

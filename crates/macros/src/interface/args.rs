@@ -10,7 +10,7 @@ use crate::names;
 const NEEDS_KEY: &str = "which keys do the grains have? Write `#[grain_interface(key = String)]`, or an integer type or \
                          `Uuid` instead of `String`";
 
-/// What `#[grain_interface(..)]` says.
+/// Words of `#[grain_interface(..)]`.
 pub(crate) struct InterfaceArgs {
     /// The type of the keys.
     pub(crate) key: Type,
@@ -18,21 +18,21 @@ pub(crate) struct InterfaceArgs {
     pub(crate) grain: Option<String>,
     /// The version; 1 when nothing is said.
     pub(crate) version: u32,
-    /// Which callers a class of this version serves.
+    /// Callers that a class of this version serves.
     pub(crate) compatible: Compatible,
     /// It cannot be called from outside the cluster.
     pub(crate) internal: bool,
 }
 
-/// Which callers a class of an interface serves.
+/// Callers that a class of an interface serves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Compatible {
-    /// Those of its version and of older ones.
+    /// Callers of its version and of older ones.
     #[default]
     Backward,
-    /// Those of its version.
+    /// Callers of its version.
     Strict,
-    /// Those of any version.
+    /// Callers of any version.
     All,
 }
 

@@ -1,4 +1,4 @@
-//! What an interface becomes.
+//! The code that an interface becomes.
 
 use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, format_ident, quote, quote_spanned};
@@ -70,7 +70,7 @@ fn is_own_advice(attribute: &Attribute) -> bool {
     attribute.path().segments.last().is_some_and(|last| last.ident == "on_unimplemented")
 }
 
-/// What rustc says where a class is hosted for an interface that it does not implement.
+/// Words of rustc where a class is hosted for an interface that it does not implement.
 fn advice(interface: &Interface) -> TokenStream {
     let name = interface.name();
     let message = format!("`{{Self}}` does not implement the grain interface `{name}`");
@@ -186,7 +186,7 @@ fn by_name(interface: &Interface, method: &InterfaceMethod) -> (TokenStream, Tok
     )
 }
 
-/// What the runtime needs to know of the method.
+/// Implementation of `Method`, which the runtime uses.
 fn method_impl(interface: &Interface, method: &InterfaceMethod) -> TokenStream {
     let (trait_ident, args_type) = (&interface.item.ident, &method.args_type);
     let (conditions, exclusive) = (method.conditions(), method.turn == Turn::Exclusive);
@@ -254,7 +254,7 @@ fn no_alias(interface: &Interface, method: &InterfaceMethod) -> TokenStream {
     }
 }
 
-/// What the method's number is made of for callers of a version: `Counter.add`, `Counter.add@2`.
+/// Text behind the method's number for callers of a version: `Counter.add`, `Counter.add@2`.
 fn numbered(interface: &Interface, method: &InterfaceMethod, version: u32) -> LitStr {
     let name = full_name(interface, method).value();
     let text = if version == 1 { name } else { format!("{name}@{version}") };
@@ -273,7 +273,7 @@ fn full_name(interface: &Interface, method: &InterfaceMethod) -> LitStr {
     LitStr::new(&format!("{}.{}", interface.name(), method.name()), Span::call_site())
 }
 
-/// What callers hold.
+/// Reference type of the interface.
 fn reference(interface: &Interface) -> TokenStream {
     let (vis, trait_ident, key) = (&interface.item.vis, &interface.item.ident, &interface.args.key);
     let (reference, grain_type) = (interface.reference(), interface.grain_type());

@@ -188,7 +188,7 @@ pub struct Connection {
     pub(super) answered: AtomicU32,
     /// What the peer accepts.
     pub(super) peer_limits: ConnectionLimits,
-    /// What this side accepts.
+    /// Limits of this side.
     pub(super) limits: ConnectionLimits,
     pub(super) outgoing_bytes_max: usize,
     /// After so many bytes of answers in one go of the driver, calls begin in tasks of their own.

@@ -14,7 +14,7 @@ use super::watch::Watcher;
 use crate::commands::child;
 use crate::exit::{Failure, Result};
 
-/// How often an ended process is looked for.
+/// Time between two looks for an ended process.
 const POLL: Duration = Duration::from_millis(20);
 
 /// One silo process.

@@ -1,4 +1,4 @@
-//! What is replayed, and what must come out: known before anything is started.
+//! The input of the demo and its expected totals: known before anything is started.
 
 use std::fs::File;
 use std::path::Path;

@@ -41,7 +41,7 @@ use emmer::config::{ConfigArgs, Settings};
 /// The cluster's name where the store is the demo's own, and the beginning of its name elsewhere.
 const CLUSTER: &str = "demo";
 
-/// How long anything may take that should take a moment: a silo to join, a death to be declared.
+/// Longest time for anything that should take a moment: a silo to join, a death to be declared.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The most silos of a demo.
@@ -50,7 +50,7 @@ const SILOS_MAX: usize = 16;
 /// The flags of `emmer demo`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// How many silos to start
+    /// Number of silos to start
     #[arg(long, default_value_t = 3, value_parser = RangedU64ValueParser::<usize>::new().range(2..=16))]
     silos: usize,
     /// Replay only the first ROWS departures
@@ -73,7 +73,7 @@ pub struct Args {
     /// The silos' membership options: default, classic, fast, orleans-2026
     #[arg(long, default_value = "default")]
     profile: String,
-    /// Where grains go: random, prefer_local, hash_based, activation_count, resource_optimized
+    /// Placement of grains: random, prefer_local, hash_based, activation_count, resource_optimized
     #[arg(long, value_name = "NAME", default_value = "random")]
     placement: String,
     /// Encrypt the connections between silos, and to them (TLS): with certificates that are made

@@ -20,16 +20,16 @@ use super::watch::Watcher;
 use crate::exit::{Failure, Result};
 use crate::text;
 
-/// How long one call may wait for its answer before it is repeated.
+/// Time that one call waits for its answer before it is repeated.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How often the live line moves.
+/// Time between two moves of the live line.
 const LIVE_PERIOD: Duration = Duration::from_millis(500);
 
-/// How often a condition is looked at.
+/// Time between two looks at a condition.
 const POLL: Duration = Duration::from_millis(10);
 
-/// What happened.
+/// Result of a replay.
 pub(super) struct Played {
     pub(super) feed: FeedReport,
     pub(super) counts: Snapshot,
@@ -63,7 +63,7 @@ impl<T> Drop for Background<T> {
 pub(super) struct Play {
     /// Decides which silo is killed.
     pub(super) seed: u64,
-    /// Where grains go.
+    /// Placement of grains.
     pub(super) placement: Strategy,
 }
 
@@ -122,7 +122,7 @@ async fn show_live(progress: &Progress, client: &Client, watcher: &Watcher, scre
     }
 }
 
-/// When the kill comes, and whom it is for.
+/// Moment of the kill, and its victim.
 struct Middle<'a> {
     total: u64,
     progress: &'a Progress,

@@ -1,4 +1,4 @@
-//! What is printed at the end: the cluster's totals beside the file's, the history, the numbers.
+//! The report at the end: the cluster's totals and the file's, the history, the numbers.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::screen::Screen;
 use super::verify::Verdict;
 use crate::text::{columns, grouped, grouped_signed, rate, span};
 
-/// How many destinations are shown.
+/// Number of destinations that are shown.
 const TOP: usize = 5;
 
 pub(super) fn print(

@@ -1,4 +1,4 @@
-//! What the demo shows: lines, and on a terminal a bar below them.
+//! The screen of the demo: lines, and on a terminal a bar below them.
 
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
@@ -7,10 +7,10 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::text;
 
-/// How often a live line is shown where there is no terminal.
+/// Time between two live lines where there is no terminal.
 const PLAIN_EVERY: Duration = Duration::from_secs(2);
 
-/// Where lines go. Cheap to clone.
+/// Writer of lines. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct Screen {
     started: Instant,

@@ -14,7 +14,7 @@ use crate::text::{columns, grouped};
 /// The longest bar, in columns.
 const BAR: usize = 40;
 
-/// How often the connections are counted.
+/// Time between two counts of the connections.
 const POLL: Duration = Duration::from_millis(20);
 
 /// The activations of one silo; none when it did not answer.
@@ -23,8 +23,8 @@ pub(super) struct Share {
     activations: Option<u64>,
 }
 
-/// What the running silos say, in the order of their names. `client` has just connected: one that
-/// did before may not know those that came later.
+/// Shares of the running silos, in the order of their names. `client` must have just connected: one
+/// that did before may not know silos that came later.
 pub(super) async fn of(client: &Client, watcher: &Watcher) -> Vec<Share> {
     let running = watcher.all(|silo| silo.status == SiloStatus::Active);
     let deadline = Instant::now() + PATIENCE;
@@ -41,7 +41,7 @@ pub(super) async fn of(client: &Client, watcher: &Watcher) -> Vec<Share> {
     shares
 }
 
-/// The same as [`chart`] with the share that each would have if all had the same.
+/// As [`chart`], with the share that each would have if all had the same.
 pub(super) fn compared(placement: &Strategy, shares: &[Share]) -> Vec<String> {
     let all: u64 = shares.iter().filter_map(|share| share.activations).sum();
     let equal = all.checked_div(shares.len() as u64).unwrap_or_default();

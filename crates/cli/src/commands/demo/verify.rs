@@ -14,13 +14,13 @@ use tokio::task::JoinSet;
 
 use crate::exit::{Failure, Result};
 
-/// How many questions are on their way at once.
+/// Number of questions on their way at once.
 const ASKERS: usize = 32;
 
-/// How long a grain may take to answer, all attempts together.
+/// Longest time for a grain to answer, all attempts together.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What the cluster says.
+/// Totals of the cluster.
 pub(super) struct Verdict {
     pub(super) cluster: Truth,
 }

@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 use super::screen::Screen;
 use crate::exit::{Failure, Result};
 
-/// How often the table is read. It is read as a whole; that is cheap for a handful of rows.
+/// Time between two reads of the table. It is read as a whole; that is cheap for a handful of rows.
 const PERIOD: Duration = Duration::from_millis(25);
 
 /// The most changes kept for the report.
@@ -76,7 +76,7 @@ impl Watcher {
         seen.silos.values().filter(|silo| like(silo)).cloned().collect()
     }
 
-    /// How many silos `like` holds for.
+    /// Number of silos that `like` holds for.
     pub(super) fn count(&self, like: impl Fn(&SiloEntry) -> bool) -> usize {
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         seen.silos.values().filter(|silo| like(silo)).count()

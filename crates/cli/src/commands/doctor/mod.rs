@@ -91,7 +91,7 @@ pub(super) fn run(args: Args, log: Option<String>) -> Result<()> {
     ];
     let settings = Settings::of_process(&args.config, flags)?;
     let cluster = settings.get("cluster_id").map(|_| settings.cluster()).transpose()?;
-    // What a store warns of is among the findings.
+    // Warnings of a store are among the findings.
     logging::start_at(&settings, "error")?;
     let url = settings.required("store", "--store")?.text.clone();
     let runtime = runtime()?;

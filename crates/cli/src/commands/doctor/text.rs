@@ -40,7 +40,7 @@ pub(super) fn text(found: &Diagnosis) -> String {
     out
 }
 
-/// What all of it comes to.
+/// Verdict on all of it.
 const fn verdict(is_sound: bool, worst: Option<FindingLevel>) -> &'static str {
     match worst {
         Some(FindingLevel::Problem) => "not fit for a cluster: see the problem above",

@@ -15,7 +15,7 @@ use crate::exit::Result;
 use crate::logging;
 use emmer::config::{ConfigArgs, Settings};
 
-/// How often `--watch` looks.
+/// Time between two looks of `--watch`.
 const WATCH_PERIOD: Duration = Duration::from_secs(1);
 
 /// The flags of `emmer members`.
@@ -40,7 +40,7 @@ pub struct Args {
     config: ConfigArgs,
 }
 
-/// What the table says, and when it was read.
+/// Content of the table, and the time at which it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Reading {
     cluster: String,

@@ -15,7 +15,7 @@ use crate::text;
 /// The flags of `emmer history`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// How far back
+    /// Length of the time to look back
     #[arg(long, value_name = "TIME", default_value = "1d", value_parser = parse_since)]
     since: Duration,
     /// Only what happened to one silo, by its name or address

@@ -21,7 +21,7 @@ pub struct Args {
     /// Only statistics whose name has this part, as in emmer_calls_total
     #[arg(long, value_name = "PART")]
     name: Option<String>,
-    /// How far back, at most 31d
+    /// Length of the time to look back, at most 31d
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = parse_since)]
     since: Duration,
     /// Show those of clients, not of silos

@@ -49,7 +49,7 @@ const READ_MAX: usize = 1_000_000;
 struct Reading {
     service: String,
     store: String,
-    /// Those that are due first come first.
+    /// Reminders, those that are due first at the front.
     reminders: Vec<StoredReminder>,
     /// The number of all that were found, those that are not shown included.
     count: usize,
