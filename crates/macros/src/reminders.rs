@@ -207,7 +207,7 @@ fn find(tokens: TokenStream, asked: &mut Vec<LitStr>) {
     }
 }
 
-/// What `#[reminder]` becomes where no `#[grain]` has taken it: an error, and the code as it is.
+/// Error for a `#[reminder]` that no `#[grain]` has taken, and the code as it is.
 pub(crate) fn misplaced(item: &TokenStream) -> TokenStream {
     let message = "`#[reminder]` belongs on a method in a block `#[grain] impl` of the class: write \
                    `#[grain]` above the block";

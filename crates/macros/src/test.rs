@@ -29,7 +29,7 @@ pub(crate) fn expand(args: TokenStream, item: TokenStream) -> Result<TokenStream
     })
 }
 
-/// How many seeds a test runs with.
+/// Number of seeds that a test runs with.
 fn seeds(args: TokenStream) -> Result<u64> {
     if args.is_empty() {
         return Ok(1);

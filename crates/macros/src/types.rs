@@ -1,4 +1,4 @@
-//! What may travel: the types of arguments and of return values.
+//! The types that may travel: those of arguments and of return values.
 
 use quote::{ToTokens, quote};
 use syn::visit::{self, Visit};
@@ -6,7 +6,7 @@ use syn::{GenericArgument, Lifetime, PathArguments, ReturnType, Type};
 
 use crate::errors::Errors;
 
-/// Where a type stands.
+/// Place of a type.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place {
     Argument,
@@ -85,7 +85,7 @@ impl<'ast> Visit<'ast> for Travel<'_> {
     }
 }
 
-/// What to write instead of a borrow of `ty`.
+/// Type to write instead of a borrow of `ty`.
 fn owned(ty: &Type) -> String {
     if let Type::Slice(slice) = ty {
         return format!("Vec<{}>", text(&slice.elem));

@@ -1,4 +1,4 @@
-//! What goes in and what comes out of the membership state machine, as plain data.
+//! The inputs and outputs of the membership state machine, as plain data.
 //!
 //! The shell (tokio in `emmer-runtime`, the virtual world in `emmer-sim`) executes [`Effect`]s and
 //! reports what became of them; it decides nothing.
@@ -21,7 +21,7 @@ pub struct OpId(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DialId(pub u64);
 
-/// What the machine asks of the membership table.
+/// Request of the machine to the membership table.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum TableRequest {
     /// Every row and the version row, as one snapshot.
@@ -58,7 +58,7 @@ pub enum TableRequest {
     },
 }
 
-/// What became of a [`TableRequest`].
+/// Outcome of a [`TableRequest`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum TableOutcome {
     /// Answer to `ReadAll`.
@@ -90,7 +90,7 @@ impl TableOutcome {
     }
 }
 
-/// What became of a dial: a fresh connection with a handshake, closed at once.
+/// Outcome of a dial: a fresh connection with a handshake, closed at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DialOutcome {
     /// That very incarnation answered the handshake.
@@ -122,13 +122,12 @@ pub enum ConnectionEvent {
     Goodbye,
 }
 
-/// What the shell measured about this process since the last sample: inputs of the self-health
-/// score.
+/// Measurements of this process since the last sample: inputs of the self-health score.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HealthSample {
-    /// How long a task waited for a worker thread.
+    /// Time that a task waited for a worker thread.
     pub scheduler_delay: Duration,
-    /// How late a timer fired.
+    /// Time by which a timer fired late.
     pub timer_delay: Duration,
 }
 
@@ -174,14 +173,14 @@ impl std::fmt::Display for TerminateReason {
     }
 }
 
-/// What the machine wants done, polled in order with `poll_effect`.
+/// Effect that the machine wants, polled in order with `poll_effect`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Effect {
     /// Ask the table; report with `handle_table`.
     Table {
         /// To be given back with the outcome.
         op: OpId,
-        /// What to ask.
+        /// Request.
         request: TableRequest,
     },
     /// Send over the silos' own connection to `to` (connecting if need be). Best effort; never
@@ -189,7 +188,7 @@ pub enum Effect {
     Send {
         /// The receiver: this incarnation only.
         to: SiloAddress,
-        /// What to send.
+        /// Message.
         message: Message,
     },
     /// Open a fresh connection to `to`, shake hands, close it; report with `handle_dial` within
@@ -221,15 +220,15 @@ pub enum Effect {
     Terminate(TerminateReason),
 }
 
-/// What happened, for logs and metrics. No behaviour depends on it.
+/// Event for logs and metrics. No behaviour depends on it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Event {
     /// A probe of `peer` was missed; `in_a_row` counts them.
     ProbeMissed {
-        /// Who did not answer.
+        /// Silo that did not answer.
         peer: SiloAddress,
-        /// How many in a row.
+        /// Number of misses in a row.
         in_a_row: u32,
     },
     /// This silo's vote against `peer` is in the table.
@@ -248,14 +247,14 @@ pub enum Event {
     StoreUnavailable,
     /// The store answers, and the membership table is not there.
     TableMissing,
-    /// Somebody has deleted this silo's row by hand. It is written again.
+    /// The row of this silo was deleted by hand. It is written again.
     OwnRowDeleted,
     /// The store answers again.
     StoreBack,
     /// `from` has dialled this silo, which joins, at the address that it advertises, and did not
     /// get through.
     NotReached {
-        /// Who dialled.
+        /// Silo that dialled.
         from: SiloAddress,
     },
     /// The join waits for `peer`, to which there is no connectivity.

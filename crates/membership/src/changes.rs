@@ -29,7 +29,7 @@ pub enum What {
         /// Their votes.
         votes: Vec<Vote>,
     },
-    /// Nobody suspects it any more.
+    /// No silo suspects it any longer.
     Trusted,
     /// It leaves.
     Leaves,

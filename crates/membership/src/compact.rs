@@ -15,7 +15,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 #[derive(Serialize, Deserialize)]
 struct Address(u64, u64, u16, u64);
 
-/// What makes the lower half of an IPv4-mapped address small.
+/// Bits that make the lower half of an IPv4-mapped address small.
 const MAPPED: u64 = 0xffff_0000_0000;
 
 impl From<SiloAddress> for Address {

@@ -30,8 +30,8 @@ pub struct Config {
     /// in turn. One ring gives the original's chain of successors, as many rings as probed silos an
     /// expander graph. Classic 1, default 10.
     pub num_probe_rings: u32,
-    /// How long after the start of one probe the next one of the same silo starts. Classic 10 s,
-    /// default 1 s.
+    /// Time from the start of one probe to the start of the next one of the same silo. Classic 10
+    /// s, default 1 s.
     #[serde(with = "humantime")]
     pub probe_period: Duration,
     /// ProbeTimeout: how long a probe waits for its answer before it counts as missed, until round
@@ -56,9 +56,9 @@ pub struct Config {
     pub probe_timeout_growth_percent: u32,
     /// NumMissedProbesLimit: probes missed in a row that make a suspicion. Classic 3, default 6.
     pub num_missed_probes_limit: u32,
-    /// How many answers since the first of several missed probes it takes to forget them and to
-    /// take a suspicion back. A silo that loses most of its messages gets one through now and then.
-    /// Classic 1, default 3, `fast` 1.
+    /// Number of answers since the first of several missed probes after which they are forgotten
+    /// and a suspicion is taken back. A silo that loses most of its messages gets one through now
+    /// and then. Classic 1, default 3, `fast` 1.
     pub num_answers_to_clear: u32,
     // ---- votes
     // --------------------------------------------------------------------------------------------
@@ -77,9 +77,9 @@ pub struct Config {
     /// EnableIndirectProbes: whether the last probes before a vote go through other silos. Default
     /// yes.
     pub enable_indirect_probes: bool,
-    /// How many intermediaries are asked. Classic 1, default 2.
+    /// Number of intermediaries that are asked. Classic 1, default 2.
     pub num_indirect_probes: u32,
-    /// How many of the last attempts before a vote go through intermediaries. 2; the original's
+    /// Number of the last attempts before a vote that go through intermediaries. 2; the original's
     /// code: 1.
     pub num_indirect_attempts: u32,
     /// True if a negative answer from a healthy intermediary counts as its vote too ("counts as
@@ -89,13 +89,13 @@ pub struct Config {
     /// back. In the default set only bytes heard since the first miss do; with `orleans_2026` any
     /// within the detection window.
     pub enable_connection_liveness_check: bool,
-    /// How far back bytes heard hold a vote back. Zero: only since the first miss. Default 0.
+    /// Age up to which bytes heard hold a vote back. Zero: only since the first miss. Default 0.
     #[serde(with = "humantime")]
     pub connection_liveness_window: Duration,
     /// True if a broken connection leads to a dial at once, and a refused dial to a vote
     /// (improvement 3). Default yes.
     pub connection_hints: bool,
-    /// How long such a dial may take. Default 1 s.
+    /// Longest time for such a dial. Default 1 s.
     #[serde(with = "humantime")]
     pub hint_dial_timeout: Duration,
     // ---- self-health
@@ -106,11 +106,11 @@ pub struct Config {
     /// LocalHealthDegradationMonitoringPeriod: how far back the score looks. Default 10 s.
     #[serde(with = "humantime")]
     pub local_health_degradation_monitoring_period: Duration,
-    /// How long a task may wait for a worker before it costs a point of health, one more for each
+    /// Time that a task may wait for a worker before it costs a point of health, one more for each
     /// further such span. 1 s.
     #[serde(with = "humantime")]
     pub health_scheduler_delay: Duration,
-    /// How late a timer may fire before it costs a point of health. 3 s.
+    /// Time by which a timer may fire late before it costs a point of health. 3 s.
     #[serde(with = "humantime")]
     pub health_timer_delay: Duration,
     // ---- the table
@@ -137,7 +137,7 @@ pub struct Config {
     /// True if staleness is judged by the local time since the value last moved, instead of by
     /// comparing clocks (improvement 8). Classic no, default yes.
     pub moving_staleness: bool,
-    /// How long a request to the table may take before its outcome counts as unknown. 10 s.
+    /// Time after which the outcome of a request to the table counts as unknown. 10 s.
     #[serde(with = "humantime")]
     pub table_timeout: Duration,
     /// The shortest pause before the table is tried again after it did not answer or a commit was
@@ -157,19 +157,19 @@ pub struct Config {
     /// True if intents go to one writer that commits many together (improvement 5). Classic no,
     /// default yes.
     pub batch_writes: bool,
-    /// How long the writer collects intents before it commits. Default 5 ms.
+    /// Time for which the writer collects intents before it commits. Default 5 ms.
     #[serde(with = "humantime")]
     pub batch_window: Duration,
-    /// How long the writer keeps votes that do not suffice yet in memory before it writes them as
-    /// they are. Their owners repeat them meanwhile. Default 5 s.
+    /// Time for which the writer keeps votes that do not suffice yet in memory before it writes
+    /// them as they are. Their owners repeat them meanwhile. Default 5 s.
     #[serde(with = "humantime")]
     pub vote_hold: Duration,
-    /// How long a death by silence waits at most for each other suspicion that has votes, but not
+    /// Longest time that a death by silence waits for each other suspicion that has votes, but not
     /// enough yet (for up to ten of them), so that silos that fail together cost few versions.
     /// Zero: never. Classic 0, default 300 ms.
     #[serde(with = "humantime")]
     pub death_gather: Duration,
-    /// How long a silo waits for the writer before the next silo in ring order is asked, and at
+    /// Time that a silo waits for the writer before it asks the next silo in ring order, and at
     /// last itself. Default 250 ms.
     #[serde(with = "humantime")]
     pub writer_timeout: Duration,
@@ -180,9 +180,9 @@ pub struct Config {
     /// True if views travel as deltas down a tree (improvement 6), instead of as snapshots to
     /// everybody. Default yes.
     pub delta_views: bool,
-    /// How many silos one silo passes a view on to. Default 8.
+    /// Number of silos that one silo passes a view on to. Default 8.
     pub fan_out: u32,
-    /// How many past deltas a silo keeps for those that missed them. Default 64.
+    /// Number of past deltas that a silo keeps for those that missed them. Default 64.
     pub delta_log_max: u32,
     // ---- joining, leaving, cleaning
     // ------------------------------------------------------------------------
@@ -195,8 +195,8 @@ pub struct Config {
     /// EvictWhenMaxJoinAttemptTimeExceeded: whether silos that stay Joining for longer are voted
     /// dead. Default yes.
     pub evict_when_max_join_attempt_time_exceeded: bool,
-    /// How many rows a joiner reads to find a peer that hands it the rest. 0: it reads the whole
-    /// table. Default 5.
+    /// Number of rows that a joiner reads to find a peer that hands it the rest. 0: it reads the
+    /// whole table. Default 5.
     pub join_sample_rows: u32,
     /// ClusteringShutdownGracePeriod: how long the last writes of a leaving silo may take. Default
     /// 5 s.
@@ -213,7 +213,7 @@ pub struct Config {
     pub max_defunct_silo_entries: u32,
     // ---- the silence fence
     // ---------------------------------------------------------------------------------
-    /// How long after the last confirmation that it is alive a silo stops starting turns
+    /// Time after the last confirmation that it is alive at which a silo stops starting turns
     /// (improvement 9). Must be shorter than the fastest possible death by silence. Zero: never.
     /// Classic 0, default 3500 ms.
     #[serde(with = "humantime")]
@@ -236,7 +236,7 @@ pub struct Config {
 pub struct ConfigError {
     /// The option to change.
     pub option: &'static str,
-    /// What is wrong with it, with its value.
+    /// Fault of the option, with its value.
     pub reason: String,
 }
 
@@ -275,7 +275,7 @@ impl Config {
         self.i_am_alive_table_publish_timeout.saturating_mul(self.num_missed_table_i_am_alive_limit)
     }
 
-    /// How often each of `active` silos touches its row.
+    /// Time between two touches of its row by each of `active` silos.
     pub fn publish_period(&self, active: usize) -> Duration {
         let longest = self.i_am_alive_table_publish_timeout;
         if self.min_i_am_alive_publish_timeout.is_zero() {
@@ -285,7 +285,7 @@ impl Config {
         shared.max(self.min_i_am_alive_publish_timeout).min(longest)
     }
 
-    /// For how long a row must have stood still, in a cluster of `active` silos, before a joiner
+    /// Time for which a row must have stood still, in a cluster of `active` silos, before a joiner
     /// overlooks a silo that it cannot reach.
     pub fn overlooked_after(&self, active: usize) -> Duration {
         self.publish_period(active).saturating_mul(self.num_missed_table_i_am_alive_limit)

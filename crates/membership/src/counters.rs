@@ -1,4 +1,4 @@
-//! What the machine counts, for metrics. No behaviour depends on it.
+//! Counts of the machine, for metrics. No behaviour depends on them.
 
 /// Monotonic counters since the silo started. The shell turns them into metrics.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]

@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 use crate::compact;
 use crate::view::{View, is_on_rings};
 
-/// What a commit changed: everything that turns the view of version `n - 1` into the view of
-/// version `n`.
+/// Changes of a commit: everything that turns the view of version `n - 1` into the view of version
+/// `n`.
 ///
 /// The digest of the resulting view travels along: a silo whose result differs (its view was not
 /// what it should be) does not install it.
@@ -86,7 +86,7 @@ impl Delta {
         self.digest
     }
 
-    /// How many rows it changes.
+    /// Number of rows that it changes.
     pub const fn len(&self) -> usize {
         self.rows.len() + self.deletes.len()
     }

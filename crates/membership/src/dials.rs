@@ -45,17 +45,17 @@ impl Dials {
         self.under_way.values().any(|(why, other)| *why == purpose && other == silo)
     }
 
-    /// How many dials there are for this purpose.
+    /// Number of dials for this purpose.
     pub(crate) fn count(&self, purpose: Purpose) -> usize {
         self.under_way.values().filter(|(why, _)| *why == purpose).count()
     }
 
-    /// Nobody awaits the dial to `silo` any more.
+    /// Forgets the dial to `silo`.
     pub(crate) fn forget(&mut self, purpose: Purpose, silo: &SiloAddress) {
         self.under_way.retain(|_, (why, other)| *why != purpose || other != silo);
     }
 
-    /// Nobody awaits any dial for this purpose any more.
+    /// Forgets every dial for this purpose.
     pub(crate) fn forget_all(&mut self, purpose: Purpose) {
         self.under_way.retain(|_, (why, _)| *why != purpose);
     }

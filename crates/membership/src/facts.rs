@@ -1,4 +1,4 @@
-//! What every part of the machine may read, and none may change.
+//! Facts that every part of the machine may read, and none may change.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::standing::Standing;
 use crate::steps::Steps;
 use crate::view::View;
 
-/// What a silo knows. The machine changes it between the calls of its parts.
+/// Knowledge of a silo. The machine changes it between the calls of its parts.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Facts {
     now: Now,
@@ -87,7 +87,7 @@ impl Facts {
         &self.steps
     }
 
-    /// How far this silo has come in its own life.
+    /// Stage of this silo's own life.
     pub(crate) const fn standing(&self) -> &Standing {
         &self.standing
     }
@@ -102,12 +102,12 @@ impl Facts {
         self.standing.is_over()
     }
 
-    /// What was seen of the rows of others.
+    /// Observations of the rows of others.
     pub(crate) const fn rows(&self) -> &Staleness {
         &self.rows
     }
 
-    /// When the last request to the table that was answered had been sent.
+    /// Time at which the last request to the table that was answered had been sent.
     pub(crate) const fn table_answered(&self) -> Option<Instant> {
         self.table_answered
     }
@@ -128,7 +128,7 @@ impl Facts {
         monitors_of(&self.view, silo, config.num_probe_rings, config.num_probed_silos)
     }
 
-    /// The same with those that are Joining.
+    /// As [`monitors_of`](Self::monitors_of), with silos that are Joining.
     pub(crate) fn monitors_to_be_of(&self, silo: &SiloAddress) -> BTreeSet<SiloAddress> {
         let config = &self.config;
         monitors_to_be(&self.view, silo, config.num_probe_rings, config.num_probed_silos)
@@ -141,7 +141,7 @@ impl Facts {
         is_monitored_by(&self.view, target, silo, config.num_probe_rings, config.num_probed_silos)
     }
 
-    /// How often this silo touches its row.
+    /// Time between two touches of this silo's row.
     pub(crate) fn publish_period(&self) -> Duration {
         self.config.publish_period(self.view.active_count())
     }

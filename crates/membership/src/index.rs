@@ -1,4 +1,4 @@
-//! Where a silo's row is in a view, by its address.
+//! The position of a silo's row in a view, by its address.
 //!
 //! Every message makes its receiver look its sender up, often more than once. In a view of
 //! thousands of silos a binary search reads a dozen places that are far from each other; this index

@@ -5,7 +5,7 @@ use emmer_core::{Instant, SiloAddress};
 use crate::api::TerminateReason;
 use crate::intent::{Evidence, Intent, Key};
 
-/// What may be read of the table.
+/// Part of the table that may be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Read {
     /// Every row.
@@ -26,7 +26,7 @@ pub(crate) enum Inner {
     Suspect {
         /// The suspect.
         target: SiloAddress,
-        /// What the suspicion rests on.
+        /// Evidence of the suspicion.
         evidence: Evidence,
     },
     /// A suspect lives.
@@ -68,7 +68,7 @@ pub(crate) enum Inner {
     Doubt {
         /// The silo that may die.
         silo: SiloAddress,
-        /// When the commit is over at the latest.
+        /// Time at which the commit is over at the latest.
         until: Instant,
     },
     /// This silo ends.

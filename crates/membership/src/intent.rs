@@ -1,4 +1,4 @@
-//! What a silo wants written to the table (improvement 5), as plain data.
+//! The wishes of a silo for writes to the table (improvement 5), as plain data.
 //!
 //! An intent is a wish, not a write: whoever writes evaluates it against the view the commit is
 //! based on, so that repeating one, or evaluating one after its row already shows it, changes
@@ -27,7 +27,7 @@ pub enum Intent {
     /// Make a Joining silo Active.
     #[serde(rename = "a")]
     Activate {
-        /// Which.
+        /// The silo.
         #[serde(rename = "s")]
         silo: SiloAddress,
         /// The view with whose every member (stale ones excepted, and those in `missing`) it has
@@ -41,13 +41,13 @@ pub enum Intent {
     /// A suspicion.
     #[serde(rename = "v")]
     Vote {
-        /// Who is suspected.
+        /// Silo that is suspected.
         #[serde(rename = "t")]
         target: SiloAddress,
-        /// Who suspects.
+        /// Silo that suspects.
         #[serde(rename = "w")]
         voter: SiloAddress,
-        /// When, by the voter's wall clock: when the last evidence was gathered.
+        /// Time, by the voter's wall clock, at which the last evidence was gathered.
         #[serde(rename = "d")]
         at: Timestamp,
         /// What the suspicion rests on.
@@ -80,7 +80,7 @@ pub enum Intent {
         /// Whose.
         #[serde(rename = "s")]
         silo: SiloAddress,
-        /// Which.
+        /// The silo.
         #[serde(rename = "x")]
         status: SiloStatus,
     },

@@ -5,7 +5,7 @@ use std::time::Duration;
 /// By how many percent one silo's clock may run faster than another's.
 pub const CLOCK_RATE_PERCENT: u32 = 2;
 
-/// How long the code of a turn may run between its look at the fence and its next wait.
+/// Time for which the code of a turn may run between its look at the fence and its next wait.
 pub const POLL_GRACE: Duration = Duration::from_millis(50);
 
 /// `span` by another silo's clock, as long as it can take by this one's.

@@ -1,5 +1,5 @@
-//! What silos say to one another about membership. Opaque to the shell, which only encodes and
-//! delivers it.
+//! The messages between silos about membership. Opaque to the shell, which only encodes and
+//! delivers them.
 //!
 //! Names are one letter on the wire: probes are the most frequent messages of a cluster.
 
@@ -24,8 +24,8 @@ pub enum Message {
         /// The sender's view; the receiver pulls when it is newer than its own.
         #[serde(rename = "v")]
         version: u64,
-        /// How many probes of the receiver the sender missed in a row: above zero the sender did
-        /// not get the receiver's last answers.
+        /// Number of probes of the receiver that the sender missed in a row: above zero the sender
+        /// did not get the receiver's last answers.
         #[serde(rename = "m", default)]
         misses: u32,
         /// The stamp of the receiver's last answer, given back: proof to the receiver that it was
@@ -56,7 +56,7 @@ pub enum Message {
     /// "A later incarnation of your `ip:port` is being written into the table."
     #[serde(rename = "l")]
     Superseded {
-        /// Which.
+        /// The successor.
         #[serde(rename = "b")]
         by: SiloAddress,
     },
@@ -97,17 +97,17 @@ pub enum Message {
         /// Whom to probe.
         #[serde(rename = "t")]
         target: SiloAddress,
-        /// How long to wait for its answer, in milliseconds.
+        /// Time to wait for its answer, in milliseconds.
         #[serde(rename = "w")]
         wait_ms: u64,
     },
-    /// What became of an indirect probe.
+    /// Outcome of an indirect probe.
     #[serde(rename = "j")]
     ProbedFor {
         /// The request's number.
         #[serde(rename = "n")]
         seq: u64,
-        /// Who was probed.
+        /// Silo that was probed.
         #[serde(rename = "t")]
         target: SiloAddress,
         /// True if it answered.
@@ -123,10 +123,10 @@ pub enum Message {
         /// The sender's view.
         #[serde(rename = "v")]
         version: u64,
-        /// What to write.
+        /// Intents to write.
         #[serde(rename = "i")]
         intents: Vec<Intent>,
-        /// How often this was passed on.
+        /// Number of times that this was passed on.
         #[serde(rename = "h", default)]
         hops: u8,
     },
@@ -159,10 +159,10 @@ pub enum Message {
     /// The next view, on its way down the tree that grows from the silo that committed it.
     #[serde(rename = "t")]
     Tree {
-        /// Where the tree begins.
+        /// Root of the tree.
         #[serde(rename = "r")]
         root: SiloAddress,
-        /// What changed.
+        /// Changes.
         #[serde(rename = "d")]
         delta: Arc<Delta>,
     },
@@ -180,7 +180,7 @@ pub enum Message {
         #[serde(rename = "v")]
         version: u64,
     },
-    /// What a puller lacks, in order.
+    /// Deltas that a puller lacks, in order.
     #[serde(rename = "d")]
     Deltas(Vec<Arc<Delta>>),
     /// A whole view.
@@ -189,9 +189,9 @@ pub enum Message {
         /// The sender's view.
         #[serde(rename = "v")]
         view: Arc<View>,
-        /// Those that are Dead in it and may still run turns, and for how many milliseconds more by
-        /// the sender's clock; all other Dead can run none. The receiver did not see them die. None
-        /// where the sender has no fence.
+        /// Silos that are Dead in it and may still run turns, with the milliseconds for which they
+        /// may by the sender's clock; all other Dead can run none. The receiver did not see them
+        /// die. None where the sender has no fence.
         #[serde(rename = "f", default)]
         fading: Option<Vec<(SiloAddress, u64)>>,
     },

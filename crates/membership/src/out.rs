@@ -1,4 +1,4 @@
-//! What the parts of the machine do: all of it goes through here.
+//! The acts of the parts of the machine: all of them go through here.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::timers::Timers;
 /// Room for how many effects is kept when all have been handed out.
 const EFFECTS_KEPT: usize = 64;
 
-/// What a part does: for the shell, or for the other parts.
+/// Act of a part: for the shell, or for the other parts.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Act {
     Effect(Effect),

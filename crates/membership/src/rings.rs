@@ -1,4 +1,4 @@
-//! Who probes whom (membership description, step 2): a function of the view alone.
+//! The monitors of each silo (membership description, step 2): a function of the view alone.
 
 use std::collections::BTreeSet;
 
@@ -75,8 +75,8 @@ pub(crate) fn monitors_of(
     find_monitors(view, me, rings, wanted, |status| status == SiloStatus::Active)
 }
 
-/// The same with those that are Joining: a later view, which has not come yet, may say that they
-/// are Active.
+/// As [`monitors_of`], with silos that are Joining: a later view, which has not come yet, may say
+/// that they are Active.
 pub(crate) fn monitors_to_be(
     view: &View,
     me: &SiloAddress,

@@ -16,15 +16,15 @@ const MISSES_OF_STALE: u32 = 2;
 /// For how many times `fence_table_timeout` a confirmation by the table lets a silo confirm others.
 const WORD_FACTOR: u32 = 3;
 
-/// How long after a confirmation by the table a silo may confirm others. It is longer than its own
-/// fence stays open by that alone: where the store is slow no fence would open again after an
-/// outage if each silo waited for the others.
+/// Time after a confirmation by the table for which a silo may confirm others. It is longer than
+/// its own fence stays open by that alone: where the store is slow no fence would open again after
+/// an outage if each silo waited for the others.
 pub(crate) fn word_lasts(config: &Config) -> Duration {
     config.fence_table_timeout * WORD_FACTOR
 }
 
-/// How long a touch of the row lets a silo that is alone start turns: a little less than it takes a
-/// newcomer to overlook the row, where a firewall refuses it, and to lose patience then.
+/// Time for which a touch of the row lets a silo that is alone start turns: a little less than it
+/// takes a newcomer to overlook the row, where a firewall refuses it, and to lose patience then.
 pub(crate) fn alone_span(config: &Config) -> Duration {
     (config.overlooked_when_refused_after(1) + config.fence_timeout) * 9 / 10
 }
@@ -35,8 +35,8 @@ pub(crate) fn touch_lasts(config: &Config, active: usize) -> Duration {
     config.word_counts_for(active) + config.fence_timeout
 }
 
-/// How long a writer keeps a wish that its owner does not repeat: a little longer than it takes
-/// owners to repeat what was acknowledged.
+/// Time for which a writer keeps a wish that its owner does not repeat: a little longer than it
+/// takes owners to repeat what was acknowledged.
 pub(crate) fn intent_lifetime(config: &Config) -> Duration {
     config.vote_hold + config.writer_timeout * 6
 }
@@ -46,13 +46,13 @@ pub(crate) fn may_still_count(config: &Config, now: Now, vote: &Vote) -> bool {
     config.vote_window().may_still_count(now.wall, vote.at)
 }
 
-/// How many votes make a silo Dead whose row is fresh, where `active` silos are Active: the
+/// Number of votes that make a silo Dead whose row is fresh, where `active` silos are Active: the
 /// configured number, or in small clusters half of them, rounded up.
 pub(crate) fn votes_among(config: &Config, active: usize) -> usize {
     (config.num_votes_for_death_declaration as usize).min(active.div_ceil(2).max(1))
 }
 
-/// How many silos are Active and not stale.
+/// Number of silos that are Active and not stale.
 pub(crate) fn live_active_count(facts: &Facts) -> usize {
     let view = facts.view();
     let is_active = |silo: &SiloAddress| view.status_of_row(silo) == Some(SiloStatus::Active);
@@ -101,16 +101,17 @@ pub(crate) fn misses_to_vote(facts: &Facts, target: &SiloAddress) -> u32 {
     if !rests && facts.is_stale(target) { limit.min(MISSES_OF_STALE) } else { limit }
 }
 
-/// What a death by silence takes besides what the view in force says: a silo may have been
-/// confirmed by monitors that are gone now, when its death took more votes. So a smaller number of
-/// Active silos, or of monitors, counts only when such a confirmation is over.
+/// Votes that a death by silence takes beyond those that the view in force says. A silo may have
+/// been confirmed by monitors that are gone now, when its death took more votes. So a smaller
+/// number of Active silos, or of monitors, counts only when such a confirmation is over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Quorum {
-    /// How many silos were Active lately.
+    /// Number of silos that were Active lately.
     active: usize,
-    /// Until when that number counts.
+    /// Time until which that number counts.
     until: Instant,
-    /// Until when a silo may be confirmed by monitors that it has no more in the view in force.
+    /// Time until which a silo may be confirmed by monitors that it no longer has in the view in
+    /// force.
     monitors_moved_until: Instant,
 }
 
@@ -136,7 +137,7 @@ impl Quorum {
         }
     }
 
-    /// Until when a death may take more votes than the view in force says.
+    /// Time until which a death may take more votes than the view in force says.
     pub(crate) fn lapses_at(&self) -> Instant {
         self.until.max(self.monitors_moved_until)
     }

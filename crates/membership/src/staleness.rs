@@ -1,5 +1,5 @@
-//! Which rows are stale: their silos have not touched them for too long (membership description,
-//! step 14; improvement 8).
+//! Stale rows: their silos have not touched them for too long (membership description, step 14;
+//! improvement 8).
 //!
 //! The default judges by the local time since the value last moved, so that no two clocks are ever
 //! compared; `classic` compares the written time with the own clock.
@@ -16,13 +16,13 @@ use crate::view::View;
 /// Staleness lowers the number of votes that a death takes, so it must not outlive its evidence.
 pub(crate) const EVIDENCE_MAX: Duration = Duration::from_millis(2_500);
 
-/// What was seen of the IAmAlive times of others.
+/// Observations of the IAmAlive times of others.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Staleness {
     seen: BTreeMap<SiloAddress, Seen>,
     /// The rows that were stale when the table was read last, with the status they had.
     stale: BTreeMap<SiloAddress, SiloStatus>,
-    /// When the table was read last.
+    /// Time at which the table was read last.
     read_at: Option<Instant>,
 }
 
@@ -31,9 +31,9 @@ struct Seen {
     value: Timestamp,
     /// Becoming Active is a sign of life too: a joiner does not touch its row.
     status: SiloStatus,
-    /// When the value was first seen to be this.
+    /// Time at which the value was first seen to be this.
     moved_at: Instant,
-    /// When the last read that had this value in it was sent.
+    /// Time at which the last read that had this value in it was sent.
     read_at: Instant,
     /// The most silos that were Active since it moved. The silo may know of no later view.
     active: usize,
@@ -95,7 +95,7 @@ impl Staleness {
         }
     }
 
-    /// When the table was read last.
+    /// Time at which the table was read last.
     pub(crate) const fn read_at(&self) -> Option<Instant> {
         self.read_at
     }

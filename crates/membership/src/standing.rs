@@ -1,8 +1,8 @@
-//! Where a silo stands in its own life: what it knows of itself, and how far it has come.
+//! A silo's own life: its knowledge of itself, and its stage.
 
 use emmer_core::SiloStatus;
 
-/// How far a leave has come.
+/// Stage of a leave.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Leave {
     /// Not leaving.
@@ -14,7 +14,7 @@ enum Leave {
     Finishing,
 }
 
-/// What this silo has seen of the table.
+/// Last state of the table that this silo has seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Seen {
     /// Nothing.

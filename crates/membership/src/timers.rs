@@ -4,7 +4,7 @@
 
 use emmer_core::Instant;
 
-/// What a deadline is for.
+/// Purpose of a deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Timer {
     /// The writer has collected intents long enough.

@@ -29,12 +29,12 @@ pub struct View {
     shape: Arc<Shape>,
 }
 
-/// What only depends on which silos there are and which of them are on the rings: shared by views
-/// that differ in nothing else, such as before and after a Joining silo became Active.
+/// Parts that only depend on the silos and on which of them are on the rings: shared by views that
+/// differ in nothing else, such as before and after a Joining silo became Active.
 struct Shape {
     /// The addresses of the members, side by side: looking one up touches little memory.
     addresses: Box<[SiloAddress]>,
-    /// Where each address is, if there are many. Computed when first asked for.
+    /// Positions of addresses, if there are many. Computed when first asked for.
     index: OnceLock<Option<Index>>,
     /// Positions in `members`, ordered by the silo's hash under the ring's number. Computed when
     /// first asked for.
@@ -154,12 +154,12 @@ impl View {
         self.members.iter().filter(|m| m.status == SiloStatus::Active)
     }
 
-    /// How many silos are Active.
+    /// Number of Active silos.
     pub const fn active_count(&self) -> usize {
         self.active as usize
     }
 
-    /// How many rows there are, the Dead ones included.
+    /// Number of rows, the Dead ones included.
     pub const fn len(&self) -> usize {
         self.members.len()
     }
@@ -183,7 +183,7 @@ impl View {
         &self.whole_ring(number).points
     }
 
-    /// Where the member at `position` stands on ring `number`, if it does.
+    /// Position of the member at `position` on ring `number`, if it is there.
     pub(crate) fn place(&self, number: usize, position: u32) -> Option<usize> {
         let place = self.whole_ring(number).places[position as usize];
         (place != NOWHERE).then_some(place as usize)
@@ -304,7 +304,8 @@ fn statuses(members: &[Arc<SiloEntry>]) -> Box<[SiloStatus]> {
     members.iter().map(|row| row.status).collect()
 }
 
-/// Who stands on the monitoring rings: everybody who is in the table and not gone.
+/// Returns true if silos of this status are on the monitoring rings: those in the table that are
+/// not gone.
 pub(crate) const fn is_on_rings(status: SiloStatus) -> bool {
     matches!(
         status,
@@ -335,7 +336,7 @@ fn row_digest(row: &SiloEntry) -> u64 {
 }
 
 impl PartialEq for View {
-    /// The same version and the same rows, IAmAliveTime aside.
+    /// Returns true if both have the same version and the same rows, IAmAliveTime aside.
     fn eq(&self, other: &Self) -> bool {
         self.table == other.table
             && self.digest == other.digest

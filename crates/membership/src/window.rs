@@ -1,4 +1,4 @@
-//! How long a vote counts, as one thing with a name for each question that is asked of it.
+//! The time for which a vote counts, with a name for each question that is asked of it.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ impl Config {
     }
 }
 
-/// How far two times lie apart.
+/// Distance of two times.
 fn apart(a: Timestamp, b: Timestamp) -> Duration {
     a.saturating_since(b).max(b.saturating_since(a))
 }

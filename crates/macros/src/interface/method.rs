@@ -34,7 +34,7 @@ pub(crate) struct InterfaceMethod {
     pub(crate) output: Output,
 }
 
-/// How a method has its grain.
+/// Access of a method to its grain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
     /// `&mut self`.

@@ -1,4 +1,4 @@
-//! Whether the options make sense together.
+//! Checks that the options make sense together.
 
 use std::time::Duration;
 

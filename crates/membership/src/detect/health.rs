@@ -1,4 +1,4 @@
-//! How well this silo is itself (membership description, step 10): a score from 0 to 8 out of six
+//! The health of this silo itself (membership description, step 10): a score from 0 to 8 out of six
 //! signals.
 
 use emmer_core::{Instant, SiloStatus};

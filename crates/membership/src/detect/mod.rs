@@ -1,5 +1,4 @@
-//! Who still answers: the probes of this silo, what it makes of those that are missed, and what it
-//! does for the probes of others.
+//! The probes of this silo: the missed ones, and those that it makes for others.
 
 mod evidence;
 mod health;
@@ -29,7 +28,7 @@ pub(crate) struct Detect {
     probing: Probing,
     indirect: Indirect,
     health: Health,
-    /// When the next probe, or indirect one, is due or missed.
+    /// Time at which the next probe, or indirect one, is due or missed.
     due_at: Option<Instant>,
 }
 
@@ -37,7 +36,7 @@ impl Detect {
     // ---- what the others may know
     // ---------------------------------------------------------------------------------
 
-    /// When something has to be done for a probe.
+    /// Time at which something has to be done for a probe.
     pub(crate) const fn due_at(&self) -> Option<Instant> {
         self.due_at
     }
@@ -57,7 +56,7 @@ impl Detect {
         is_doubted(&self.probing, silo)
     }
 
-    /// Since when the process of `silo` is known to be gone.
+    /// Time since when the process of `silo` is known to be gone.
     pub(crate) fn gone_since(&self, silo: &SiloAddress) -> Option<Instant> {
         self.probing.peer(silo).and_then(Peer::gone_since)
     }
@@ -388,7 +387,8 @@ impl Detect {
         self.indirect.answered(out, from, seq, score)
     }
 
-    /// What became of an indirect probe that this silo asked for; `score` is the intermediary's.
+    /// Handles the outcome of an indirect probe that this silo asked for; `score` is the
+    /// intermediary's.
     pub(crate) fn on_probed_for(
         &mut self,
         facts: &Facts,

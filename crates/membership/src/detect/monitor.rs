@@ -15,7 +15,8 @@ use crate::intent::Key;
 use crate::out::Out;
 use crate::rings::ring_targets;
 
-/// How many peers are probed once in a `probe_period`; fewer are probed more often, up to twice.
+/// Number of peers that are probed once in a `probe_period`; fewer are probed more often, up to
+/// twice.
 const PEERS_PER_PERIOD: u32 = 10;
 
 /// The most stale silos probed beyond those of the rings.
@@ -106,9 +107,9 @@ impl Probing {
         }
     }
 
-    /// How often each peer is probed. In a small cluster few silos probe each other, so the second
-    /// vote of a death would have to wait for almost a whole period; there each of them is probed
-    /// more often, at the same cost.
+    /// Time between two probes of a peer. In a small cluster few silos probe each other, so the
+    /// second vote of a death would have to wait for almost a whole period; there each of them is
+    /// probed more often, at the same cost.
     pub(super) fn period(&self, config: &Config) -> Duration {
         let period = config.probe_period;
         if !config.burst_reprobes {
@@ -123,7 +124,7 @@ impl Probing {
         self.peers.values().map(Peer::due).min()
     }
 
-    /// Those of which a probe is due or missed.
+    /// Peers of which a probe is due or missed.
     pub(super) fn due(&self, now: Instant) -> Vec<SiloAddress> {
         let due = self.peers.iter().filter(|(_, peer)| peer.due() <= now);
         due.map(|(silo, _)| *silo).collect()

@@ -1,4 +1,4 @@
-//! What a silo remembers about each silo it probes.
+//! The memory of a silo about each silo that it probes.
 
 use std::time::Duration;
 
@@ -18,21 +18,21 @@ pub(super) const RENEW_MISSES: u32 = 3;
 pub(super) struct Peer {
     /// Unanswered probes: number and when they were sent, oldest first.
     unanswered: Vec<(u64, Instant)>,
-    /// When the probe in flight counts as missed.
+    /// Time at which the probe in flight counts as missed.
     deadline: Option<Instant>,
-    /// When the next probe is due, if none is in flight.
+    /// Time at which the next probe is due, if none is in flight.
     next_at: Instant,
-    /// When the last probe was sent.
+    /// Time at which the last probe was sent.
     last_sent: Instant,
     /// Probes missed since enough were answered.
     misses: u32,
     /// Answers since the first of them.
     answers: u32,
-    /// When the first probe missed in a row was sent.
+    /// Time at which the first probe missed in a row was sent.
     missed_since: Option<Instant>,
-    /// When the last answered probe had been sent.
+    /// Time at which the last answered probe had been sent.
     answered: Option<Instant>,
-    /// When application bytes were heard from it last.
+    /// Time at which application bytes were heard from it last.
     heard: Option<Instant>,
     /// True if a witness existed when the last probe was sent (improvement 4).
     witnessed: bool,
@@ -45,19 +45,19 @@ pub(super) struct Peer {
     /// The peer's kernel has ended a connection in good order since the last answer, without a
     /// goodbye of the process.
     closed: bool,
-    /// When a connection ended last since the last answer.
+    /// Time at which a connection ended last since the last answer.
     lost: Option<Instant>,
-    /// How many probes were sent again since the last answer, because theirs went with their
+    /// Number of probes that were sent again since the last answer, because theirs went with their
     /// connection.
     repeats: u32,
     /// The connection was renewed since the last answer.
     renewed: bool,
-    /// Since when the process is known to be gone: its kernel ended a connection and refuses new
-    /// ones.
+    /// Time since when the process is known to be gone: its kernel ended a connection and refuses
+    /// new ones.
     gone_since: Option<Instant>,
     /// True if this silo has wished for a vote against it since the last answer.
     suspected: bool,
-    /// Since when it has been seen as Joining.
+    /// Time since when it has been seen as Joining.
     joining_since: Option<Instant>,
     /// It has been Joining for too long: answering does not help it.
     stuck: bool,
@@ -66,7 +66,7 @@ pub(super) struct Peer {
     rtt: Rtt,
 }
 
-/// What an answer means.
+/// Meaning of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
     /// It answers nothing that was asked.
@@ -98,10 +98,10 @@ impl Rtt {
     }
 }
 
-/// How many probes in a row are sent again because theirs went with their connection.
+/// Number of probes in a row that are sent again because theirs went with their connection.
 const REPEATS_MAX: u32 = 3;
 
-/// How many round trips are needed before they set the timeout.
+/// Number of round trips that are needed before they set the timeout.
 const SAMPLES_MIN: u32 = 4;
 
 impl Peer {
@@ -133,12 +133,12 @@ impl Peer {
         }
     }
 
-    /// How many probes were missed since enough were answered.
+    /// Number of probes that were missed since enough were answered.
     pub(super) const fn misses(&self) -> u32 {
         self.misses
     }
 
-    /// When the first probe missed in a row was sent.
+    /// Time at which the first probe missed in a row was sent.
     pub(super) const fn missed_since(&self) -> Option<Instant> {
         self.missed_since
     }
@@ -284,17 +284,17 @@ impl Peer {
         self.echo = stamp;
     }
 
-    /// Since when its process is known to be gone.
+    /// Time since when its process is known to be gone.
     pub(super) const fn gone_since(&self) -> Option<Instant> {
         self.gone_since
     }
 
-    /// When something has to be done about this peer.
+    /// Time at which something has to be done about this peer.
     pub(super) fn due(&self) -> Instant {
         self.deadline.unwrap_or(self.next_at)
     }
 
-    /// How long the first probe after an answer may take, as measured.
+    /// Measured time that the first probe after an answer may take.
     fn base_timeout(&self, config: &Config) -> Duration {
         if !config.adaptive_probe_timeouts || self.rtt.samples < SAMPLES_MIN {
             return config.probe_timeout;
@@ -310,7 +310,7 @@ impl Peer {
         self.base_timeout(config).saturating_mul(2)
     }
 
-    /// How long the next probe may take: measured, grown with each miss, stretched by the own
+    /// Time that the next probe may take: measured, grown with each miss, stretched by the own
     /// health score.
     pub(super) fn timeout(&self, config: &Config, stretch: u32) -> Duration {
         let mut timeout = self.base_timeout(config);

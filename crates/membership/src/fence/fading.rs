@@ -43,13 +43,14 @@ pub(crate) struct Fading {
 }
 
 impl Fading {
-    /// Which silos are Dead in the view in force and may still run turns, and until when.
+    /// Silos that are Dead in the view in force and may still run turns, with the times until which
+    /// they may.
     pub(crate) fn all(&self) -> Vec<(SiloAddress, Instant)> {
         self.until.iter().map(|(silo, until)| (*silo, *until)).collect()
     }
 
-    /// The same for a silo that did not see them die, in milliseconds from now on. None where there
-    /// is no fence.
+    /// As [`all`](Self::all), for a silo that did not see them die, in milliseconds from now on.
+    /// None where there is no fence.
     pub(crate) fn to_tell(&self, facts: &Facts) -> Option<Vec<(SiloAddress, u64)>> {
         let now = facts.now().mono;
         let left = |until: &Instant| {
@@ -113,8 +114,8 @@ impl Fading {
         }
     }
 
-    /// Until when `row`, which the view in force shows Dead and `before` did not, may run turns.
-    /// `next`: no view lies between the two.
+    /// Time until which `row`, which the view in force shows Dead and `before` did not, may run
+    /// turns. `next`: no view lies between the two.
     fn fades_until(&self, facts: &Facts, row: &SiloEntry, before: &View, next: bool) -> Instant {
         let (now, silo) = (facts.now().mono, row.address);
         let known_over = row.votes.iter().any(|vote| vote.gone || vote.voter == silo);

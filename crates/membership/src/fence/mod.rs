@@ -35,7 +35,7 @@ use crate::out::Out;
 use crate::rules::{alone_span, may_still_count, votes_among, word_lasts};
 use crate::timers::Timer;
 
-/// What the other parts say when this silo judges by the word of its monitors.
+/// Words of the other parts, when this silo judges by the word of its monitors.
 pub(crate) struct Word<'a> {
     is_gone: &'a dyn Fn(&SiloAddress) -> bool,
     is_row_fresh: bool,
@@ -71,9 +71,9 @@ pub(crate) struct Fence {
     by_table: Instant,
     /// The last touch of the row after which the table showed the view in force to be the latest.
     touched: Option<Instant>,
-    /// When this silo first wished to be Active.
+    /// Time at which this silo first wished to be Active.
     wished: Option<Instant>,
-    /// When this silo, which knows of no other, was first probed by one.
+    /// Time at which this silo, which knows of no other, was first probed by one.
     stranger: Option<Instant>,
     armed: bool,
     /// This silo ends: the fence never opens again.
@@ -87,7 +87,7 @@ impl Fence {
         self.wished.get_or_insert_with(|| facts.now().mono);
     }
 
-    /// When it first did.
+    /// Time at which it first did.
     pub(crate) const fn wished(&self) -> Option<Instant> {
         self.wished
     }
@@ -260,7 +260,7 @@ impl Fence {
         }
     }
 
-    /// When the fence closes without a further confirmation; none when it does not apply.
+    /// Time at which the fence closes without a further confirmation; none when it does not apply.
     /// `is_behind`: this silo lacks a later view.
     pub(crate) fn closes_at(&self, facts: &Facts, is_behind: bool) -> Option<Instant> {
         if self.shut {
@@ -273,8 +273,8 @@ impl Fence {
         Some(self.confirmed_until(facts, is_behind).max(by_table))
     }
 
-    /// Until when turns may start by what needs no read of the table: the word of monitors or, for
-    /// a silo that is alone, the touch of its row.
+    /// Time until which turns may start by what needs no read of the table: the word of monitors
+    /// or, for a silo that is alone, the touch of its row.
     fn confirmed_until(&self, facts: &Facts, is_behind: bool) -> Instant {
         let config = facts.config();
         let by_monitors = self.by_monitors + config.fence_timeout;

@@ -1,4 +1,4 @@
-//! Who became Active lately, and when.
+//! The silos that became Active lately, with the times.
 //!
 //! Thousands of silos become Active within seconds when a large cluster starts. So they are not
 //! kept one by one: what is kept is the step that made them Active, which the silo holds anyway.
@@ -21,7 +21,7 @@ const STEPS_MAX: usize = 4_096;
 pub(crate) enum Who {
     /// These rows of one step, by position.
     Step(Arc<Delta>, Bits),
-    /// Those that are Active in the second view and were not in the first; views may lie between
+    /// Silos that are Active in the second view and were not in the first; views may lie between
     /// the two.
     Jump(Arc<View>, Arc<View>),
 }
@@ -38,7 +38,7 @@ impl Who {
     }
 }
 
-/// Who became Active lately, the latest last.
+/// Silos that became Active lately, the latest last.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Risen {
     steps: VecDeque<(Instant, Who)>,
@@ -64,8 +64,8 @@ impl Risen {
         self.steps.push_back((now, who));
     }
 
-    /// Since when `silo` is Active, if it became so lately. Who may have been crowded out counts as
-    /// one of them: too young is safe.
+    /// Time since when `silo` is Active, if it became so lately. A silo that may have been crowded
+    /// out counts as one of them: too young is safe.
     pub(crate) fn since(&self, silo: &SiloAddress) -> Option<Instant> {
         let step = self.steps.iter().rev().find(|(_, who)| who.has(silo));
         step.map(|(since, _)| *since).or(self.crowded_out)

@@ -56,10 +56,10 @@ const ASKED_OF_FEW_MAX: u32 = 1;
 /// Active knows who writes for all.
 const UNRIPE_MAX: u32 = 3;
 
-/// How long after such a sample the next one is taken.
+/// Time after such a sample until the next one is taken.
 const RIPENS: Duration = Duration::from_millis(30);
 
-/// What the next step of the join is.
+/// Next step of the join.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Due {
     /// Nothing more.

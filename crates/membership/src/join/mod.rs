@@ -180,7 +180,7 @@ impl Join {
     }
 }
 
-/// What tests see of a join.
+/// Views of a join for tests.
 #[cfg(test)]
 impl Join {
     pub(crate) fn is_checking(&self) -> bool {

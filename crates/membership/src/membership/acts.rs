@@ -1,4 +1,4 @@
-//! What the parts ask of each other, handed to the part that it concerns.
+//! Questions between the parts, handed to the part that they concern.
 
 use emmer_core::SiloAddress;
 

@@ -12,7 +12,7 @@ use crate::timers::Timer;
 use crate::wishes::{Wishes, leave};
 use crate::write::Write;
 
-/// How often, at least, there is something to look after.
+/// Longest time between two looks.
 const HOUSEKEEPING_MAX: Duration = Duration::from_secs(10);
 
 impl Membership {

@@ -73,10 +73,11 @@ pub struct Membership {
     fading: Fading,
 }
 
-/// How far before the start time the initial IAmAliveTime lies at most.
+/// Longest time by which the initial IAmAliveTime lies before the start time.
 const TWIN_MARK_MS: u64 = 1_000;
 
-/// How late a timer may fire before the machine concludes that its process had been paused.
+/// Time by which a timer may fire late before the machine concludes that its process had been
+/// paused.
 const PAUSE: Duration = Duration::from_millis(50);
 
 impl Membership {
@@ -246,7 +247,8 @@ impl Membership {
         self.out.take_effect()
     }
 
-    /// When to call [`handle_timeout`](Self::handle_timeout); none when nothing is waited for.
+    /// Time for the next call of [`handle_timeout`](Self::handle_timeout); none when nothing is
+    /// waited for.
     pub fn poll_timeout(&self) -> Option<Instant> {
         [self.out.next_timer(), self.detect.due_at()].into_iter().flatten().min()
     }
@@ -254,7 +256,7 @@ impl Membership {
     // ---- getters
     // ------------------------------------------------------------------------------------------
 
-    /// Who this silo is.
+    /// Address of this silo.
     pub fn me(&self) -> SiloAddress {
         self.facts.me()
     }
@@ -274,7 +276,7 @@ impl Membership {
         self.detect.score(&self.facts)
     }
 
-    /// What was counted.
+    /// Counters.
     pub const fn counters(&self) -> &Counters {
         self.out.counters()
     }
@@ -284,16 +286,16 @@ impl Membership {
         self.fence.is_closed()
     }
 
-    /// Until when turns may start without a further confirmation; none when the fence does not
-    /// apply. A shell whose process may have been frozen compares this with the clock before each
-    /// turn.
+    /// Time until which turns may start without a further confirmation; none when the fence does
+    /// not apply. A shell whose process may have been frozen compares this with the clock before
+    /// each turn.
     pub fn fence_deadline(&self) -> Option<Instant> {
         self.fence.closes_at(&self.facts, self.is_behind())
     }
 
-    /// Which silos are Dead in the view in force and may still run turns, and until when by this
-    /// silo's clock. No silo may be granted one of their grains before. None where there is no
-    /// fence.
+    /// Silos that are Dead in the view in force and may still run turns, with the times until which
+    /// they may by this silo's clock. No silo may be granted one of their grains before. None where
+    /// there is no fence.
     pub fn fading(&self) -> Vec<(SiloAddress, Instant)> {
         self.fading.all()
     }
@@ -330,8 +332,8 @@ impl Membership {
         self.detect.schedule();
     }
 
-    /// What holds between the parts after every input, in builds with debug assertions (tests, the
-    /// simulator).
+    /// Asserts the invariants between the parts after every input, in builds with debug assertions
+    /// (tests, the simulator).
     fn assert_whole(&self) {
         let (view, standing) = (self.facts.view(), self.facts.standing());
         if standing.is_over() {

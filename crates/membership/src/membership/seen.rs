@@ -1,4 +1,4 @@
-//! What tests see of a machine beside its outputs.
+//! The views of a machine for tests, apart from its outputs.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ impl Membership {
         self.facts.is_over()
     }
 
-    /// When it first wished to be Active.
+    /// Time at which it first wished to be Active.
     pub(crate) const fn wished_at(&self) -> Option<Instant> {
         self.fence.wished()
     }

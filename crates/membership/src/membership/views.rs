@@ -73,9 +73,9 @@ impl Membership {
         self.write.collect(&self.facts, &mut self.out);
     }
 
-    /// What the new view says about this silo. A silo that is declared dead ends itself ("Enforcing
-    /// perfect failure detection"), and so does one whose row was cleaned up or that has a
-    /// successor.
+    /// Looks at this silo's row in the new view. A silo that is declared dead ends itself
+    /// ("Enforcing perfect failure detection"), and so does one whose row was cleaned up or that
+    /// has a successor.
     fn look_at_own_row(&mut self) {
         let (me, view) = (self.facts.me(), self.facts.view().clone());
         let own = view.get(&me);
@@ -165,7 +165,7 @@ impl Membership {
         }
     }
 
-    /// What this silo lacked, in order.
+    /// Applies deltas that this silo lacked, in order.
     pub(super) fn on_deltas(&mut self, from: SiloAddress, deltas: &[Arc<Delta>]) {
         for delta in deltas.iter().take(DELTAS_PER_PULL_MAX) {
             let applied = self.views.apply(&self.facts, &mut self.out, from, delta);
@@ -235,7 +235,7 @@ impl Membership {
         self.drain();
     }
 
-    /// What was pulled did not come.
+    /// Handles the timeout of a pull.
     pub(super) fn on_pull_timeout(&mut self) {
         let (in_haste, detect, join) = (self.is_in_haste(), &self.detect, &self.join);
         let is_doubted = |silo: &SiloAddress| detect.is_doubted(silo) || join.doubts(silo);

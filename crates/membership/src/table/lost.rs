@@ -1,5 +1,5 @@
-//! How a silo finds out that its table is not what it was: it went back, another one is in its
-//! place, or it is gone.
+//! The ways in which a silo finds out that its table is another one: it went back, another one is
+//! in its place, or it is gone.
 //!
 //! The etags keep such a silo from writing. But others may join the new table and take over its
 //! grains, and no silo there knows of it, so it has to end.

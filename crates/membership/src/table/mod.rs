@@ -21,7 +21,7 @@ use crate::out::Out;
 use crate::snapshot::TableSnapshot;
 use crate::timers::Timer;
 
-/// What is in flight, what is wanted, and how the table has behaved.
+/// Requests to the table in flight and wanted, and its behaviour so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Table {
     next_op: u64,
@@ -51,7 +51,7 @@ pub(crate) struct Table {
     ahead: Option<(TableVersion, Instant)>,
 }
 
-/// What was asked.
+/// Request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Asked {
     All,
@@ -61,7 +61,7 @@ enum Asked {
     Commit(u64),
 }
 
-/// What the table has said that concerns the other parts.
+/// Words of the table that concern the other parts.
 pub(crate) enum Told {
     /// Every row, as they were at some moment after the request was sent.
     Rows(TableSnapshot),
@@ -102,7 +102,7 @@ impl Table {
         self.fresh
     }
 
-    /// When the last touch that succeeded had been sent.
+    /// Time at which the last touch that succeeded had been sent.
     pub(crate) const fn touched(&self) -> Option<Instant> {
         self.touches.touched()
     }
@@ -269,7 +269,7 @@ impl Table {
         true
     }
 
-    /// When the request `op` had been sent; none when no such request is in flight.
+    /// Time at which the request `op` had been sent; none when no such request is in flight.
     pub(crate) fn sent(&self, op: OpId) -> Option<Instant> {
         self.main.as_ref().filter(|(expected, ..)| *expected == op).map(|(.., sent)| *sent)
     }

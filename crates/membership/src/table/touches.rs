@@ -12,14 +12,14 @@ use crate::rules::touch_lasts;
 use crate::staleness::EVIDENCE_MAX;
 use crate::timers::Timer;
 
-/// How fresh the own row is.
+/// Freshness of the own row.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Touches {
     under_way: Option<(OpId, Instant)>,
-    /// When the last touch that succeeded had been sent.
+    /// Time at which the last touch that succeeded had been sent.
     touched: Option<Instant>,
-    /// Until when another silo may still count with this silo's row as stale, after a pause between
-    /// two touches.
+    /// Time until which another silo may still count with this silo's row as stale, after a pause
+    /// between two touches.
     stale_until: Option<Instant>,
 }
 
@@ -32,7 +32,7 @@ impl Touches {
         }
     }
 
-    /// When the last touch that succeeded had been sent.
+    /// Time at which the last touch that succeeded had been sent.
     pub(super) const fn touched(&self) -> Option<Instant> {
         self.touched
     }

@@ -1,4 +1,4 @@
-//! What many machines in one process may share, so that thousands of them fit into a simulation.
+//! Memory that many machines in one process share, so that thousands of them fit into a simulation.
 //!
 //! Silos that apply the same delta to equal views get equal views. Where one process runs them all,
 //! a [`Memo`] lets one of them compute the view, and the order of the tree, for the others. It
@@ -15,10 +15,10 @@ use crate::config::Config;
 use crate::delta::{Delta, Misfit, Tree};
 use crate::view::View;
 
-/// How many views are remembered before those that nobody holds any more are forgotten.
+/// Number of views that are remembered before those without a holder are forgotten.
 const VIEWS_MAX: usize = 256;
 
-/// How many trees are kept.
+/// Number of trees that are kept.
 const TREES_KEPT: usize = 8;
 
 /// The steps that some machine of this process has computed.

@@ -29,39 +29,38 @@ const EARLY_MAX: usize = 16;
 /// a snapshot is sent.
 pub(crate) const DELTAS_PER_PULL_MAX: usize = 64;
 
-/// How many rows a table may have for a read of all of it to be the quickest way to the latest
-/// view.
+/// Number of rows up to which a read of the whole table is the quickest way to the latest view.
 const SMALL_TABLE_ROWS: usize = 64;
 
-/// How long a pull may take before somebody else is asked.
+/// Time that a pull may take before another silo is asked.
 const PULL_PATIENCE: Duration = Duration::from_millis(150);
 
-/// The same for a silo whose fence rests on the table, which confirms nobody who is behind: one
-/// that has asked a peer in vain must have read the table, and then its version, before the last
-/// confirmation lapses.
+/// Time that a pull may take of a silo whose fence rests on the table, which confirms no silo that
+/// is behind. One that has asked a peer in vain must have read the table, and then its version,
+/// before the last confirmation lapses.
 const FENCED_PATIENCE: Duration = Duration::from_millis(30);
 
-/// How long a hinted version may take to arrive by itself.
+/// Time that a hinted version may take to arrive by itself.
 const HINT_PATIENCE: Duration = Duration::from_millis(30);
 
-/// The same for a silo that waits for the view in which it is: many are inserted at once, and most
+/// Time that the view may take in which a silo is first named: many are inserted at once, and most
 /// get it down the tree.
 const INSERTED_PATIENCE: Duration = Duration::from_millis(100);
 
-/// How many silos get a hint from each silo that a tree reached.
+/// Number of silos that get a hint from each silo that a tree reached.
 const HINTED: usize = 2;
 
-/// How many peers are asked for a newer view before the table is read.
+/// Number of peers that are asked for a newer view before the table is read.
 const PULLS_BEFORE_READ: u32 = 2;
 
-/// What is kept to bring others, and oneself, up to date.
+/// Views and deltas that bring others, and this silo, up to date.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Views {
     /// Deltas that wait for the ones before them, with the root of their tree.
     early: BTreeMap<u64, (SiloAddress, Arc<Delta>)>,
     /// The version this silo knows to exist and does not have.
     wanted: u64,
-    /// How many peers were asked for it.
+    /// Number of peers that were asked for it.
     pulls: u32,
     /// The silo that said so, when none was asked yet.
     hinted_by: Option<SiloAddress>,
@@ -303,7 +302,7 @@ impl Views {
         }
     }
 
-    /// What was pulled did not come.
+    /// Handles the timeout of a pull.
     pub(crate) fn on_pull_timeout(
         &mut self,
         facts: &Facts,

@@ -1,4 +1,4 @@
-//! Who is in no view has no say, and neither have the dead.
+//! Silos outside the view have no say, and neither have the dead.
 //!
 //! A silo obeys those that the view in force names. From a stranger it takes the few messages that
 //! a join needs, and what those cost is bounded:
@@ -30,16 +30,16 @@ use crate::message::Message;
 use crate::out::Out;
 use crate::timers::Timer;
 
-/// So long a version that only strangers speak of may take to arrive by itself. The table is asked
-/// for strangers' sake no more often than that.
+/// Time that a version of which only strangers speak may take to arrive by itself. The table is
+/// asked for strangers' sake no more often than that.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// What strangers say of versions.
+/// Claims of strangers about versions.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Claims {
     /// The version that a stranger spoke of last; 0 once the table has denied it.
     claimed: u64,
-    /// When it did.
+    /// Time of the claim.
     claimed_at: Instant,
 }
 

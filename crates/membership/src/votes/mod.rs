@@ -12,7 +12,7 @@ use crate::out::Out;
 use crate::rules::{Quorum, count_votes, intent_lifetime, is_shown, may_still_count};
 use crate::view::View;
 
-/// What this silo has to remember about votes, its own and those that a death takes.
+/// Memory of this silo about votes, its own and those that a death takes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Votes {
     /// Silos against whom a vote of this one may be in a commit whose end it does not know, and
@@ -28,7 +28,7 @@ impl Votes {
         *doubt = (*doubt).max(until);
     }
 
-    /// How many votes a death takes, as far as it rests on what was lately.
+    /// Number of votes that a death takes, as far as it rests on the near past.
     pub(crate) const fn quorum(&self) -> Quorum {
         self.quorum
     }
@@ -49,7 +49,7 @@ impl Votes {
             let told = |v: &Vote| v.gone || evidence != Evidence::Gone;
             row.votes.iter().any(|v| v.voter == voter && window.is_young(wall, v.at) && told(v))
         });
-        // For so long a writer may keep it, and then wait for what became of its commit.
+        // A writer may keep it for this time, and then wait for the outcome of its commit.
         let kept = intent_lifetime(config) + config.table_timeout;
         self.doubt(target, facts.now().mono + kept);
         if !voted || retracts || self.suffices(facts, &target) {

@@ -1,4 +1,4 @@
-//! What a silo that leaves wishes for: ShuttingDown or Stopping, then Dead (membership description,
+//! The wishes of a silo that leaves: ShuttingDown or Stopping, then Dead (membership description,
 //! step 12, and the original's statuses).
 
 use emmer_core::SiloStatus;

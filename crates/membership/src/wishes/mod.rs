@@ -20,9 +20,9 @@ use crate::timers::Timer;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Own {
     intent: Intent,
-    /// How many writers were asked since the last full round.
+    /// Number of writers that were asked since the last full round.
     attempt: u32,
-    /// When the next one is asked.
+    /// Time at which the next one is asked.
     next_at: Instant,
     /// Whom it was sent to last; none when this silo writes itself.
     sent_to: Option<SiloAddress>,

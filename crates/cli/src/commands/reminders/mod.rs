@@ -41,7 +41,8 @@ pub struct Args {
     config: ConfigArgs,
 }
 
-/// The most rows that are read: what is due first is not known before.
+/// Returns true if silos of this status are on the monitoring rings: those in the table that are
+/// not gone.
 const READ_MAX: usize = 1_000_000;
 
 /// One reading of the table, with its time.
