@@ -128,10 +128,10 @@ pub struct Config {
     /// With the fence two thirds of that time count ([`Config::word_counts_for`]). Classic 2,
     /// default 3.
     pub num_missed_table_i_am_alive_limit: u32,
-    /// How often a silo touches its row in a small cluster: the period is 25 ms for each Active
-    /// silo, at least this and at most `i_am_alive_table_publish_timeout`, so that up to 1,200
-    /// silos together touch at most forty rows a second. Zero: always the longer period. Classic 0,
-    /// default 5 s.
+    /// Shortest period of the touches of a row. In a small cluster the period is 25 ms for each
+    /// Active silo, at least this and at most `i_am_alive_table_publish_timeout`, so that up to
+    /// 1,200 silos together touch at most forty rows a second. Zero: always the longer period.
+    /// Classic 0, default 5 s.
     #[serde(with = "humantime")]
     pub min_i_am_alive_publish_timeout: Duration,
     /// True if staleness is judged by the local time since the value last moved, instead of by
@@ -218,9 +218,9 @@ pub struct Config {
     /// Classic 0, default 3500 ms.
     #[serde(with = "humantime")]
     pub fence_timeout: Duration,
-    /// How long a confirmation by the table lets turns start: it proves life at one moment,
-    /// whatever votes are under way. Whoever takes over a silo's grains waits as long after its
-    /// death. At most `fence_timeout`. Classic 0, default 350 ms.
+    /// Time for which a confirmation by the table lets turns start: it proves life at one moment,
+    /// whatever votes are under way. New owners of a silo's grains wait as long after its death. At
+    /// most `fence_timeout`. Classic 0, default 350 ms.
     #[serde(with = "humantime")]
     pub fence_table_timeout: Duration,
     /// True if silos that reach no store go on, on each other's word, for as long as it is away.
@@ -291,8 +291,9 @@ impl Config {
         self.publish_period(active).saturating_mul(self.num_missed_table_i_am_alive_limit)
     }
 
-    /// The same where the host says that the silo is gone: a little longer than a living silo needs
-    /// to touch its row again. What says so may be a firewall, and the silo may live.
+    /// As [`overlooked_after`](Self::overlooked_after), where the host says that the silo is gone:
+    /// a little longer than a living silo needs to touch its row again. The refusal may be a
+    /// firewall's, and the silo may live.
     pub fn overlooked_when_refused_after(&self, active: usize) -> Duration {
         self.publish_period(active) * 6 / 5
     }

@@ -50,27 +50,27 @@ pub enum Intent {
         /// Time, by the voter's wall clock, at which the last evidence was gathered.
         #[serde(rename = "d")]
         at: Timestamp,
-        /// What the suspicion rests on.
+        /// Evidence of the suspicion.
         #[serde(rename = "g", default, skip_serializing_if = "Evidence::is_silence")]
         evidence: Evidence,
     },
     /// A suspicion taken back before it was written. Of a silo about itself: its wish to be Active.
     #[serde(rename = "u")]
     Withdraw {
-        /// Who was suspected, or wished to be Active.
+        /// Silo that was suspected, or wished to be Active.
         #[serde(rename = "t")]
         target: SiloAddress,
-        /// Who suspected, or the same silo.
+        /// Silo that suspected, or the same silo.
         #[serde(rename = "w")]
         voter: SiloAddress,
     },
     /// A suspicion taken back after it was written.
     #[serde(rename = "y")]
     Retract {
-        /// Who was suspected.
+        /// Silo that was suspected.
         #[serde(rename = "t")]
         target: SiloAddress,
-        /// Who suspected.
+        /// Silo that suspected.
         #[serde(rename = "w")]
         voter: SiloAddress,
     },
@@ -86,7 +86,7 @@ pub enum Intent {
     },
 }
 
-/// What a vote rests on.
+/// Evidence of a vote.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]

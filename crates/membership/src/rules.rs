@@ -142,10 +142,10 @@ impl Quorum {
         self.until.max(self.monitors_moved_until)
     }
 
-    /// How many votes make `target` Dead. Active silos that are stale are not counted among those
-    /// of whom half must vote: always in the original, and with the fence only against a target
-    /// that is stale itself. A silo that touches its row can then rely on how many votes its death
-    /// takes (see the fence).
+    /// Number of votes that make `target` Dead. Active silos that are stale are not counted among
+    /// those of whom half must vote: always in the original, and with the fence only against a
+    /// target that is stale itself. A silo that touches its row can then rely on the number of
+    /// votes that its death takes (see the fence).
     ///
     /// Against a process that is known to be gone those who are Active now are enough; against one
     /// that is silent, those who were lately.
@@ -162,9 +162,9 @@ impl Quorum {
             if !is_gone && now < self.monitors_moved_until {
                 return votes;
             }
-            // Where silos probe few others, one may have fewer monitors than a death takes votes:
-            // then all of them are enough. Joiners that took the places of Active monitors count:
-            // the target, and those monitors, may know nothing of them yet, and go on as before.
+            // If silos probe few others, one may have fewer monitors than a death takes votes: then
+            // all of them are enough. Joiners that took the places of Active monitors count: the
+            // target, and those monitors, may know nothing of them yet, and continue as before.
             let monitors =
                 if is_gone { facts.monitors_of(target) } else { facts.monitors_to_be_of(target) };
             return votes.min(monitors.len().max(1));

@@ -52,11 +52,11 @@ pub(crate) struct Process {
     pub(crate) fences: Vec<bool>,
     /// Added to the world's wall clock.
     pub(crate) skew_ms: i64,
-    /// When its machine wants to be called.
+    /// Time at which its machine wants to be called.
     timer: Option<Instant>,
 }
 
-/// How the table misbehaves.
+/// State of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Store {
     Up,
@@ -75,7 +75,7 @@ pub(crate) struct World {
     timers: BTreeSet<(Instant, usize)>,
     by_address: BTreeMap<SiloAddress, Vec<usize>>,
     next: u64,
-    /// How many messages were delivered.
+    /// Number of messages that were delivered.
     pub(crate) messages: u64,
     pub(crate) silos: Vec<Process>,
     pub(crate) rows: BTreeMap<SiloAddress, SiloEntry>,
@@ -84,7 +84,7 @@ pub(crate) struct World {
     pub(crate) commits: u64,
     /// Every version's rows, as status by address.
     pub(crate) history: Vec<BTreeMap<SiloAddress, SiloStatus>>,
-    /// When each silo's death came into the table.
+    /// Times at which each silo's death came into the table.
     pub(crate) died_at: BTreeMap<SiloAddress, Instant>,
     /// Prints what happens, to look into a failing seed.
     pub(crate) trace: bool,

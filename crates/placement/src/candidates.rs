@@ -8,8 +8,8 @@ use crate::hosted::Hosted;
 use crate::load::{LoadReport, Loads};
 use crate::placement::Metadata;
 
-/// What is known of the Active silos at one moment: their rows, what they say of themselves, how
-/// loaded they are.
+/// Knowledge of the Active silos at one moment: their rows, their words about themselves, their
+/// loads.
 #[derive(Clone, Debug, Default)]
 pub struct Surroundings {
     /// In the order of their addresses.
@@ -25,17 +25,17 @@ impl Surroundings {
         Self { silos, hosted, loads }
     }
 
-    /// How loaded the silos are.
+    /// Loads of the silos.
     pub const fn loads(&self) -> &Arc<Loads> {
         &self.loads
     }
 
-    /// What the silos host.
+    /// Types that the silos host.
     pub const fn hosted(&self) -> &Arc<Hosted> {
         &self.hosted
     }
 
-    /// What is known of one silo.
+    /// Knowledge of one silo.
     pub fn of(&self, address: SiloAddress) -> Candidate<'_> {
         let place = self.silos.binary_search_by_key(&address, |silo| silo.address).ok();
         Candidate {
@@ -96,7 +96,7 @@ impl<'a> Candidate<'a> {
         self.metadata?.get(key).map(String::as_str)
     }
 
-    /// How loaded it said it was; none before its first report.
+    /// Load that it last reported; none before its first report.
     pub const fn load(&self) -> Option<LoadReport> {
         self.load
     }

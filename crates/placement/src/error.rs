@@ -18,7 +18,7 @@ pub enum PlaceError {
     NotServed {
         /// The name of the grain type.
         grain_type: String,
-        /// Which versions are hosted by how many silos.
+        /// Versions, with the number of silos that host each.
         versions: String,
     },
     /// The silos that hosted the grain's type are gone, or it is not known yet what some host.
@@ -46,7 +46,7 @@ pub enum PlaceError {
     Failed {
         /// The strategy.
         strategy: Strategy,
-        /// What the director said.
+        /// Words of the director.
         why: String,
     },
     /// The strategy's director chose a silo that is no candidate.
@@ -55,7 +55,7 @@ pub enum PlaceError {
     NotACandidate {
         /// The strategy.
         strategy: Strategy,
-        /// What its director chose.
+        /// Choice of its director.
         chosen: SiloAddress,
     },
 }

@@ -1,4 +1,4 @@
-//! Where a new activation goes: placement strategies and the directors that carry them out (the
+//! The placement of new activations: strategies and the directors that carry them out (the
 //! *placement description* of `docs/membership.md`).
 //!
 //! A grain type names a [`Strategy`]; a [`PlacementTable`] maps strategies to [`Director`]s and

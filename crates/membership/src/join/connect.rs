@@ -35,13 +35,13 @@ pub(super) struct Check {
     /// The latest version of which it is known that no silo that is Active in it lacks a round trip
     /// with this one.
     vouched: u64,
-    /// What the last wish to be Active said about that.
+    /// Version that the last wish to be Active claimed.
     claimed: u64,
     /// True if this silo wishes to be Active.
     wished: bool,
     /// Its members without a round trip so far.
     pending: Bits,
-    /// Those of them that are Active.
+    /// Pending members that are Active.
     blocking: Bits,
     /// Members with one.
     verified: Bits,
@@ -51,19 +51,19 @@ pub(super) struct Check {
     vacant: BTreeSet<SiloAddress>,
     /// True if a member has got through to this silo at the address that it advertises.
     reached: bool,
-    /// How many members were asked to try in this wave.
+    /// Number of members that were asked to try in this wave.
     reach_asked: usize,
-    /// How many waves of probes have gone unanswered.
+    /// Number of waves of probes without an answer.
     waves: u32,
 }
 
-/// How many unreachable members one wave dials.
+/// Number of unreachable members that one wave dials.
 const DIALS_PER_WAVE_MAX: usize = 64;
 
-/// How many members without a round trip an activation names at most; with more it is held back.
+/// Most members without a round trip that an activation names; with more it is held back.
 const MISSING_MAX: usize = 64;
 
-/// How many members a joiner asks at a time to dial it.
+/// Number of members that a joiner asks at a time to dial it.
 const REACH_ASKED_MAX: usize = 3;
 
 impl Check {
@@ -308,8 +308,8 @@ impl Check {
             && !self.is_blocked(facts);
         let silo = facts.me();
         if !ready {
-            // What an earlier wish rested on may be so no more: a member that looked gone has
-            // answered, and none has reached this silo yet.
+            // The basis of an earlier wish may be gone: a member that looked gone has answered, and
+            // none has reached this silo yet.
             if std::mem::take(&mut self.wished) {
                 out.tell(Inner::Unwish(Key::Activate(silo)));
             }
@@ -340,11 +340,11 @@ impl Check {
             dial(facts, out, silo);
         }
         if !blockers.is_empty() || !self.is_reached(facts) {
-            // Where hosts refuse, the rows need to stand still for a moment only.
+            // If hosts refuse, the rows need to stand still for a moment only.
             let every = if self.refused.is_empty() { 2_000 } else { 1_000 };
             let waves_per_read = (every / wave.as_millis().max(1)).max(1);
             if u128::from(self.waves) % waves_per_read == 1 % waves_per_read {
-                // Those that are waited for may be gone, which their rows show. Those that were
+                // Members that are waited for may be gone, which their rows show. Members that were
                 // asked to dial this silo may be gone too, and it may be dead itself: then there is
                 // a later version.
                 let read = if blockers.is_empty() { Read::Version } else { Read::All };
@@ -401,7 +401,7 @@ fn dial(facts: &Facts, out: &mut Out, silo: SiloAddress) {
     }
 }
 
-/// What tests see of a check.
+/// Views of a check for tests.
 #[cfg(test)]
 impl Check {
     /// Returns true if the view in force has rows that are not checked.

@@ -12,7 +12,7 @@ use crate::out::Out;
 use crate::timers::Timer;
 use crate::view::is_on_rings;
 
-/// How far the join has come.
+/// Stage of the join.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Phase {
     /// Not begun.
@@ -37,22 +37,22 @@ pub(super) struct Entry {
     /// A silo that won the compare-and-set which this one lost: it is alive, and can write for this
     /// one.
     winner: Option<SiloAddress>,
-    /// How many members were asked in vain.
+    /// Number of members that were asked in vain.
     asked: u32,
-    /// How many samples showed members, and none of them Active.
+    /// Number of samples that showed members, and none of them Active.
     unripe: u32,
     /// True if this silo wishes for its row.
     wished: bool,
 }
 
-/// How many members a joiner asks before it reads the table.
+/// Number of members that a joiner asks before it reads the table.
 const ASKED_MAX: u32 = 3;
 
-/// The same where the sample shows all there are: perhaps all of them crashed, but perhaps many
-/// start at this moment.
+/// Number of members that a joiner asks if the sample shows all there are: perhaps all of them
+/// crashed, but perhaps many start at this moment.
 const ASKED_OF_FEW_MAX: u32 = 1;
 
-/// How many samples may show no Active silo before one that is Joining is asked: a silo that is
+/// Number of samples without an Active silo before one that is Joining is asked: a silo that is
 /// Active knows who writes for all.
 const UNRIPE_MAX: u32 = 3;
 

@@ -32,11 +32,11 @@ struct Own {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Wishes {
     own: BTreeMap<Key, Own>,
-    /// How many writers were asked in all before this silo wrote itself.
+    /// Number of writers that were asked in all before this silo wrote itself.
     asked_in_vain: usize,
 }
 
-/// What the other parts say about those that could write.
+/// Words of the other parts about silos that could write.
 pub(crate) struct Others<'a> {
     winner: Option<SiloAddress>,
     is_usable: &'a dyn Fn(&SiloAddress) -> bool,
@@ -53,14 +53,15 @@ impl<'a> Others<'a> {
     }
 }
 
-/// How long a wish that a writer has acknowledged rests, at most, before it is repeated (and
+/// Longest time that a wish rests which a writer has acknowledged, before it is repeated (and
 /// `writer_timeout` four times more): the writer may be gone.
 const REPEAT_VOTES: Duration = Duration::from_millis(1_500);
 
-/// How many other silos are asked before a silo writes itself.
+/// Number of other silos that are asked before a silo writes itself.
 const WRITERS_ASKED: usize = 2;
 
-/// The same for a silo in no view that has asked so many in vain: perhaps most are gone.
+/// Number of silos that a silo outside the view asks after it has asked others in vain: perhaps
+/// most are gone.
 const WRITERS_ASKED_AGAIN: usize = 8;
 
 impl Wishes {

@@ -11,13 +11,13 @@ use crate::facts::Facts;
 /// Wall clocks are wrong by hours at most: those that wrote the rows, and this silo's.
 const WALL_CLOCK_ERROR_MAX: Duration = Duration::from_secs(86_400);
 
-/// What is remembered about rows that are to be deleted.
+/// Memory about rows that are to be deleted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Cleaning {
-    /// When Dead rows were looked for last.
+    /// Time at which Dead rows were looked for last.
     looked_at: Option<Instant>,
-    /// When each Dead row was first seen to be Dead, by this silo's own clock: the wall clocks that
-    /// wrote the rows, and this one's, may be wrong by hours.
+    /// Times at which each Dead row was first seen to be Dead, by this silo's own clock: the wall
+    /// clocks that wrote the rows, and this one's, may be wrong by hours.
     dead_since: BTreeMap<SiloAddress, Instant>,
 }
 

@@ -10,7 +10,7 @@ use crate::api::TableRequest;
 use crate::delta::Delta;
 use crate::view::View;
 
-/// What a commit changes, on top of the view of one version.
+/// Changes of a commit, on top of the view of one version.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Draft {
     base: u64,

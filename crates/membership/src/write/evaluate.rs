@@ -8,7 +8,7 @@ use super::draft::{Draft, add_vote};
 use super::supersede::Evictions;
 use crate::facts::Facts;
 
-/// What an intent comes to.
+/// Verdict on an intent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// It is in the draft.

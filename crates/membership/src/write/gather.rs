@@ -26,7 +26,7 @@ const GATHER_TIMES_MAX: u32 = 10;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Ripe(BTreeMap<SiloAddress, Instant>);
 
-/// What the queued votes against one suspect come to.
+/// Result of the queued votes against one suspect.
 enum Outcome {
     /// Nothing to write: no vote is left, or none that is new.
     Nothing,
@@ -118,15 +118,15 @@ impl Ripe {
     }
 }
 
-/// How long to wait for the decision about `undecided` suspects: the more at once, the likelier
-/// they failed together.
+/// Time to wait for the decision about `undecided` suspects: the more at once, the likelier they
+/// failed together.
 fn gather_time(config: &Config, undecided: usize) -> Duration {
     let times = u32::try_from(undecided).map_or(GATHER_TIMES_MAX, |n| n.min(GATHER_TIMES_MAX));
     config.death_gather * times
 }
 
-/// Which votes that do not suffice are to be written: those kept in memory for long enough, and
-/// with them those kept for half as long. Until then one death costs one commit.
+/// Votes to write although they do not suffice: those kept in memory for long enough, and with them
+/// those kept for half as long. Until then one death costs one commit.
 fn few_to_write(facts: &Facts, out: &mut Out, few: Vec<(SiloEntry, Instant)>) -> Vec<SiloEntry> {
     let (now, hold) = (facts.now().mono, facts.config().vote_hold);
     let mut due = false;

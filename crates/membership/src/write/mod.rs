@@ -33,7 +33,7 @@ use crate::rules::{Quorum, intent_lifetime};
 use crate::timers::Timer;
 use crate::view::View;
 
-/// What a silo writes, for itself and for others.
+/// Writes of a silo, for itself and for others.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Write {
     queue: Queue,
@@ -46,7 +46,7 @@ pub(crate) struct Write {
     under_way: Option<Box<Draft>>,
 }
 
-/// What the other parts say when a commit is drafted.
+/// Words of the other parts when a commit is drafted.
 pub(crate) struct Said<'a> {
     quorum: Quorum,
     is_own: &'a dyn Fn(&Key) -> bool,
@@ -262,7 +262,7 @@ pub(crate) fn committed(
     (Arc::new(delta), view, inserted)
 }
 
-/// What tests see of a writer.
+/// Views of a writer for tests.
 #[cfg(test)]
 impl Write {
     pub(crate) fn len(&self) -> usize {

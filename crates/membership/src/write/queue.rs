@@ -18,9 +18,9 @@ pub(super) struct Queue(BTreeMap<Key, Queued>);
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Queued {
     intent: Intent,
-    /// When it came in.
+    /// Time at which it came in.
     since: Instant,
-    /// When it was last repeated by its owner.
+    /// Time at which its owner last repeated it.
     renewed: Instant,
 }
 
@@ -109,8 +109,8 @@ impl Queue {
         }
     }
 
-    /// What others sent counts only while they repeat it: a vote that waited out an outage of the
-    /// store would be old evidence (invariant I5). What `is_own` stays.
+    /// Forgets wishes of others that they no longer repeat: a vote that waited out an outage of the
+    /// store would be old evidence (invariant I5). Wishes of `is_own` stay.
     pub(super) fn forget_stale(
         &mut self,
         now: Instant,

@@ -1,4 +1,4 @@
-//! What a successor has to wait for before its predecessor on the same `ip:port` is written Dead
+//! The waits of a successor before its predecessor on the same `ip:port` is written Dead
 //! (invariants I4 and I8).
 //!
 //! A join declares earlier incarnations dead without anybody's patience. One that still runs must
@@ -34,7 +34,7 @@ use crate::timers::Timer;
 /// The most predecessors a writer looks after at a time; further joins wait for their turn.
 const EVICTIONS_MAX: usize = 256;
 
-/// How long after it was asked for a monitor's word may be relied on by a commit that is sent.
+/// Time after it was asked for, for which a commit that is sent may rely on a monitor's word.
 const WORD_LASTS: Duration = Duration::from_secs(2);
 
 /// The first tries follow each other after this time, ...
@@ -46,7 +46,7 @@ const QUICK_TRIES: u32 = 10;
 /// ... and the later ones after this.
 const TRY_LATER_EVERY: Duration = Duration::from_millis(250);
 
-/// How long a dial that found a process gone counts.
+/// Time for which a dial that found a process gone counts.
 const GONE_LASTS: Duration = Duration::from_secs(10);
 
 /// The most dials in flight.
@@ -70,7 +70,7 @@ struct Eviction {
     version: u64,
     /// The monitors, each with the moment at which it was asked for the last word it gave.
     monitors: BTreeMap<SiloAddress, Option<Instant>>,
-    /// Since when no monitor confirms.
+    /// Time since when no monitor confirms.
     silent_since: Option<Instant>,
     /// It said that it has ended.
     yielded: bool,

@@ -45,7 +45,7 @@ impl Drop for Frame {
 }
 
 impl Connection {
-    /// How many calls of this side wait for their answer.
+    /// Number of calls of this side that wait for their answer.
     pub fn waiting(&self) -> u32 {
         self.shared.lock().pending.live()
     }
@@ -75,8 +75,7 @@ impl Connection {
         self.look_at_ticks(&mut shared);
         set_correlation(&mut frame.0, correlation.as_u64());
         shared.queue_request(&frame.0);
-        // Nobody else has anything on the way: a system call here is cheaper than waking the
-        // driver.
+        // Nothing else is on the way: a system call here is cheaper than waking the driver.
         let lone = shared.pending.live() == 1;
         self.flush(shared, lone);
         Ok(correlation)
@@ -95,7 +94,8 @@ impl Connection {
             self.answered.store(shared.pending.answered(), Ordering::Relaxed);
             return Poll::Ready(Ok(answer));
         }
-        // What the peer said of its calls tells more than how the connection ended afterwards.
+        // The peer's words about its calls tell more than the way in which the connection ended
+        // afterwards.
         let lost = shared.parting.clone().or_else(|| shared.lost.clone());
         let Some(lost) = lost else { return Poll::Pending };
         shared.pending.give_up(call);

@@ -61,7 +61,7 @@ pub(super) struct Shared {
     pub(super) unread: Unread,
     /// True if it is in the list of those that are looked at when the clock ticks.
     is_ticking: bool,
-    /// How far this side is from serving no more calls of the peer.
+    /// Progress of this side towards serving no more calls of the peer.
     pub(super) draining: Draining,
     /// Bytes of calls sent, and how many of them the peer has processed.
     pub(super) sent: u64,
@@ -80,7 +80,7 @@ pub(super) struct Shared {
     told: u64,
 }
 
-/// How far one side of a connection is from serving no more calls.
+/// Progress of one side of a connection towards serving no more calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Draining {
     /// It serves.
@@ -172,7 +172,7 @@ pub struct Connection {
     pub(super) is_retired: AtomicBool,
     /// The end of the handshake.
     pub(super) made: Instant,
-    /// When the peer first said something after it.
+    /// Time at which the peer first said something after it.
     pub(super) first_word: OnceLock<Instant>,
     /// One side has dialled it to take the place of another one, and this side has told or heard
     /// so.
@@ -183,10 +183,9 @@ pub struct Connection {
     pub(super) roomy: AtomicBool,
     /// The driver shall let them go; set at a tick between which and the one before no bytes came.
     pub(super) rest: AtomicBool,
-    /// How many calls have their answer, which their caller has not taken yet; changed under the
-    /// lock.
+    /// Number of calls whose answer their caller has not taken yet; changed under the lock.
     pub(super) answered: AtomicU32,
-    /// What the peer accepts.
+    /// Limits of the peer.
     pub(super) peer_limits: ConnectionLimits,
     /// Limits of this side.
     pub(super) limits: ConnectionLimits,

@@ -22,7 +22,7 @@ pub struct ActivationCountDirector {
 }
 
 impl ActivationCountDirector {
-    /// How many silos are drawn where nothing else is said.
+    /// Number of silos that are drawn where nothing else is said.
     pub const CHOICES: usize = 2;
 
     /// The director that draws `choices` silos (at least one); what it draws grows from `seed`.

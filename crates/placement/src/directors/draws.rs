@@ -1,4 +1,4 @@
-//! What directors share that draw some silos and take the best of them.
+//! The common part of directors that draw some silos and take the best of them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use emmer_core::{Instant, SiloAddress};
 use super::PlacementContext;
 use crate::load::{Known, LoadReport};
 
-/// How long a silo that has just become Active is passed over now and then.
+/// Time for which a silo that has just become Active is passed over now and then.
 const WARM_UP: Duration = Duration::from_secs(30);
 
 /// Draws silos, and remembers what was placed where since the last reports.
@@ -19,16 +19,16 @@ pub(super) struct Draws {
     placed: BTreeMap<SiloAddress, Placed>,
 }
 
-/// What was placed on a silo since a report.
+/// Activations that were placed on a silo since a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Placed {
-    /// When that report came; none while there is none.
+    /// Time at which that report came; none while there is none.
     since: Option<Instant>,
     count: u32,
 }
 
 impl Draws {
-    /// What is drawn grows from `seed`.
+    /// Creates the draws from `seed`.
     pub(super) fn new(seed: u64) -> Self {
         Self { rng: SeededRng::new(seed), placed: BTreeMap::new() }
     }
@@ -78,7 +78,8 @@ impl Draws {
             *placed = Placed { since, count: 0 };
         }
         placed.count = placed.count.saturating_add(1);
-        // Those that left are of no use. Some that can be had another time may not be candidates.
+        // Entries of silos that left are of no use. Some that can be had another time may not be
+        // candidates.
         if self.placed.len() > 2 * context.loads.iter().len().max(context.silos.len()) {
             let is_there = |silo: &SiloAddress| {
                 context.loads.of(silo).is_some() || context.silos.contains(silo)

@@ -33,7 +33,7 @@ pub struct PlacementRequest {
 }
 
 impl PlacementRequest {
-    /// The same things, owned.
+    /// Copies the things, owned.
     pub fn new(
         target: &PlacementTarget<'_>,
         context: &PlacementContext<'_>,
@@ -75,7 +75,7 @@ impl PlacementRequest {
         self.silos.clone()
     }
 
-    /// The same request, as directors see it that do not wait.
+    /// Converts the request to the form for directors that do not wait.
     pub fn target(&self) -> PlacementTarget<'_> {
         PlacementTarget {
             grain: &self.grain,
@@ -86,7 +86,7 @@ impl PlacementRequest {
         }
     }
 
-    /// What directors look at that do not wait.
+    /// Context for directors that do not wait.
     pub fn context(&self) -> PlacementContext<'_> {
         PlacementContext::new(self.local, &self.silos).with_surroundings(self.now, &self.known)
     }

@@ -49,7 +49,7 @@ impl<'a> PlacementTarget<'a> {
         Self { grain, strategy, requesting, caller: None, hint: None }
     }
 
-    /// The same with the hint of its call.
+    /// Adds the hint of its call.
     #[must_use]
     pub const fn with_hint(mut self, hint: &'a str) -> Self {
         self.hint = Some(hint);
@@ -73,7 +73,7 @@ impl<'a> PlacementTarget<'a> {
     }
 }
 
-/// What a director may look at.
+/// Facts that a director may look at.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct PlacementContext<'a> {
@@ -83,11 +83,11 @@ pub struct PlacementContext<'a> {
     /// addresses, each once. Those that are full or suspected are missing where others are left. At
     /// least one.
     pub silos: &'a [SiloAddress],
-    /// What time it is, on the clock of `loads`.
+    /// Time on the clock of `loads`.
     pub now: Instant,
-    /// How loaded each silo is, as far as this one knows.
+    /// Loads of the silos, as far as this one knows.
     pub loads: &'a Loads,
-    /// What is known of the silos beside that.
+    /// Other knowledge of the silos.
     known: Option<&'a Surroundings>,
 }
 
@@ -99,7 +99,7 @@ impl<'a> PlacementContext<'a> {
         Self { local, silos, now: Instant::ZERO, loads: &NOTHING, known: None }
     }
 
-    /// The same at `now`, with all that is known of the silos.
+    /// Sets the time, and all that is known of the silos.
     #[must_use]
     pub fn with_surroundings(mut self, now: Instant, known: &'a Surroundings) -> Self {
         self.known = Some(known);
@@ -113,7 +113,7 @@ impl<'a> PlacementContext<'a> {
         self.silos.iter().map(|silo| known.of(*silo))
     }
 
-    /// The same at `now`, with what is known of the silos' load.
+    /// Sets the time, and the loads of the silos.
     #[must_use]
     pub const fn with_loads(mut self, now: Instant, loads: &'a Loads) -> Self {
         self.now = now;

@@ -15,7 +15,7 @@ const WEIGHTS: [f64; 3] = [50.0, 30.0, 20.0];
 /// With fewer activations than this on every silo, they hardly count.
 const MANY_ACTIVATIONS: u32 = 100;
 
-/// How much worse the local silo may be and still be taken, in percent.
+/// Percentage by which the local silo may be worse and still be taken.
 const LOCAL_MARGIN: f64 = 5.0;
 
 /// Resource-optimized placement, in the spirit of the original's: of as many silos, drawn at

@@ -1,4 +1,4 @@
-//! What a silo knows of what the others host.
+//! The knowledge of a silo about the types that the others host.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,16 +9,16 @@ use super::{HostedType, Manifest};
 use crate::error::PlaceError;
 use crate::placement::Metadata;
 
-/// So many grain types are named in a text.
+/// Number of grain types that are named in a text.
 const NAMED_MAX: usize = 20;
 
-/// What every Active silo hosts, at one moment of one silo.
+/// Types that every Active silo hosts, at one moment of one silo.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Hosted {
     own: Arc<Manifest>,
     /// The Active silos, in the order of their addresses, each with what it hosts if that is known.
     silos: Vec<(SiloAddress, Option<Arc<Manifest>>)>,
-    /// What silos hosted that are Active no more.
+    /// Manifests of silos that are no longer Active.
     past: Vec<Arc<Manifest>>,
     /// No silo is known to host something else than this one.
     is_uniform: bool,
@@ -36,9 +36,9 @@ impl Hosted {
         Self { own, silos, past, is_uniform }
     }
 
-    /// What this silo says of a grain type, if all Active silos can serve a method of it and read
-    /// the same data, as far as is known. A silo that has said nothing yet is taken for one like
-    /// this: mostly it is, and a silo passes on what it cannot serve.
+    /// Description by this silo of a grain type, if all Active silos can serve a method of it and
+    /// read the same data, as far as is known. A silo that has said nothing yet is taken for one
+    /// like this: mostly it is, and a silo passes on what it cannot serve.
     pub fn everywhere(&self, grain_type: GrainTypeId, method: u32) -> Option<&HostedType> {
         let own = self.own.get(grain_type).filter(|own| own.serves(method))?;
         let serves = |manifest: &Option<Arc<Manifest>>| {
@@ -66,20 +66,20 @@ impl Hosted {
         self.all(grain_type).any(|hosted| hosted.serves(method))
     }
 
-    /// What is said of a grain type: by this silo, by others, by silos that were Active.
+    /// Descriptions of a grain type: by this silo, by others, by silos that were Active.
     fn all(&self, grain_type: GrainTypeId) -> impl Iterator<Item = &HostedType> {
         let others = self.silos.iter().filter_map(|(_, manifest)| manifest.as_ref());
         let all = [&self.own].into_iter().chain(others).chain(&self.past);
         all.filter_map(move |manifest| manifest.get(grain_type))
     }
 
-    /// What a silo says of a grain type, as far as is known; none when it does not host it.
+    /// Description of a grain type by a silo, as far as is known; none when it does not host it.
     pub fn on(&self, silo: &SiloAddress, grain_type: GrainTypeId) -> Option<&HostedType> {
         let place = self.silos.binary_search_by_key(silo, |(silo, _)| *silo).ok()?;
         self.silos[place].1.as_ref().unwrap_or(&self.own).get(grain_type)
     }
 
-    /// What is said of a grain type, by this silo if it hosts it.
+    /// Description of a grain type, by this silo if it hosts it.
     pub fn hosted_type(&self, grain_type: GrainTypeId) -> Option<&HostedType> {
         self.all(grain_type).next()
     }
@@ -107,7 +107,7 @@ impl Hosted {
         Some(self.silos.get(place)?.1.as_ref()?.metadata())
     }
 
-    /// What is said of a grain type by a silo that serves a method of it, by this silo if it does.
+    /// Description of a grain type by a silo that serves a method of it, by this silo if it does.
     pub fn serving_type(&self, grain_type: GrainTypeId, method: u32) -> Option<&HostedType> {
         self.all(grain_type).find(|hosted| hosted.serves(method))
     }

@@ -11,16 +11,16 @@ use super::{Hosted, HostedType, Manifest};
 use crate::load::Loads;
 use crate::placement::Metadata;
 
-/// How long a silo is waited for before another one is asked.
+/// Time that a silo is waited for before another one is asked.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// So many manifests are remembered that no Active silo has.
+/// Number of manifests that are remembered although no Active silo has them.
 const PAST_MAX: usize = 16;
 
 /// From silo to silo.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Message {
-    /// What is the manifest of this number?
+    /// Asks for the manifest of this number.
     #[serde(rename = "a")]
     Ask(u64),
     /// It is this one.
@@ -31,14 +31,14 @@ pub enum Message {
     Describe(u64, Vec<HostedType>, Metadata),
 }
 
-/// What the shell has to do.
+/// Effect that the shell has to execute.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
     /// Send to a silo, best effort.
     Send {
         /// The receiver.
         to: SiloAddress,
-        /// What to send.
+        /// Message.
         message: Message,
     },
     /// This is what is known now.
@@ -49,7 +49,7 @@ pub enum Effect {
 #[derive(Debug)]
 struct Question {
     asked: SiloAddress,
-    /// When another silo is asked.
+    /// Time at which another silo is asked.
     due: Instant,
 }
 
@@ -60,7 +60,7 @@ pub struct Learner {
     own: Arc<Manifest>,
     /// The manifests that are known, this silo's among them.
     known: BTreeMap<u64, Arc<Manifest>>,
-    /// Those of them that no Active silo has; the one that was seen last is the last.
+    /// Manifests that no Active silo has; the one that was seen last is the last.
     past: VecDeque<u64>,
     /// The Active silos, in the order of their addresses, with the numbers of their manifests.
     silos: Vec<(SiloAddress, Option<u64>)>,
@@ -82,7 +82,7 @@ impl Learner {
         }
     }
 
-    /// What is known now.
+    /// Knowledge by now.
     pub fn hosted(&self) -> Hosted {
         let manifest = |number: &u64| self.known.get(number).cloned();
         let of = |(silo, number): &(SiloAddress, Option<u64>)| {
@@ -135,7 +135,7 @@ impl Learner {
         types: Vec<HostedType>,
         metadata: Metadata,
     ) {
-        // Somebody who was asked before may answer late.
+        // A silo that was asked before may answer late.
         let is_asked = self.questions.contains_key(&number);
         if !is_asked || !self.silos.contains(&(from, Some(number))) {
             return;
@@ -151,8 +151,8 @@ impl Learner {
         self.ask(now);
     }
 
-    /// When to call [`handle_timeout`](Self::handle_timeout); none: not before something else
-    /// happens.
+    /// Time for the next call of [`handle_timeout`](Self::handle_timeout); none: not before
+    /// something else happens.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.questions.values().map(|question| question.due).min()
     }

@@ -1,4 +1,4 @@
-//! What one silo hosts.
+//! The types that one silo hosts.
 
 use std::collections::BTreeMap;
 
@@ -8,16 +8,16 @@ use serde::{Deserialize, Serialize};
 use crate::placement::{Metadata, SiloFilter};
 use crate::strategy::Strategy;
 
-/// What a silo says of a grain type that it hosts.
+/// Description of a grain type by a silo that hosts it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostedType {
     /// The name of the type.
     #[serde(rename = "n")]
     pub name: String,
-    /// Where its activations go. None: where the default strategy of the silo says that places.
+    /// Placement of its activations. None: the default strategy of the silo that places.
     #[serde(rename = "p", default, skip_serializing_if = "Option::is_none")]
     pub placement: Option<Strategy>,
-    /// What it asks of the silos where its activations go.
+    /// Needs that silos for its activations have to meet.
     #[serde(rename = "f", default, skip_serializing_if = "Vec::is_empty")]
     pub filters: Vec<SiloFilter>,
     /// True if it is a stateless worker: silos have activations of their own, which the directory
@@ -59,7 +59,7 @@ pub struct Manifest {
     types: BTreeMap<GrainTypeId, HostedType>,
     metadata: Metadata,
     number: u64,
-    /// The same for silos that host the same, whatever else they say.
+    /// Number that is the same for silos that host the same, whatever else they say.
     types_number: u64,
 }
 
@@ -99,7 +99,7 @@ impl Manifest {
         Self { number, types_number: number, types, metadata: Metadata::new() }
     }
 
-    /// The same of a silo that says this of itself.
+    /// Adds the metadata of a silo.
     #[must_use]
     pub fn with_metadata(mut self, metadata: Metadata) -> Self {
         // Nothing without metadata: older silos know this number.
@@ -118,7 +118,7 @@ impl Manifest {
         self.number
     }
 
-    /// The same for silos that host the same types.
+    /// Number that is the same for silos that host the same types.
     pub(super) const fn types_number(&self) -> u64 {
         self.types_number
     }

@@ -1,4 +1,4 @@
-//! Which grain types each silo hosts, as every silo knows it.
+//! The grain types that each silo hosts, as every silo knows them.
 //!
 //! Silos need not host the same types. Each has a [`Manifest`]: its grain types, their methods, and
 //! how each is placed, and what the silo says of itself. The number of its manifest goes round with

@@ -1,17 +1,18 @@
-//! Which version is taken where several can serve a call.
+//! The choice of a version where several can serve a call.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Which silos get new activations where silos with several versions of a class can serve a call.
+/// Choice of the silos that get new activations where silos with several versions of a class can
+/// serve a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum VersionSelector {
     /// Any of them.
     #[default]
     Any,
-    /// Those with the newest version.
+    /// Silos with the newest version.
     Newest,
-    /// Those with the oldest version.
+    /// Silos with the oldest version.
     Oldest,
 }
 

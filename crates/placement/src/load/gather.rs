@@ -27,11 +27,11 @@ use serde::{Deserialize, Serialize};
 use super::known::{Known, Loads};
 use super::report::{LoadReport, MISSING, PACKED, PLACE_MAX};
 
-/// How many circles waves take turns with.
+/// Number of circles that waves take turns with.
 const CIRCLES: u64 = 4;
 
-/// How long after a view came whoever has missed a wave of it begins another one: others may see
-/// it even later.
+/// Time after a new view at which a silo that has missed a wave of it begins another one: others
+/// may see it even later.
 const SETTLE: Duration = Duration::from_millis(200);
 
 /// Messages of views so much later are not heeded.
@@ -40,16 +40,16 @@ pub(super) const AHEAD_MAX: u64 = 10_000;
 /// Nor are messages of waves beyond this one.
 pub(super) const WAVE_MAX: u64 = u32::MAX as u64;
 
-/// How often and how fast.
+/// Period and patience of waves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GatherConfig {
     /// The time from one wave to the next, where no silo says less and none becomes Active: one
     /// that does begins a wave at once.
     pub period: Duration,
-    /// How many bytes of reports a silo sends in a second while no silo joins, taken over some
-    /// waves: with more than some 200 silos waves come less often.
+    /// Number of bytes of reports that a silo sends in a second while no silo joins, taken over
+    /// some waves: with more than some 200 silos waves come less often.
     pub bytes_per_second: u32,
-    /// How long a round waits for the one before.
+    /// Time that a round waits for the one before.
     pub patience: Duration,
 }
 
@@ -83,14 +83,14 @@ pub struct Message {
     pub(super) manifests: Vec<u64>,
 }
 
-/// What the shell has to do.
+/// Effect that the shell has to execute.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
     /// Send to a silo, best effort.
     Send {
         /// The receiver.
         to: SiloAddress,
-        /// What to send.
+        /// Message.
         message: Message,
     },
     /// This is what is known now.
@@ -115,7 +115,7 @@ pub struct Gather {
     wave: Option<Wave>,
     /// A later view of which a message came, and the number of its wave.
     missed: (u64, u64),
-    /// When the next wave is overdue.
+    /// Time at which the next wave is overdue.
     next: Instant,
     known: BTreeMap<SiloAddress, Known>,
     effects: VecDeque<Effect>,
@@ -125,19 +125,19 @@ pub struct Gather {
 #[derive(Debug)]
 struct Wave {
     circle: Circle,
-    /// What was gathered: of this silo, of the one before it in the circle, and so on.
+    /// Reports that were gathered: of this silo, of the one before it in the circle, and so on.
     gathered: Vec<Option<Gathered>>,
-    /// Which rounds were heard, a bit for each.
+    /// Rounds that were heard, a bit for each.
     heard: u32,
-    /// How many rounds were sent.
+    /// Number of rounds that were sent.
     sent: u32,
-    /// When this silo goes on although the last round that it waits for was not heard.
+    /// Time at which this silo continues although the last round that it waits for was not heard.
     due: Instant,
     /// Nothing is waited for any more.
     over: bool,
 }
 
-/// What came of one silo: its report, and the number of what it hosts.
+/// Report of one silo, and the number of its manifest.
 #[derive(Clone, Copy, Debug)]
 struct Gathered {
     report: LoadReport,
@@ -149,7 +149,7 @@ struct Gathered {
 struct Circle {
     len: usize,
     stride: usize,
-    /// Where this silo stands in it.
+    /// Position of this silo in it.
     place: usize,
 }
 
@@ -182,12 +182,12 @@ impl Circle {
         self.ahead(self.len.saturating_sub(steps))
     }
 
-    /// How many rounds a wave has.
+    /// Number of rounds of a wave.
     const fn rounds(self) -> u32 {
         usize::BITS - self.len.saturating_sub(1).leading_zeros()
     }
 
-    /// How many reports are sent in `round`.
+    /// Number of reports that are sent in `round`.
     fn reports(self, round: u32) -> usize {
         let gathered = 1_usize << round.min(usize::BITS - 1);
         gathered.min(self.len.saturating_sub(gathered))
@@ -225,7 +225,7 @@ impl Gather {
         let mut silos = active.to_vec();
         silos.sort_unstable();
         if silos == self.silos {
-            // Who is Active has not changed, so nobody is in a hurry.
+            // The Active silos are the same: there is no haste.
             return;
         }
         self.silos = silos;
@@ -314,8 +314,8 @@ impl Gather {
         self.go_on(now);
     }
 
-    /// When to call [`handle_timeout`](Self::handle_timeout); none: not before something else
-    /// happens.
+    /// Time for the next call of [`handle_timeout`](Self::handle_timeout); none: not before
+    /// something else happens.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let waits = self.wave.as_ref().filter(|wave| !wave.over).map(|wave| wave.due);
         let next = self.takes_part.then_some(self.next);
@@ -327,7 +327,7 @@ impl Gather {
         self.effects.pop_front()
     }
 
-    /// How long after one wave the next one is overdue.
+    /// Time after one wave at which the next one is overdue.
     fn period(&self) -> Duration {
         let bytes = u32::try_from(self.silos.len() * PACKED).unwrap_or(u32::MAX);
         let spread = Duration::from_secs(1) * bytes / self.config.bytes_per_second.max(1);

@@ -1,4 +1,4 @@
-//! What a silo knows of the others' load.
+//! The knowledge of a silo about the others' load.
 
 use std::time::Duration;
 
@@ -6,12 +6,12 @@ use emmer_core::{Instant, SiloAddress};
 
 use super::LoadReport;
 
-/// What is known of one silo.
+/// Knowledge of one silo.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Known {
-    /// Which silo.
+    /// The silo.
     pub silo: SiloAddress,
-    /// When this silo first saw it Active.
+    /// Time at which this silo first saw it Active.
     pub since: Instant,
     /// Its last report, and when that came; none before the first one.
     pub report: Option<(LoadReport, Instant)>,
@@ -61,7 +61,7 @@ impl Loads {
         first_since: Instant::ZERO,
     };
 
-    /// What is known of each of `silos`, each once.
+    /// Creates the knowledge of `silos`, each once.
     pub fn new(mut silos: Vec<Known>) -> Self {
         silos.sort_unstable_by_key(|known| known.silo);
         let reports = || silos.iter().filter_map(|known| known.report).map(|(report, _)| report);
@@ -96,12 +96,12 @@ impl Loads {
         self.most_activations
     }
 
-    /// When this silo saw the first of them Active.
+    /// Time at which this silo saw the first of them Active.
     pub(crate) const fn first_since(&self) -> Instant {
         self.first_since
     }
 
-    /// What is known of one silo; none when it is not Active.
+    /// Knowledge of one silo; none when it is not Active.
     pub fn of(&self, silo: &SiloAddress) -> Option<&Known> {
         self.silos
             .binary_search_by_key(silo, |known| known.silo)
@@ -114,7 +114,7 @@ impl Loads {
         self.silos.iter()
     }
 
-    /// How long ago the last report of `silo` came; none without one. What it says is older by the
+    /// Time since the last report of `silo` came; none without one. Its content is older by the
     /// time that the wave took.
     pub fn age(&self, silo: &SiloAddress, now: Instant) -> Option<Duration> {
         self.of(silo)?.report.map(|(_, at)| now.saturating_since(at))

@@ -1,4 +1,4 @@
-//! How loaded each silo is, as every silo knows it.
+//! The load of each silo, as every silo knows it.
 //!
 //! Each silo measures itself ([`LoadReport`]). [`Gather`] brings all reports to all silos: in
 //! waves, in which each silo sends some ten small messages and each report travels to each silo

@@ -1,19 +1,19 @@
-//! What one silo says about its load, in eight bytes.
+//! The report of one silo about its load, in eight bytes.
 
-/// How loaded a silo is.
+/// Load of a silo.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LoadReport {
-    /// How many activations it has.
+    /// Number of activations.
     pub activations: u32,
-    /// How many of them were called within the last ten minutes.
+    /// Number of activations that were called within the last ten minutes.
     pub busy: u32,
-    /// How many calls from elsewhere are under way.
+    /// Number of calls from elsewhere that are under way.
     pub calls: u32,
-    /// How much of the processors is in use, in percent: of the machine's, or, when that is more,
-    /// of those that the process may use. None where that is not measured.
+    /// Use of the processors in percent: of the machine's, or, when that is more, of those that the
+    /// process may use. None where that is not measured.
     pub cpu: Option<u8>,
-    /// How much of the memory is in use, in percent: of the machine's, or of the container's
-    /// limit. None where that is not measured.
+    /// Use of the memory in percent: of the machine's, or of the container's limit. None where that
+    /// is not measured.
     pub memory: Option<u8>,
     /// It takes no new activations for now.
     pub overloaded: bool,
