@@ -63,7 +63,7 @@ pub struct Row {
 pub struct Tick {
     /// The number of the occurrence, from 1.
     pub number: u64,
-    /// When it was due.
+    /// Time at which it was due.
     pub due: Timestamp,
     /// The number of occurrences before it that were missed, or given up, since the last one that
     /// was delivered.

@@ -152,7 +152,7 @@ pub(crate) struct Entry {
     pub(crate) attempts: u32,
     /// The row was said to have changed while something was being done.
     pub(crate) changed: bool,
-    /// When the machine last learnt something of it, by its count of events.
+    /// Time at which the machine last learnt something of it, by its count of events.
     pub(crate) known_at: u64,
     /// Its place in the order of due times while it waits.
     wakes: Timestamp,
@@ -322,7 +322,7 @@ impl Entries {
         Some((*wakes, id(*slot, generation)))
     }
 
-    /// Those in the buckets `from..=to`.
+    /// Reminders in the buckets `from..=to`.
     pub(crate) fn in_buckets(&self, from: u16, to: u16) -> Vec<EntryId> {
         let (first, last) = (u32::from(from) << 20, (u32::from(to) << 20) | 0xf_ffff);
         let of = |(_, slot): &(u32, u32)| Some(id(*slot, self.slots.get(*slot)?.generation));

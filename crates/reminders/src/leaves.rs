@@ -61,7 +61,7 @@ pub(crate) struct Leaves {
     all: Vec<Leaf>,
     /// The buckets that matter, in order.
     runs: Vec<(u16, u16)>,
-    /// When the next one is to be read.
+    /// Time at which the next one is to be read.
     next: Option<Instant>,
     limit: usize,
     whole: usize,
@@ -191,7 +191,7 @@ impl Leaves {
         Some(begun)
     }
 
-    /// When the next leaf is to be read.
+    /// Time at which the next leaf is to be read.
     pub(crate) const fn next_read(&self) -> Option<Instant> {
         self.next
     }

@@ -279,7 +279,7 @@ impl Reminders {
         self.effects.pop_front()
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) is to be called.
+    /// Time for the next call of [`handle_timeout`](Self::handle_timeout).
     pub fn poll_timeout(&self, now: Now) -> Option<Instant> {
         let room = self.in_flight < self.config.in_flight_max;
         let due = self

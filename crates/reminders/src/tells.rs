@@ -19,11 +19,12 @@ pub(crate) struct Tell {
     until: Instant,
 }
 
-/// Those that nobody has heard yet, by number.
+/// Messages that no silo has acknowledged yet, by number.
 #[derive(Debug)]
 pub(crate) struct Tells {
     all: BTreeMap<u64, Tell>,
-    /// When each is told next, in that order. Those that were heard meanwhile are in it too.
+    /// Times at which each is told next, in that order. Messages that were acknowledged meanwhile
+    /// are in it too.
     queue: VecDeque<(Instant, u64)>,
     last: u64,
     max: usize,

@@ -1,4 +1,4 @@
-//! What went wrong in SQLite, in the contract's kinds.
+//! The faults of SQLite, in the contract's kinds.
 
 use emmer_store::{Fault, StoreErrorKind};
 use rusqlite::ErrorCode;

@@ -1,4 +1,5 @@
-//! Where the file is: `sqlite://relative/path.db`, `sqlite:///absolute/path.db` or a plain path.
+//! The place of the file: `sqlite://relative/path.db`, `sqlite:///absolute/path.db` or a plain
+//! path.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -18,7 +19,7 @@ pub(crate) struct Place {
     pub(crate) create: bool,
     /// True if every commit waits for the disk (`synchronous=full`); else only checkpoints do.
     pub(crate) full_sync: bool,
-    /// How long to wait for a lock another process holds (`busy_timeout_ms=5000`).
+    /// Time to wait for a lock that another process holds (`busy_timeout_ms=5000`).
     pub(crate) busy_timeout: Duration,
 }
 
@@ -45,7 +46,7 @@ impl FileId {
     }
 }
 
-/// How long to wait for a lock another process holds, when the URL does not say.
+/// Time to wait for a lock that another process holds, when the URL does not say.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 /// The longest wait an operator may ask for.
 const BUSY_TIMEOUT_MAX: Duration = Duration::from_secs(60);

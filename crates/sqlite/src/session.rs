@@ -15,7 +15,7 @@ use crate::sql::TableSql;
 /// of them.
 const BUSY_STEP: Duration = Duration::from_micros(100);
 const BUSY_STEPS_MAX: i32 = 50;
-/// How often a new file is asked to become a WAL file while others do the same.
+/// Number of times that a new file is asked to become a WAL file while others do the same.
 const WAL_RETRIES_MAX: u32 = 200;
 /// The most distinct statements one connection keeps prepared.
 const STATEMENTS_MAX: usize = 256;
@@ -50,7 +50,7 @@ pub(crate) struct Session {
     /// The log of that file, if there is one.
     log: Option<FileId>,
     damage: Damage,
-    /// Until when to wait for a lock that another process holds.
+    /// Time until which to wait for a lock that another process holds.
     until: Arc<Mutex<Instant>>,
     tables: BTreeMap<&'static str, (&'static TableDecl, Arc<TableSql>)>,
 }
@@ -172,10 +172,10 @@ fn wait_for_lock(retries: i32, until: Instant) -> bool {
     true
 }
 
-/// How long to wait before the next question for a lock; none when no time is left. SQLite's own
+/// Time to wait before the next question for a lock; none when no time is left. SQLite's own
 /// handler sleeps up to 100 ms; under many short commits that is a hundred times too long. Waits 1,
-/// 2, ... 50, 50, ... steps. What is left is told by the clock: a busy machine makes pauses longer
-/// than was asked for, and their sum is not the time.
+/// 2, ... 50, 50, ... steps. The rest is told by the clock: a busy machine makes pauses longer than
+/// was asked for, and their sum is not the time.
 fn pause(retries: i32, left: Duration) -> Option<Duration> {
     let step = BUSY_STEP * retries.saturating_add(1).clamp(1, BUSY_STEPS_MAX).unsigned_abs();
     (!left.is_zero()).then_some(step.min(left))

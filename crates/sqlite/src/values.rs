@@ -29,7 +29,7 @@ impl ToSql for Parameter<'_> {
 pub(crate) struct RowCells<'a>(pub(crate) &'a rusqlite::Row<'a>);
 
 impl RowCells<'_> {
-    /// What `take` makes of a cell, none of a null.
+    /// Converts a cell with `take`; none for a null.
     fn cell<'c, T>(
         &'c self,
         at: usize,

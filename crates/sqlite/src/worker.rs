@@ -25,7 +25,7 @@ pub(crate) type ReadJob = Box<dyn FnOnce(&mut Session) + Send>;
 pub(crate) trait WriteJob: Send {
     /// Runs inside a transaction.
     fn run(&mut self, session: &mut Session) -> Result<(), Failed>;
-    /// Until when it may wait for its transaction to begin.
+    /// Time until which it may wait for its transaction to begin.
     fn deadline(&self) -> Instant;
     /// Returns true if the caller is gone, so that there is no need to begin.
     fn is_abandoned(&self) -> bool;

@@ -37,7 +37,7 @@ pub const STATE_BYTES: usize = 64 << 10;
 /// The bytes of a row beside its state, at most: a key of 1 KiB twice, and names.
 pub(crate) const ROW_BYTES: usize = 4 << 10;
 
-/// What became of [`StateSlot::write`](crate::StateSlot::write).
+/// Outcome of [`StateSlot::write`](crate::StateSlot::write).
 #[derive(Clone, Debug, PartialEq)]
 pub enum WriteOutcome {
     /// It is written; this is the new etag.
@@ -49,7 +49,7 @@ pub enum WriteOutcome {
     Unknown(StoreError),
 }
 
-/// What became of [`StateSlot::clear`](crate::StateSlot::clear).
+/// Outcome of [`StateSlot::clear`](crate::StateSlot::clear).
 #[derive(Clone, Debug, PartialEq)]
 pub enum ClearOutcome {
     /// The state is gone.
@@ -65,9 +65,9 @@ pub enum ClearOutcome {
 pub struct StoredState {
     /// The encoded state.
     pub payload: Arc<[u8]>,
-    /// How it is encoded, e.g. `msgpack`.
+    /// Encoding of the payload, e.g. `msgpack`.
     pub format: Arc<str>,
-    /// When it was written, by the writer's wall clock.
+    /// Time at which it was written, by the writer's wall clock.
     pub modified: Timestamp,
     /// The token for the next write.
     pub etag: Etag,

@@ -70,20 +70,19 @@ impl Column {
         Self { name, column_type, volatile: false, indexed: false, bounds: Bounds(None) }
     }
 
-    /// The same column, settable by a touch.
+    /// Makes the column settable by a touch.
     pub const fn volatile(mut self) -> Self {
         self.volatile = true;
         self
     }
 
-    /// The same column, with an index for scans.
+    /// Gives the column an index for scans.
     pub const fn indexed(mut self) -> Self {
         self.indexed = true;
         self
     }
 
-    /// The same column, whose values lie within what `bounds` says for the name of their partition;
-    /// none where the name says nothing.
+    /// Bounds the column's values by the name of their partition; none where the name says nothing.
     pub const fn bounded(mut self, bounds: BoundsOf) -> Self {
         self.bounds = Bounds(Some(bounds));
         self
@@ -177,7 +176,7 @@ impl Row {
         &self.key
     }
 
-    /// The same row with a column set.
+    /// Sets a column.
     #[must_use]
     pub fn with(mut self, column: &'static str, value: Value) -> Self {
         self.set(column, value);

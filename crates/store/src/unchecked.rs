@@ -1,4 +1,4 @@
-//! What every store on a server does alike: a request is checked before anything is sent, and a
+//! The common part of every store on a server: a request is checked before anything is sent, and a
 //! failure names the store and the operation. [`Unchecked`] is the rest.
 
 use std::future::Future;

@@ -69,8 +69,7 @@ impl StoreUrl {
         }
     }
 
-    /// The same as [`parameters`](Self::parameters) of a server, whose password may hold a question
-    /// mark.
+    /// As [`parameters`](Self::parameters), of a server whose password may hold a question mark.
     pub fn parameters_behind_credentials(&self) -> impl Iterator<Item = (&str, &str)> {
         pairs(self.split_credentials().1.split_once('?').map_or("", |(_, query)| query))
     }

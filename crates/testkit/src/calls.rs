@@ -13,8 +13,8 @@ pub struct Calls {
 }
 
 impl Calls {
-    /// How many were made since the world began, those that failed among them. A call that is tried
-    /// again counts once.
+    /// Number of calls that were made since the world began, failed ones included. A call that is
+    /// tried again counts once.
     pub fn count(&self) -> u64 {
         self.all.count(&self.name)
     }

@@ -15,7 +15,7 @@ use emmer_virtual::{Host, HostClock, Net};
 use crate::store::TestStore;
 use crate::world::World;
 
-/// What a silo hosts and how it is configured.
+/// Description of a silo: its classes and its options.
 pub(crate) type Describe = Box<dyn Fn(SiloBuilder) -> SiloBuilder>;
 
 /// The port of a silo.
@@ -77,7 +77,7 @@ impl Node {
         self.silo.has_ended()
     }
 
-    /// How many of its tasks have not ended.
+    /// Number of its tasks that have not ended.
     pub fn tasks(&self) -> usize {
         self.host.tasks()
     }
@@ -118,8 +118,7 @@ impl Cluster {
         &self.nodes[n]
     }
 
-    /// What silos that are started from now on host, and how they are configured: those of an
-    /// upgrade, or of another kind.
+    /// Describes silos that are started from now on: those of an upgrade, or of another kind.
     pub fn describe(&mut self, describe: impl Fn(SiloBuilder) -> SiloBuilder + 'static) {
         self.describe = Box::new(describe);
     }
@@ -225,7 +224,7 @@ impl Cluster {
         self.net().forget(self.ip(one), self.ip(other));
     }
 
-    /// The same for every connection there is, those of clients included.
+    /// Forgets every connection there is, those of clients included.
     pub fn forget_all_connections(&self) {
         self.net().forget_all();
     }
@@ -273,7 +272,7 @@ impl Cluster {
         }
     }
 
-    /// How many activations there are on all silos that run.
+    /// Number of activations on all silos that run.
     pub fn activations(&self) -> u64 {
         let running =
             self.nodes.iter().filter(|node| node.host.state() != emmer_virtual::State::Dead);

@@ -1,4 +1,4 @@
-//! How often silos look after each other.
+//! The periods of silos that look after each other.
 
 use emmer_runtime::SiloOptions;
 

@@ -63,7 +63,7 @@ fn in_virtual_time(test: impl Future<Output = ()>) {
     }
 }
 
-/// What a test may return.
+/// Result of a test.
 pub trait Ended {
     /// Fails the test if it did not end well.
     ///

@@ -15,20 +15,20 @@ use emmer_virtual::Host;
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// How long a request takes that nothing disturbs, there and back.
+/// Time of a request that nothing disturbs, there and back.
 const QUICK: Duration = Duration::from_millis(1);
 
 /// After this a client of the store gives a request up.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How a request fails.
+/// Failure of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
     /// The server refuses connections: nothing is done.
     Unavailable,
     /// The server refuses the request: nothing is done.
     Refused,
-    /// Somebody else was quicker: a conditional write fails. Other requests are
+    /// Another writer was quicker: a conditional write fails. Other requests are
     /// [`Unavailable`](Self::Unavailable).
     Conflict,
     /// A write is done, and the answer is lost. Other requests are
@@ -110,7 +110,7 @@ impl TestStore {
         self.inner.clone()
     }
 
-    /// How many reads and writes were asked for so far.
+    /// Numbers of reads and writes so far.
     pub fn requests(&self) -> (u64, u64) {
         let faults = self.faults.lock();
         (faults.reads, faults.writes)
@@ -133,7 +133,7 @@ impl TestStore {
         }
     }
 
-    /// What a failure is to whoever asked.
+    /// Error of a failed request.
     fn failed(&self, how: Failure, operation: &str) -> StoreError {
         match how {
             Failure::Refused => {
@@ -190,7 +190,7 @@ impl TestStore {
         }
     }
 
-    /// How the next write to one of these names fails, if it shall.
+    /// Failure of the next write to one of these names, if it shall fail.
     fn next_failure(&self, partition: &str, keys: &[String]) -> Option<Failure> {
         let mut faults = self.faults.lock();
         faults.writes += 1;

@@ -11,7 +11,7 @@ use crate::calls::Calls;
 use crate::cluster::Cluster;
 use crate::store::TestStore;
 
-/// What a test runs in: a network, a store, and time that passes as fast as the processor allows.
+/// World of a test: a network, a store, and time that passes as fast as the processor allows.
 pub struct World {
     pub(crate) inner: emmer_virtual::World,
     pub(crate) store: TestStore,
@@ -49,7 +49,7 @@ impl World {
         tokio::time::sleep(by).await;
     }
 
-    /// How much time has passed since the world began.
+    /// Time since the world began.
     pub fn elapsed(&self) -> Duration {
         self.inner.elapsed()
     }
@@ -65,7 +65,7 @@ impl World {
         self.inner.trace()
     }
 
-    /// How many events that number stands for.
+    /// Number of events that this number stands for.
     pub fn events(&self) -> u64 {
         self.inner.events()
     }

@@ -1,11 +1,11 @@
-//! What a test does to calls on their way: they are counted, delayed, and made to fail.
+//! The acts of a test on calls under way: they are counted, delayed, and made to fail.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
-/// How a call fails that a test lets fail.
+/// Failure of a call that a test lets fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallFault {
     /// The grain's silo cannot be reached. The call does not run.
@@ -18,12 +18,12 @@ pub enum CallFault {
     LostAnswer,
 }
 
-/// What a call meets.
+/// Fate of a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CallFate {
     /// So much later it sets off.
     pub delay: Duration,
-    /// How it fails, if it does.
+    /// Failure, if it fails.
     pub fault: Option<CallFault>,
 }
 
@@ -70,8 +70,8 @@ impl Calls {
         fate
     }
 
-    /// How many calls of this name were made since the world began: `account.deposit`, or `account`
-    /// for all methods of the grain type.
+    /// Number of calls of this name since the world began: `account.deposit`, or `account` for all
+    /// methods of the grain type.
     pub fn count(&self, name: &str) -> u64 {
         let book = self.book.lock();
         book.counts

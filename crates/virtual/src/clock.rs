@@ -1,4 +1,4 @@
-//! What the clocks of a host show.
+//! The clocks of a host.
 
 use std::time::Duration;
 
@@ -17,12 +17,13 @@ pub struct HostClock {
     rate: Mutex<Rate>,
 }
 
-/// How the clocks go: from which moment on, what they showed then, and how fast.
+/// Rate of the clocks: the moment from which it holds, the times that they showed then, and their
+/// speed.
 #[derive(Clone, Copy, Debug)]
 struct Rate {
     /// Nanoseconds of the world when this rate began.
     since: u64,
-    /// What the monotonic clock showed then, in nanoseconds.
+    /// Time that the monotonic clock showed then, in nanoseconds.
     shown: u64,
     /// By how many parts of a million the clocks are faster than the world.
     drift_ppm: i32,

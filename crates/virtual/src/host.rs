@@ -18,7 +18,7 @@ use crate::net::Net;
 use crate::task::{Entered, Task, current};
 use crate::trace::Trace;
 
-/// Whether a host runs.
+/// State of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// It runs.
@@ -47,7 +47,7 @@ pub struct Host {
 #[derive(Debug)]
 struct Life {
     state: State,
-    /// Who wanted to run while the host was paused.
+    /// Tasks that wanted to run while the host was paused.
     stashed: Vec<Waker>,
 }
 
@@ -93,7 +93,7 @@ impl Host {
         &self.net
     }
 
-    /// What a test does to the calls of its world.
+    /// Calls of its world, and the acts of the test on them.
     pub const fn calls(&self) -> &Arc<Calls> {
         &self.calls
     }
@@ -141,7 +141,7 @@ impl Host {
         started
     }
 
-    /// How many of its tasks have not ended.
+    /// Number of its tasks that have not ended.
     pub fn tasks(&self) -> usize {
         self.tasks.lock().iter().filter(|task| !task.is_finished()).count()
     }

@@ -36,7 +36,8 @@ pub use self::net::{Net, NetModel};
 pub use self::stream::{ReadHalf, Stream, WriteHalf};
 use self::trace::Trace;
 
-/// What the wall clocks of a world show when it begins: 1 January 2026, in milliseconds since 1970.
+/// Time that the wall clocks of a world show when it begins: 1 January 2026, in milliseconds since
+/// 1970.
 pub const WALL_START_MS: i64 = 1_767_225_600_000;
 
 /// A world. Cheap to clone; all clones are the same one.
@@ -62,7 +63,7 @@ impl World {
         Self { seed, start, net, calls, trace, hosts, rng: Arc::new(Mutex::new(rng)) }
     }
 
-    /// What everything in this world grew from.
+    /// Seed of everything in this world.
     pub const fn seed(&self) -> u64 {
         self.seed
     }
@@ -72,7 +73,7 @@ impl World {
         &self.net
     }
 
-    /// What a test does to calls.
+    /// Calls, and the acts of the test on them.
     pub const fn calls(&self) -> &Arc<Calls> {
         &self.calls
     }
@@ -107,12 +108,12 @@ impl World {
         self.trace.hash()
     }
 
-    /// How much happened so far.
+    /// Number of events so far.
     pub fn events(&self) -> u64 {
         self.trace.events()
     }
 
-    /// How much virtual time has passed since the world began.
+    /// Virtual time since the world began.
     pub fn elapsed(&self) -> std::time::Duration {
         Instant::now() - self.start
     }

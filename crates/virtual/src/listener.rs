@@ -1,4 +1,4 @@
-//! What accepts connections at an address.
+//! The acceptor of connections at an address.
 
 use std::io;
 use std::net::SocketAddr;
@@ -29,7 +29,7 @@ impl Listener {
         Self { address, accepted, net }
     }
 
-    /// Where it listens.
+    /// Address where it listens.
     pub const fn local_addr(&self) -> SocketAddr {
         self.address
     }

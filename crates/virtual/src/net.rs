@@ -21,18 +21,18 @@ use crate::trace::Trace;
 /// The first port of those that nobody asked for by number.
 const FREE_PORTS_FROM: u16 = 40_000;
 
-/// How bytes travel.
+/// Model of the way that bytes take.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct NetModel {
     /// The shortest way from one host to another. Timers of the world are exact to a millisecond.
     pub delay_min: Duration,
     /// The longest.
     pub delay_max: Duration,
-    /// How likely a piece is lost and comes after [`resend`](Self::resend) (0 to 1).
+    /// Probability that a piece is lost and comes after [`resend`](Self::resend) (0 to 1).
     pub loss: f64,
-    /// How much later a lost piece comes.
+    /// Delay of a lost piece.
     pub resend: Duration,
-    /// How likely a write takes only a part of what it was given (0 to 1).
+    /// Probability that a write takes only a part of its bytes (0 to 1).
     pub split: f64,
 }
 
@@ -179,7 +179,7 @@ impl Net {
         links.iter().filter(|link| link.joins(a, b)).for_each(|link| link.forget());
     }
 
-    /// The same for every connection there is.
+    /// Forgets every connection there is.
     pub fn forget_all(&self) {
         let links = self.links();
         self.event("forget all", &[]);
@@ -222,13 +222,13 @@ impl Net {
         }
     }
 
-    /// When what `side` sends now arrives.
+    /// Time at which bytes arrive that `side` sends now.
     pub(crate) fn arrives(&self, link: &Link, side: usize) -> Instant {
         let ips = link.ips();
         Instant::now() + self.state.lock().delay(ips[side], ips[1 - side])
     }
 
-    /// How many of `len` bytes a write takes.
+    /// Number of the `len` bytes that a write takes.
     pub(crate) fn taken(&self, len: usize) -> usize {
         let mut state = self.state.lock();
         let split = state.model.split;

@@ -16,15 +16,15 @@ const PIPE_BYTES_MAX: usize = 256 << 10;
 pub(crate) struct Pipe {
     under_way: VecDeque<Piece>,
     bytes: usize,
-    /// When what was sent last arrives: nothing overtakes.
+    /// Time at which the last bytes arrive: nothing overtakes.
     last: Option<Instant>,
-    /// When the orderly end arrives.
+    /// Time at which the orderly end arrives.
     end: Option<Instant>,
     /// The connection broke.
     broken: bool,
-    /// Nobody reads any more.
+    /// True once the reader is gone.
     deaf: bool,
-    /// When bytes arrived that nobody reads: a reset comes back.
+    /// Time at which bytes arrived after the reader had gone: a reset comes back.
     refused: Option<Instant>,
     /// Nothing arrives: the link is cut.
     held: bool,
@@ -41,7 +41,7 @@ struct Piece {
     bytes: Bytes,
 }
 
-/// What a reader finds.
+/// Result of a look by the reader.
 pub(crate) enum Found {
     /// Something to read, or the end, or an error.
     Now,
@@ -52,7 +52,7 @@ pub(crate) enum Found {
 }
 
 impl Pipe {
-    /// How much can be written now.
+    /// Number of bytes that can be written now.
     pub(crate) fn room(&self) -> io::Result<usize> {
         if self.broken || self.refused.is_some_and(|at| at < Instant::now()) {
             return Err(io::ErrorKind::ConnectionReset.into());
@@ -84,7 +84,7 @@ impl Pipe {
         due
     }
 
-    /// What a reader finds now. It is woken when that changes, but not when the moment comes.
+    /// Looks for the reader. It is woken when the result changes, but not when the moment comes.
     pub(crate) fn look(&mut self, now: Instant, reader: &Waker) -> Found {
         let next = self.under_way.front().map(|piece| piece.due).or(self.end);
         let next = next.filter(|_| !self.forgotten);
@@ -129,7 +129,7 @@ impl Pipe {
         }
     }
 
-    /// Nobody reads any more. Whether something was left unread.
+    /// Notes that the reader is gone. Returns true if something was left unread.
     pub(crate) fn deafen(&mut self) -> bool {
         self.deaf = true;
         self.wake_writer();

@@ -47,7 +47,7 @@ impl Link {
         (0..2).filter(move |side| ips[*side] == ip)
     }
 
-    /// What `side` sends.
+    /// Pipe of `side`.
     pub(crate) fn pipe(&self, side: usize) -> &Mutex<Pipe> {
         &self.pipes[side]
     }

@@ -1,4 +1,4 @@
-//! What happened, as one number.
+//! The events of a run, as one number.
 
 use parking_lot::Mutex;
 use xxhash_rust::xxh3::xxh3_64_with_seed;

@@ -179,7 +179,7 @@ pub enum CodecError {
     Trailing {
         /// The wanted type.
         type_name: &'static str,
-        /// How many.
+        /// Number of bytes.
         bytes: usize,
     },
     /// Nested deeper than [`VALUE_DEPTH_MAX`].

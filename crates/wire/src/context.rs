@@ -1,4 +1,4 @@
-//! What an application sends along with its calls: texts under keys, from call to call.
+//! The values that an application sends along with its calls: texts under keys, from call to call.
 
 use std::fmt;
 use std::sync::Arc;
@@ -86,7 +86,7 @@ impl RequestContext {
         self.entries().iter().map(|(key, value)| (&**key, &**value))
     }
 
-    /// The same context with a text under a key, in the place of another one.
+    /// Copies the context with a text under a key, in the place of another one.
     ///
     /// # Errors
     /// [`ContextError`].
@@ -109,7 +109,7 @@ impl RequestContext {
         Ok(Self(Some(entries.into())))
     }
 
-    /// The same context without a key.
+    /// Copies the context without a key.
     #[must_use]
     pub fn without(&self, key: &str) -> Self {
         self.kept(|known| known != key)
@@ -121,7 +121,7 @@ impl RequestContext {
         Self((!kept.is_empty()).then(|| kept.into()))
     }
 
-    /// What goes on with the calls that are made because of this one.
+    /// Context of the calls that are made because of this one.
     #[must_use]
     pub fn inherited(&self) -> Self {
         let is_own = |key: &str| key == HINT_KEY || key == OUTSIDE_KEY;
@@ -132,7 +132,7 @@ impl RequestContext {
         }
     }
 
-    /// The same context without an identity.
+    /// Copies the context without an identity.
     #[must_use]
     pub fn without_identity(&self) -> Self {
         self.kept(|key| key != IDENTITY_KEY && !key.starts_with(CLAIM_PREFIX))

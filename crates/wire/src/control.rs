@@ -1,4 +1,4 @@
-//! What connections carry beside calls: system messages, credit, goodbye.
+//! The other frames of a connection: system messages, credit, goodbye.
 
 use bytes::{Bytes, BytesMut};
 use serde::Serialize;
@@ -17,11 +17,11 @@ pub mod channel {
     pub const DIRECTORY: u8 = 2;
     /// Between clients and their gateways.
     pub const GATEWAY: u8 = 3;
-    /// What the two ends of a connection say about its calls.
+    /// Messages between the two ends of a connection about its calls.
     pub const CALLS: u8 = 4;
-    /// Which turns wait for which, between silos.
+    /// Waits of turns for each other, between silos.
     pub const WAITS: u8 = 5;
-    /// How loaded each silo is, between silos.
+    /// Load of each silo, between silos.
     pub const LOAD: u8 = 6;
     /// Reminders that have changed, between silos.
     pub const REMINDERS: u8 = 7;

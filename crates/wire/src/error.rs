@@ -1,4 +1,4 @@
-//! What can be wrong with bytes from outside.
+//! The defects of bytes from outside.
 
 use emmer_core::grain::GrainKey;
 use emmer_core::limits::{CALL_CHAIN_MAX, GRAIN_KEY_BYTES_MAX};
@@ -55,7 +55,7 @@ pub enum HeaderError {
     Value {
         /// The field.
         field: &'static str,
-        /// What it holds.
+        /// Value of the field.
         value: u64,
     },
     /// The named text is not UTF-8, or not a legal name where a name is expected.
@@ -73,7 +73,7 @@ pub enum HeaderError {
 }
 
 impl HeaderError {
-    /// How a silo refuses a Hello that failed to decode with this error.
+    /// Code with which a silo refuses a Hello that failed to decode with this error.
     pub const fn refuse_code(&self) -> RefuseCode {
         match self {
             Self::Version { .. } => RefuseCode::VersionMismatch,

@@ -16,7 +16,7 @@ const SPARE_BYTES_MIN: usize = 4 << 10;
 /// announces a large frame gets memory only as fast as it sends.
 const GROWTH_BYTES: usize = 32 << 10;
 
-/// What a frame is about. Numbers are never reused.
+/// Kind of a frame. Numbers are never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum FrameKind {
@@ -32,7 +32,7 @@ pub enum FrameKind {
     Response = 5,
     /// A message of the runtime itself: membership, directory, gateway.
     System = 6,
-    /// How much the sender of this frame has processed: flow control.
+    /// Bytes that the sender of this frame has processed: flow control.
     Credit = 7,
     /// The sender closes the connection and says why.
     Goodbye = 8,
@@ -62,10 +62,10 @@ impl TryFrom<u8> for FrameKind {
 /// One frame as it arrived.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// What the payload is.
+    /// Kind of the frame.
     pub kind: FrameKind,
-    /// What follows the kind's byte, sharing the memory it was received into: holding it holds that
-    /// whole receive buffer, so decode it and let it go.
+    /// Bytes behind the kind's byte, sharing the memory they were received into: holding them holds
+    /// that whole receive buffer, so decode them and let them go.
     pub payload: Bytes,
 }
 
@@ -113,11 +113,11 @@ pub fn decode_frame(
 /// One frame where it was received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameRef<'a> {
-    /// What the payload is.
+    /// Kind of the frame.
     pub kind: FrameKind,
-    /// What follows the kind's byte.
+    /// Bytes behind the kind's byte.
     pub payload: &'a [u8],
-    /// How many bytes the whole frame takes, prefix included.
+    /// Number of bytes of the whole frame, prefix included.
     pub bytes: usize,
 }
 

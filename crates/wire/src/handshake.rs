@@ -33,7 +33,7 @@ pub const HANDSHAKE_BYTES_MAX: u32 = 16_384;
 /// The longest token of a client, in bytes.
 pub const TOKEN_BYTES_MAX: usize = 8_192;
 
-/// What every Hello starts with.
+/// Beginning of every Hello.
 const MAGIC: [u8; 4] = *b"EMMR";
 
 const PEER_SILO: u8 = 1;
@@ -47,7 +47,7 @@ pub const fn negotiate(min: u16, max: u16) -> Option<u16> {
     if common >= min && common >= PROTOCOL_VERSION_MIN && min <= max { Some(common) } else { None }
 }
 
-/// Who dials.
+/// Dialer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PeerKind {
     /// A silo of the cluster: the connection carries everything.
@@ -62,15 +62,15 @@ pub enum PeerKind {
     Watch(SiloAddress),
 }
 
-/// What the sender of this accepts on the connection.
+/// Limits of the sender of this on the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ConnectionLimits {
     /// The most calls it keeps open; one more is answered `Overloaded`.
     pub calls_in_flight_max: u32,
     /// The largest frame it reads, as announced in the prefix; a larger one closes the connection.
     pub frame_bytes_max: u32,
-    /// How far the other side may send ahead of what has been processed, in bytes (flow control by
-    /// credit).
+    /// Number of bytes that the other side may send ahead of those that have been processed (flow
+    /// control by credit).
     pub credit_bytes: u64,
 }
 
@@ -132,14 +132,14 @@ pub struct Hello {
     pub version_max: u16,
     /// The cluster the dialer belongs to or wants to talk to.
     pub cluster: ClusterId,
-    /// Who dials.
+    /// Dialer.
     pub peer: PeerKind,
     /// The incarnation the dialer wants, if it wants a particular one: another one answers
     /// [`RefuseCode::WrongSilo`] and says who it is.
     pub expects: Option<SiloAddress>,
-    /// How bodies are encoded: [`CODEC_MESSAGE_PACK`].
+    /// Encoding of bodies: [`CODEC_MESSAGE_PACK`].
     pub codec: u8,
-    /// What the dialer accepts.
+    /// Limits of the dialer.
     pub limits: ConnectionLimits,
     /// A digest of the options that must be the same on every silo of a cluster; 0: not said.
     pub options: u64,
@@ -299,9 +299,9 @@ fn read_options(input: &mut Reader<'_>) -> Result<u64, HeaderError> {
 pub struct Welcome {
     /// The version spoken from here on.
     pub version: u16,
-    /// Who answers.
+    /// Silo that answers.
     pub silo: SiloAddress,
-    /// What the acceptor accepts.
+    /// Limits of the acceptor.
     pub limits: ConnectionLimits,
     /// As in [`Hello`].
     pub options: u64,
@@ -407,8 +407,7 @@ impl From<RefuseCode> for u8 {
 pub struct Refuse {
     /// Why, for programs.
     pub code: RefuseCode,
-    /// Who really is here. `None` when the acceptor would rather not say (another cluster's
-    /// dialer).
+    /// Silo that really is here. `None` when the acceptor does not say (another cluster's dialer).
     pub silo: Option<SiloAddress>,
     /// Why, for people; at most [`TEXT_BYTES_MAX`] bytes travel.
     pub reason: String,

@@ -13,7 +13,7 @@ impl<'a> Reader<'a> {
         Self { rest: payload }
     }
 
-    /// How many bytes are left.
+    /// Number of bytes that are left.
     pub(crate) const fn remaining(&self) -> usize {
         self.rest.len()
     }

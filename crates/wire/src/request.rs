@@ -35,7 +35,7 @@ const TRACED: u8 = 1 << 3;
 /// Set among the flags when a request context stands before the body, behind the trace context.
 const CONTEXT: u8 = 1 << 4;
 
-/// What kind of call it is, as bits.
+/// Kind of a call, as bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct RequestFlags(u8);
 
@@ -149,14 +149,14 @@ impl CallChain {
         Ok(Self::of(links, self.context().inherited()))
     }
 
-    /// What the application sends along.
+    /// Context that the application sends along.
     #[inline]
     pub fn context(&self) -> &RequestContext {
         const NONE: &RequestContext = &RequestContext::EMPTY;
         self.0.as_deref().map_or(NONE, |along| &along.context)
     }
 
-    /// The same turns, with something else sent along.
+    /// Copies the turns, with another context.
     #[must_use]
     pub fn with_context(self, context: RequestContext) -> Self {
         match self.0 {
@@ -194,13 +194,13 @@ pub struct ChainTooLong;
 pub struct RequestHeader {
     /// The caller's number for the answer; 0 for a one-way call, and only then.
     pub correlation: u64,
-    /// Who is called.
+    /// Grain that is called.
     pub target: GrainId,
     /// The number of the method: the low half of the stable hash of its name.
     pub method: u32,
-    /// What kind of call it is.
+    /// Kind of the call.
     pub flags: RequestFlags,
-    /// What is left of the caller's deadline, in milliseconds; 0: none.
+    /// Rest of the caller's deadline, in milliseconds; 0: none.
     pub deadline_ms: u32,
     /// How often the call has been passed on from silo to silo.
     pub forwards: u8,

@@ -149,7 +149,7 @@ pub struct OtlpSender {
     post: Post,
     base: String,
     service: String,
-    /// Those that send the metrics of silos.
+    /// Tasks that send the metrics of silos.
     silos: TaskTracker,
 }
 

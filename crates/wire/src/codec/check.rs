@@ -1,14 +1,14 @@
-//! Whether bytes are exactly one MessagePack value of bounded depth: one pass, no recursion, no
-//! allocation.
+//! The check that bytes are exactly one MessagePack value of bounded depth: one pass, no recursion,
+//! no allocation.
 
 use super::VALUE_DEPTH_MAX;
 
-/// What is wrong with the bytes.
+/// Defect of the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Defect {
     /// They end inside the value, or announce more elements than bytes are left.
     Truncated,
-    /// So many are left over after the value.
+    /// Number of bytes that are left over after the value.
     Trailing(usize),
     /// Nested deeper than [`VALUE_DEPTH_MAX`].
     TooDeep,
@@ -16,13 +16,13 @@ pub(super) enum Defect {
     Reserved,
 }
 
-/// What a value's first byte announces.
+/// Head of a value, from its first byte.
 enum Head {
-    /// So many more bytes, and the value ends.
+    /// Number of bytes until the value ends.
     Leaf(usize),
     /// A length of so many bytes, then that many plus so many more.
     Sized { length_bytes: usize, more: usize },
-    /// So many values.
+    /// Number of values.
     Children(u64),
     /// A count of so many bytes, then so many values for each.
     Counted { length_bytes: usize, each: u64 },
@@ -41,7 +41,7 @@ pub(super) fn check(bytes: &[u8]) -> Result<(), Defect> {
 /// `LEVELS` is one more than the depth allowed.
 fn check_to_depth<const LEVELS: usize>(bytes: &[u8]) -> Result<(), Defect> {
     let mut rest = bytes;
-    // How many values are still to come at each level.
+    // Number of values still to come at each level.
     let mut left = [0u64; LEVELS];
     left[0] = 1;
     let mut depth = 0;
