@@ -31,11 +31,12 @@ const RULES: Rules = Rules {
         PREFIX_PARAMETER,
     ],
 };
-/// What follows the account's name where a URL names nothing else.
+/// Domain behind the account's name where a URL names nothing else.
 const PUBLIC_CLOUD: &str = "table.core.windows.net";
 /// The most rows the service puts on a page.
 const PAGE_ROWS_MAX: usize = 1_000;
-/// What the environment calls secrets that a URL leaves out, as the vendor's own tools do.
+/// Variables of the environment for secrets that a URL leaves out, as the vendor's own tools have
+/// them.
 const KEY_VARIABLE: &str = "AZURE_STORAGE_KEY";
 const SAS_VARIABLE: &str = "AZURE_STORAGE_SAS_TOKEN";
 
@@ -85,14 +86,14 @@ impl Address {
         Ok(Self { place, layout, root, credentials, tls, page_rows })
     }
 
-    /// What the URLs of tables begin with: scheme, host and the account where it is in the path.
+    /// Beginning of the URLs of tables: scheme, host and the account where it is in the path.
     pub(crate) fn base(&self) -> String {
         let base = self.place.bases(self.tls).into_iter().next().unwrap_or_default();
         format!("{base}{}", self.root)
     }
 }
 
-/// Who we are: what the URL says, or what the environment does.
+/// Credentials of the URL, or of the environment.
 fn credentials(
     place: &emmer_store::Address,
     account: &str,

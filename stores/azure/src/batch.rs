@@ -15,7 +15,7 @@ pub(crate) const OPERATIONS_MAX: usize = 100;
 /// The most bytes of a transaction as it is sent.
 pub(crate) const BATCH_BYTES_MAX: usize = 4 << 20;
 
-/// What an operation does.
+/// Verb of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verb {
     /// Makes an entity that must not exist.
@@ -90,7 +90,7 @@ impl Operation {
     }
 }
 
-/// What stands between the quotes of a key in a URL.
+/// Escapes a key for the quotes in a URL.
 fn quoted(key: &str) -> String {
     in_url(&key.replace('\'', "''"))
 }
@@ -111,7 +111,7 @@ pub(crate) fn encode(table: &str, operations: &[Operation], mark: &str) -> (Stri
     (out, format!("multipart/mixed; boundary=batch_{mark}"))
 }
 
-/// What became of a transaction that the service looked at.
+/// Outcome of a transaction that the service looked at.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Done {
     /// All of it happened; the service's etags, none for what was deleted.
@@ -176,7 +176,7 @@ pub(crate) fn error(body: &[u8]) -> (String, String) {
     (code.to_owned(), message.chars().take(300).collect())
 }
 
-/// What a status that is no success means, and whether something may have happened.
+/// Meaning of a status that is no success, and if something may have happened.
 pub(crate) fn failure(status: u16, code: &str, message: &str) -> Failure {
     use StoreErrorKind::{Invalid, NotFound, Refused, Unavailable};
     let words = if code.is_empty() {

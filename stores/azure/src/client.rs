@@ -41,7 +41,7 @@ impl Client {
         Ok(Self { base: address.base(), address, http })
     }
 
-    /// When an operation that begins now must end.
+    /// Time at which an operation that begins now must end.
     pub(crate) fn deadline(&self) -> Instant {
         Instant::now() + self.address.place.timeout
     }
@@ -59,7 +59,7 @@ impl Client {
         let now = Timestamp::from_millis(i64::try_from(now.as_millis()).unwrap_or(i64::MAX));
         let credentials = &self.address.credentials;
         let headers = credentials.headers(&path, now)?;
-        // What was given up ends at the service as well.
+        // An operation that was given up ends at the service as well.
         let seconds = self.address.place.timeout.as_secs().max(1);
         let mut request = Request::new(
             method,
@@ -190,7 +190,7 @@ impl Client {
         }
     }
 
-    /// What the service calls itself, and how far its clock is from this host's.
+    /// Name of the service, and the distance of its clock from this host's.
     pub(crate) async fn about(
         &self,
         table: &str,

@@ -12,7 +12,8 @@ use crate::entity::Entity;
 use crate::keys;
 use crate::store::AzureTable;
 
-/// How often a transaction is sent because rows were touched meanwhile, or a guess was wrong.
+/// Number of times that a transaction is sent because rows were touched meanwhile, or a guess was
+/// wrong.
 const ATTEMPTS_MAX: u32 = 64;
 
 /// A commit on its way.

@@ -1,4 +1,4 @@
-//! Who we are to the service: an account key, a shared access signature, or a bearer token.
+//! The credentials for the service: an account key, a shared access signature, or a bearer token.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use emmer_core::Timestamp;
 use emmer_store_keyvalue::Fault;
 use emmer_store_keyvalue::azure::{Token, http_date};
 
-/// Who we are. `Debug` shows no secrets.
+/// Credentials. `Debug` shows no secrets.
 pub(crate) enum Credentials {
     /// Signs every request (SharedKeyLite).
     Key { account: String, key: Box<hmac::Key> },
@@ -17,7 +17,7 @@ pub(crate) enum Credentials {
     Sas(String),
     /// A bearer token.
     Token(Token),
-    /// Nobody.
+    /// None.
     Nobody,
 }
 
@@ -28,7 +28,7 @@ impl fmt::Debug for Credentials {
 }
 
 impl Credentials {
-    /// What they are, in a word.
+    /// Name of their kind.
     pub(crate) const fn what(&self) -> &'static str {
         match self {
             Self::Key { .. } => "account key",
@@ -63,7 +63,7 @@ impl Credentials {
         Ok(Self::Sas(text.to_owned()))
     }
 
-    /// What a request adds to its query, beginning with `&`.
+    /// Part of a request's query that they add, beginning with `&`.
     pub(crate) fn query(&self) -> String {
         match self {
             Self::Sas(parameters) => format!("&{parameters}"),

@@ -1,4 +1,4 @@
-//! What the service says about itself.
+//! The words of the service about itself.
 
 use emmer_store::examine::{Examination, FindingLevel, FindingSubject};
 use emmer_store_keyvalue::{Fault, security};
@@ -6,7 +6,7 @@ use emmer_store_keyvalue::{Fault, security};
 use crate::credentials::Credentials;
 use crate::store::AzureTable;
 
-/// How the emulator begins to name itself.
+/// Beginning of the emulator's name.
 const EMULATOR: &str = "Azurite-Table/";
 
 /// The whole report.

@@ -36,7 +36,7 @@ fn and_row(operator: &str, row_key: &str) -> String {
     format!(" and RowKey {operator} {}", row(row_key))
 }
 
-/// What is to be known of those of the rows that have these keys.
+/// Facts about the rows that have these keys.
 fn wanted(
     table: &'static TableDecl,
     keys: &[&str],
@@ -177,8 +177,7 @@ impl AzureTable {
         found.into_iter().map(row).collect()
     }
 
-    /// What there is of some rows; those that are missing are not in it. Each as it was at some
-    /// moment.
+    /// Reads some rows; missing ones are not in it. Each is as it was at some moment.
     pub(crate) async fn look_at(
         &self,
         table: &'static TableDecl,

@@ -1,4 +1,4 @@
-//! What the contract asks for, handed to where it is done.
+//! The contract, handed to the places where it is done.
 
 use emmer_store::examine::Examination;
 use emmer_store::recent::Seen;
@@ -74,7 +74,7 @@ impl Backend for AzureTable {
 
     async fn probe(&self, deadline: Instant) -> Answered<()> {
         match self.client.query(&self.declarations(), "", 1, None, deadline).await {
-            // Nobody has made a table yet.
+            // No store has made a table yet.
             Err(fault) if fault.kind == StoreErrorKind::NotFound => Ok(()),
             other => other.map(drop),
         }

@@ -44,7 +44,7 @@ impl Tables for AzureTable {
         }
         let client = self.client();
         if self.shape(table, deadline).await?.is_some() {
-            // Somebody may have deleted the table itself.
+            // The table itself may have been deleted.
             return match client.query(&name, "", 1, None, deadline).await {
                 Err(fault) if fault.kind == StoreErrorKind::NotFound => {
                     client.make_table(&name, deadline).await
@@ -57,7 +57,7 @@ impl Tables for AzureTable {
         let mut entity = Entity::new(PARTITION, table.name);
         entity.value(DECLARATION, &Value::Text(declaration(table).into()));
         let insert = Operation::new(Verb::Insert, PARTITION, table.name, None, entity.json()?);
-        // Whoever is second finds the first one's, which is then compared.
+        // The second maker finds the first one's table, which is then compared.
         client
             .transact(&self.declarations(), &[insert], deadline, true)
             .await

@@ -8,7 +8,7 @@ use crate::entity::{Entity, Found};
 use crate::keys;
 use crate::store::AzureTable;
 
-/// How often an append looks which of its rows are there.
+/// Number of looks of an append for its rows.
 const APPEND_LOOKS_MAX: u32 = 8;
 
 impl AzureTable {
@@ -53,7 +53,7 @@ impl Writes for AzureTable {
         }
         let (stored, row) = (keys::encode(partition).stored, keys::encode(row_key).stored);
         let merge = Operation::new(Verb::Merge, &stored, &row, Some("*"), entity.json()?);
-        // Which etag the row has besides the service's new one, nobody said.
+        // The row's other etag, besides the service's new one, is unknown.
         self.guesses().learn(table, partition, row_key, None);
         match self.client().transact(&self.name_of(table), &[merge], deadline, true).await {
             Ok(Done::All(_)) => Ok(true),

@@ -25,16 +25,16 @@ use crate::failure::{Ended, understood};
 use crate::store::Cassandra;
 use crate::values::{Bound, text};
 
-/// How long it is tried to find out what became of a batch.
+/// Longest time to find out the outcome of a batch.
 const SETTLE_LIMIT: Duration = Duration::from_secs(20);
 
-/// How many questions about it an operation has time for.
+/// Number of questions about it that an operation has time for.
 const SETTLE_ATTEMPTS: u32 = 6;
 
 /// A statement and what is bound to it.
 pub(crate) type Statement = (String, Vec<Bound>);
 
-/// What became of a batch.
+/// Outcome of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Applied {
     /// All of it happened.

@@ -30,7 +30,7 @@ use crate::tls;
 
 /// The connections to each node. Requests share them.
 const CONNECTIONS: NonZeroUsize = NonZeroUsize::new(2).unwrap();
-/// How often a silent connection is asked whether it is there, and how long it may take to say so.
+/// Time between two questions to a silent connection, and the time that it has to answer.
 const KEEPALIVE: Duration = Duration::from_secs(5);
 /// The longest that one request, or one attempt to connect, is waited for. The server's own limits
 /// for a request end earlier (cassandra.yaml: 2 s for writes, 5 s for reads), so an answer that
@@ -42,7 +42,7 @@ const STATEMENTS_MAX: usize = 1_000;
 const PAGE_ROWS: i32 = 5_000;
 const PAGE_ROWS_OF_BYTES: i32 = 100;
 
-/// Who must agree to a statement.
+/// Nodes that must agree to a statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Level {
     /// A read that sees every conditional write that ended, and ends those that did not.
@@ -121,7 +121,7 @@ impl Client {
         })
     }
 
-    /// When an operation that begins now must end.
+    /// Time at which an operation that begins now must end.
     pub(crate) fn deadline(&self) -> Instant {
         Instant::now() + self.address.place.timeout
     }

@@ -14,13 +14,13 @@ const COMMITS: &str = "_commits";
 const REFUSED: &str = "_refused";
 /// The last commits are named beside the marks of the writers, under a name that no writer has.
 const RECENT: &str = "recent";
-/// How long a writer's last commit is remembered, in seconds: longer than anybody asks what became
-/// of it.
+/// Time for which a writer's last commit is remembered, in seconds: longer than its outcome is
+/// asked for.
 const COMMITS_TTL: u32 = 3_600;
-/// How long a commit is refused, in seconds: longer than a request can be on its way.
+/// Time for which a commit is refused, in seconds: longer than a request can be on its way.
 const REFUSED_TTL: u32 = 86_400;
 
-/// Which condition a statement for a row has.
+/// Condition of a statement for a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum If {
     /// None: whether it is there or not.

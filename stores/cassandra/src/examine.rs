@@ -1,4 +1,4 @@
-//! What the cluster says about itself.
+//! The words of the cluster about itself.
 
 use std::time::{Duration, SystemTime};
 
@@ -13,7 +13,7 @@ use crate::read::{one, one_text};
 use crate::store::Cassandra;
 use crate::values::text;
 
-/// What the versions begin with that this store was run against.
+/// Beginning of the versions that this store was run against.
 const TRIED: &str = "5.0.";
 /// The authenticator that looks at no password.
 const ANYBODY: &str = "AllowAllAuthenticator";
@@ -82,7 +82,7 @@ async fn clock(client: &Client, deadline: Instant) -> Option<ClockDifference> {
     Some(ClockDifference::measured(asked, server, SystemTime::now(), Duration::from_millis(1)))
 }
 
-/// How many copies of a row each data centre has; one entry where there are none.
+/// Number of copies of a row in each data centre; one entry where there are none.
 fn copies(replication: &[(CqlValue, CqlValue)]) -> Vec<usize> {
     let number = |(key, value): &(CqlValue, CqlValue)| match (key, value) {
         (CqlValue::Text(key), CqlValue::Text(value)) if key != "class" => value.parse().ok(),
@@ -91,7 +91,7 @@ fn copies(replication: &[(CqlValue, CqlValue)]) -> Vec<usize> {
     replication.iter().filter_map(number).collect()
 }
 
-/// What is to be known of the copies of a row.
+/// Notes the facts about the copies of a row.
 fn note_copies(found: &mut Examination, copies: &[usize], syncs_later: bool) {
     match copies.iter().sum() {
         0 => {}

@@ -1,4 +1,4 @@
-//! What the driver's errors mean: whether anything happened, and whether to send the same again.
+//! The meaning of the driver's errors: if anything happened, and if the same is to be sent again.
 
 use emmer_store::StoreErrorKind;
 use emmer_store_keyvalue::{Failure, Fault};
@@ -7,7 +7,7 @@ use scylla::errors::{
     MetadataError, NewSessionError, PrepareError, RequestAttemptError,
 };
 
-/// How one attempt ended that was no success.
+/// End of an attempt that was no success.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
     /// Nothing happened; the same may be sent again after a pause.
@@ -23,7 +23,7 @@ pub(crate) enum Ended {
 }
 
 impl Ended {
-    /// What went wrong, in words.
+    /// Fault, in words.
     pub(crate) fn fault(self) -> Fault {
         match self {
             Self::Busy(words) => {
@@ -36,7 +36,7 @@ impl Ended {
         }
     }
 
-    /// The same, of a request whose outcome matters.
+    /// Failure of a request whose outcome matters.
     pub(crate) fn failure(self) -> Failure {
         match self {
             Self::Uncertain(fault) => Failure::Broken(fault),
@@ -63,7 +63,7 @@ fn uncertain(error: &dyn std::error::Error) -> Ended {
     Ended::Uncertain(Fault::unavailable(words(error)))
 }
 
-/// What an answer of the server's own means.
+/// Meaning of an answer of the server's own.
 fn answer(error: &DbError, said: &str) -> Ended {
     let refused = |kind| Ended::Refused(Fault::new(kind, said));
     match error {
@@ -144,7 +144,7 @@ fn prepare(error: &PrepareError) -> Ended {
     }
 }
 
-/// What became of a request.
+/// Outcome of a request.
 pub(crate) fn understood(error: &ExecutionError) -> Ended {
     match error {
         ExecutionError::BadQuery(_) => {
@@ -158,7 +158,7 @@ pub(crate) fn understood(error: &ExecutionError) -> Ended {
     }
 }
 
-/// What became of a statement that was to be prepared.
+/// Outcome of a statement that was to be prepared.
 pub(crate) fn not_prepared(error: &PrepareError) -> Ended {
     prepare(error)
 }

@@ -1,4 +1,4 @@
-//! Whoever uses a partition waits for those of this process that do.
+//! The order of uses of a partition within this process.
 //!
 //! To the server two conditional writes of one partition at once are a contest: each spoils the
 //! other's first attempt, and both pause up to a tenth of a second. Those of one process need not
@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout_at};
 use emmer_store::TableDecl;
 use emmer_store_keyvalue::Fault;
 
-/// How many partitions are used at a time at most. Two may share a lane.
+/// Most partitions that are used at a time. Two may share a lane.
 const LANES: usize = 256;
 
 /// All lanes.

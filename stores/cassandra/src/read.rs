@@ -216,7 +216,7 @@ pub(crate) async fn one(
     Ok(found.into_iter().next().and_then(|columns| columns.into_iter().next().flatten()))
 }
 
-/// The same for a text.
+/// As [`one`], for a text.
 pub(crate) async fn one_text(
     client: &Client,
     statement: Statement,

@@ -1,4 +1,4 @@
-//! What the contract asks for, handed to where it is done.
+//! The contract, handed to the places where it is done.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -46,7 +46,7 @@ impl Cassandra {
         &self.client
     }
 
-    /// Which rows are believed to be there.
+    /// Rows that are believed to be there.
     pub(crate) const fn guesses(&self) -> &Guesses<()> {
         &self.guesses
     }
@@ -61,7 +61,7 @@ impl Cassandra {
         self.marks.next().into()
     }
 
-    /// What this store's commits are remembered under: no other store has the name, nor has one of
+    /// Name under which this store's commits are remembered: no other store has it, nor has one of
     /// its own commits that may still be on its way.
     pub(crate) fn writer(&self) -> String {
         format!("{}-{}", self.writer, self.left_behind.load(Ordering::SeqCst))

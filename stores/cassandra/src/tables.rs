@@ -19,7 +19,7 @@ use crate::read::one_text;
 use crate::store::Cassandra;
 use crate::values::text;
 
-/// How long the nodes may take to agree on a definition. Usually it takes part of a second.
+/// Longest time for the nodes to agree on a definition. Usually it takes part of a second.
 const MAKE_LIMIT: Duration = Duration::from_secs(30);
 
 /// Makes a keyspace.

@@ -9,7 +9,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, RootCertStore};
 
-/// What the driver needs: whom to trust, the authorities in a PEM file or those of the system.
+/// Configuration for the driver: the trusted authorities in a PEM file or those of the system.
 pub(crate) fn config(file: Option<&str>) -> Result<Arc<ClientConfig>, Fault> {
     install_provider();
     let mut roots = RootCertStore::empty();

@@ -10,7 +10,7 @@ use crate::client::Client;
 use crate::store::Cassandra;
 use crate::values::{bound, text};
 
-/// How many rows one batch of a clean-up deletes.
+/// Number of rows that one batch of a clean-up deletes.
 const DELETED_TOGETHER: usize = 50;
 
 impl Cassandra {

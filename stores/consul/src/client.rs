@@ -68,7 +68,7 @@ impl Client {
         self.token.is_some()
     }
 
-    /// When an operation that begins now must end.
+    /// Time at which an operation that begins now must end.
     pub(crate) fn deadline(&self) -> Instant {
         Instant::now() + self.address.timeout
     }
@@ -154,12 +154,12 @@ impl Client {
         }
     }
 
-    /// How far the server's clock is from this host's.
+    /// Distance of the server's clock from this host's.
     pub(crate) async fn clock(&self, deadline: Instant) -> Option<ClockDifference> {
         self.http.clock(&Request::new(Method::GET, "/v1/status/leader", ""), deadline).await
     }
 
-    /// What a path answers.
+    /// Answer of a path.
     pub(crate) async fn get<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -177,7 +177,7 @@ impl Client {
     }
 }
 
-/// What Consul says about operations that failed.
+/// Words of Consul about operations that failed.
 pub(crate) fn words(errors: &[Error]) -> String {
     let all: Vec<&str> = errors.iter().map(|error| error.what.as_str()).take(3).collect();
     all.join("; ")

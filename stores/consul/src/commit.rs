@@ -14,7 +14,7 @@ use crate::rows;
 use crate::store::Consul;
 use crate::wire::{OPERATIONS_MAX, Operation, TRANSACTION_BYTES_MAX};
 
-/// How often a commit begins again because others were faster, or a guess was wrong.
+/// Number of times that a commit begins again because others were faster, or a guess was wrong.
 const ATTEMPTS_MAX: u32 = 100;
 
 fn too_large(bytes: usize) -> Failure {

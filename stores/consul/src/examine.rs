@@ -1,4 +1,4 @@
-//! What Consul says about itself.
+//! The words of Consul about itself.
 
 use emmer_store::examine::{Examination, FindingLevel, FindingSubject};
 use emmer_store_keyvalue::{Fault, security};

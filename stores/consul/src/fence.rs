@@ -11,7 +11,7 @@ use crate::wire::{KeyValue, OPERATIONS_MAX, Operation};
 /// The name of the fence's key in its partition. No escaped row key begins with a tilde.
 pub(crate) const FENCE: &str = "~fence";
 
-/// What the fence says. A fence that is not there is idle.
+/// State of the fence. A fence that is not there is idle.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", tag = "state")]
 pub(crate) enum Fence {

@@ -1,5 +1,5 @@
-//! What a store believes about its server: when the fence and the rows of a partition were last
-//! written.
+//! The beliefs of a store about its server: the times at which the fence and the rows of a
+//! partition were last written.
 //!
 //! Only guesses: every commit has them checked. Right ones save a read before an upsert, which must
 //! know whether its row is new.
@@ -13,9 +13,10 @@ const ROWS_MAX: usize = 50_000;
 /// One partition.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Guess {
-    /// When its fence was written; 0: it is not there.
+    /// Index at which its fence was written; 0: it is not there.
     pub(crate) fence: i64,
-    /// When rows were written, by row key. Those that are not here are believed not to exist.
+    /// Indexes at which rows were written, by row key. Rows that are not here are believed not to
+    /// exist.
     pub(crate) rows: BTreeMap<String, i64>,
 }
 
@@ -29,7 +30,7 @@ impl Guesses {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is believed about some rows of a partition.
+    /// Beliefs about some rows of a partition.
     pub(crate) fn about<'a>(&self, prefix: &str, keys: impl Iterator<Item = &'a str>) -> Guess {
         let all = self.lock();
         let Some(found) = all.get(prefix) else { return Guess::default() };

@@ -14,11 +14,11 @@ use crate::rows::{self, ROW};
 use crate::store::Consul;
 use crate::wire::{KeyValue, Operation};
 
-/// How often a reader writes out commits it meets before it gives up.
+/// Number of commits that a reader writes out before it gives up.
 const SETTLE_MAX: u32 = 64;
-/// How often a writer looks at a closing fence before it opens it.
+/// Number of looks of a writer at a closing fence before it opens it.
 const CLOSING_LOOKS: u32 = 10;
-/// How long it waits in between.
+/// Time between two looks.
 const CLOSING_WAIT: Duration = Duration::from_millis(20);
 
 /// Keys of one partition at one moment, at which no commit was half written.
@@ -29,7 +29,7 @@ pub(crate) struct Snapshot {
 }
 
 impl Snapshot {
-    /// When each row was written, by row key.
+    /// Indexes at which each row was written, by row key.
     pub(crate) fn indexes(&self, prefix: &str) -> BTreeMap<String, i64> {
         let row = |kv: &KeyValue| {
             let (row, name) = kv.key.strip_prefix(prefix)?.split_once('/')?;

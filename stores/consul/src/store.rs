@@ -1,4 +1,4 @@
-//! What the contract asks for, handed to where it is done.
+//! The contract, handed to the places where it is done.
 
 use std::time::Duration;
 

@@ -88,7 +88,7 @@ pub(crate) struct Txn {
     pub(crate) errors: Vec<Error>,
 }
 
-/// What one operation answered.
+/// Answer of one operation.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Result_ {
     #[serde(rename = "KV")]

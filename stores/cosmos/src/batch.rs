@@ -90,8 +90,8 @@ impl Client {
         self.send(deadline, || self.transact(partition, operations, deadline)).await
     }
 
-    /// Those of some items that are there, all as they are at one moment: at most a hundred. A
-    /// batch runs where the partition is written, so nothing is newer.
+    /// Reads the items that are there, all as they are at one moment: at most a hundred. A batch
+    /// runs where the partition is written, so nothing is newer.
     pub(crate) async fn read(
         &self,
         partition: &str,

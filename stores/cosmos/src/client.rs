@@ -193,7 +193,7 @@ impl Client {
         if let Err(Ended::Refused(fault)) = &ended
             && fault.kind == StoreErrorKind::NotFound
         {
-            // Somebody deleted the container, and may make it again.
+            // The container was deleted, and may be made again.
             self.made.lock().await.container = None;
         }
         ended

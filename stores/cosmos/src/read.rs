@@ -165,7 +165,7 @@ impl Cosmos {
         Ok(self.at_once(table, partition, &[row_key], deadline).await?.pop())
     }
 
-    /// Those of some rows that are there, all as they are at one moment: at most a hundred.
+    /// Reads the rows that are there, all as they are at one moment: at most a hundred.
     pub(crate) async fn at_once(
         &self,
         table: &'static TableDecl,
@@ -179,7 +179,7 @@ impl Cosmos {
         self.learnt(table, partition, items)
     }
 
-    /// Those of some rows that are there, each at some moment that this client's session has seen.
+    /// Reads the rows that are there, each at some moment that this client's session has seen.
     pub(crate) async fn some_rows(
         &self,
         table: &'static TableDecl,

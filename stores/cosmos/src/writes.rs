@@ -26,7 +26,7 @@ impl Tables for Cosmos {
             PARTITION: DECLARATIONS,
             DECLARATION: declaration(table),
         });
-        // Whoever is second finds the first one's, which is then compared.
+        // The second maker finds the first one's item, which is then compared.
         let create = [Operation::Create(item)];
         self.client().transact_again(DECLARATIONS, &create, deadline).await.map(drop)
     }

@@ -26,7 +26,8 @@ const RULES: Rules = Rules {
 };
 /// The shortest name of a table.
 const TABLE_NAME_BYTES_MIN: usize = 3;
-/// What the environment calls what a URL leaves out, as the vendor's own tools do.
+/// Variables of the environment for parts that a URL leaves out, as the vendor's own tools have
+/// them.
 const KEY_VARIABLE: &str = "AWS_ACCESS_KEY_ID";
 const SECRET_VARIABLE: &str = "AWS_SECRET_ACCESS_KEY";
 const TOKEN_VARIABLE: &str = "AWS_SESSION_TOKEN";
@@ -93,7 +94,7 @@ fn region_of(host: &str) -> Option<String> {
     known.then(|| region.to_owned())
 }
 
-/// Who we are: what the URL says, or what the environment does.
+/// Credentials of the URL, or of the environment.
 fn credentials(
     place: &emmer_store::Address,
     environment: impl Fn(&str) -> Option<String>,

@@ -23,8 +23,8 @@ use crate::address::Address;
 use crate::connector::Connector;
 use crate::failure::{Attempt, Refusal, understood};
 
-/// How often a request is sent again whose connection broke, or that ended in an error of the
-/// service itself.
+/// Number of times that a request is sent again whose connection broke, or that ended in an error
+/// of the service itself.
 const REPEATS_MAX: usize = 2;
 
 /// A client of the service.
@@ -34,12 +34,12 @@ pub(crate) struct Client {
     http: Arc<Http>,
 }
 
-/// How a request ended that was no success.
+/// End of a request that was no success.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
     /// Conditions, by position, did not hold.
     Conditions {
-        /// Which: at least one.
+        /// Positions of them: at least one.
         failed: Vec<usize>,
         /// True if an earlier attempt may still happen.
         repeated: bool,
@@ -55,7 +55,7 @@ impl From<Fault> for Ended {
 }
 
 impl Ended {
-    /// What went wrong, for a request that has no conditions.
+    /// Failure of a request that has no conditions.
     pub(crate) fn failure(self) -> Failure {
         match self {
             Self::Failed(failure) => failure,
@@ -65,7 +65,7 @@ impl Ended {
         }
     }
 
-    /// The same, for one whose repetition does no harm.
+    /// Fault of a request whose repetition does no harm.
     pub(crate) fn fault(self) -> Fault {
         self.failure().fault()
     }
@@ -93,7 +93,7 @@ impl Client {
         Ok(Self { sdk: Sdk::from_conf(config), address, http })
     }
 
-    /// When an operation that begins now must end.
+    /// Time at which an operation that begins now must end.
     pub(crate) fn deadline(&self) -> Instant {
         Instant::now() + self.address.place.timeout
     }
@@ -154,8 +154,8 @@ impl Client {
         }
     }
 
-    /// How the server calls itself in the headers of its answers, and how far its clock is from
-    /// this host's.
+    /// Name of the server in the headers of its answers, and the distance of its clock from this
+    /// host's.
     pub(crate) async fn about(
         &self,
         deadline: Instant,

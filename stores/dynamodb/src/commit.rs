@@ -29,14 +29,14 @@ pub(crate) struct Expression {
 }
 
 impl Expression {
-    /// What stands for an attribute's name.
+    /// Placeholder of an attribute's name.
     pub(crate) fn name(&mut self, name: &str) -> String {
         let stand_in = format!("#{}", self.names.len());
         self.names.insert(stand_in.clone(), name.to_owned());
         stand_in
     }
 
-    /// What stands for a value.
+    /// Placeholder of a value.
     pub(crate) fn value(&mut self, value: Attribute) -> String {
         let stand_in = format!(":{}", self.values.len());
         self.values.insert(stand_in.clone(), value);
@@ -234,7 +234,7 @@ fn is_final(mutation: &Mutation) -> bool {
     }
 }
 
-/// What a commit is told whose conditions did not hold. `repeated`: an earlier attempt of it may
+/// Outcome of a commit whose conditions did not hold. `repeated`: an earlier attempt of it may
 /// still be on its way.
 fn refused(
     mutations: &[Mutation],

@@ -19,7 +19,7 @@ use emmer_store_keyvalue::{Failure, Fault};
 use reqwest::Method;
 use tokio::time::Instant;
 
-/// What went wrong below the SDK, as it comes out of it again.
+/// Failure below the SDK, as it comes out of it again.
 #[derive(Debug)]
 pub(crate) struct Carried(pub(crate) Failure);
 

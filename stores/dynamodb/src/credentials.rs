@@ -1,5 +1,4 @@
-//! Who we are to the service: an access key and its secret, or a file in which somebody keeps fresh
-//! ones.
+//! The credentials for the service: an access key and its secret, or a file that is kept fresh.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -14,19 +13,19 @@ use emmer_store_keyvalue::Fault;
 use serde_json::Value as Json;
 use tokio::time::Instant;
 
-/// How long the key of a file is used before the file is read again.
+/// Time for which the key of a file is used before the file is read again.
 const FILE_AGE: Duration = Duration::from_secs(60);
 /// The largest such file, in bytes.
 const FILE_BYTES_MAX: u64 = 64 << 10;
 
-/// Who we are. `Debug` shows no secrets.
+/// Credentials. `Debug` shows no secrets.
 #[derive(Clone)]
 pub(crate) enum Credentials {
     /// A key.
     Key(Key),
     /// A file with a key, read again every minute: somebody else keeps it fresh.
     File { path: PathBuf, last: Arc<Mutex<Option<(Instant, Key)>>> },
-    /// Nobody.
+    /// None.
     Nobody,
 }
 

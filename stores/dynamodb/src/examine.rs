@@ -1,4 +1,4 @@
-//! What the service says about itself.
+//! The words of the service about itself.
 
 use aws_sdk_dynamodb::types::TableDescription;
 use emmer_store::examine::{Examination, FindingLevel, FindingSubject};
@@ -8,7 +8,7 @@ use emmer_store_keyvalue::{Fault, security};
 use crate::credentials::Credentials;
 use crate::store::DynamoDb;
 
-/// What the emulator's web server calls itself; the service's says `Server`.
+/// Name of the emulator's web server; the service's says `Server`.
 const EMULATOR: &str = "Jetty";
 
 /// The whole report.
@@ -36,7 +36,7 @@ pub(crate) async fn examine(store: &DynamoDb) -> Result<Examination, Fault> {
     Ok(found)
 }
 
-/// What is to be known of the table of silos.
+/// Notes the facts about the table of silos.
 fn note_table(found: &mut Examination, table: &TableDescription) {
     let regions: Vec<&str> =
         table.replicas().iter().filter_map(|replica| replica.region_name.as_deref()).collect();

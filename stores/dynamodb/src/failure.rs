@@ -1,4 +1,4 @@
-//! What the service's errors mean: whether anything happened, and whether to send the same again.
+//! The meaning of the service's errors: if anything happened, and if the same is to be sent again.
 
 use aws_sdk_dynamodb::error::{DisplayErrorContext, ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::operation::delete_item::DeleteItemError;
@@ -28,10 +28,10 @@ const BUSY: &[&str] = &[
     "TransactionConflict",
     "TransactionConflictException",
 ];
-/// The same request as this one is on its way.
+/// Code of a refusal because the same request is on its way.
 const IN_PROGRESS: &str = "TransactionInProgressException";
 
-/// How one attempt ended that was no success.
+/// End of an attempt that was no success.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Attempt {
     /// Nothing happened; the same may be sent again after a pause.
@@ -107,7 +107,7 @@ impl Refusal for aws_sdk_dynamodb::operation::get_item::GetItemError {}
 impl Refusal for aws_sdk_dynamodb::operation::query::QueryError {}
 impl Refusal for aws_sdk_dynamodb::operation::scan::ScanError {}
 
-/// What an error of the SDK means.
+/// Meaning of an error of the SDK.
 pub(crate) fn understood<E: Refusal>(error: SdkError<E, HttpResponse>) -> Attempt {
     let unavailable = |words: String| Attempt::Failed(Failure::Broken(Fault::unavailable(words)));
     match error {
@@ -156,7 +156,7 @@ fn cancelled(reasons: &[CancellationReason]) -> Attempt {
     Attempt::Conditions(failed.map(|(at, _)| at).collect())
 }
 
-/// What an answer with this status and code means.
+/// Meaning of an answer with this status and code.
 fn said(status: u16, code: &str, message: &str) -> Attempt {
     use StoreErrorKind::{Invalid, NotFound, Refused};
     let message: String = message.chars().take(300).collect();

@@ -1,4 +1,5 @@
-//! Where the server is: `mssql://user:password@host:port/database?parameters`, or `sqlserver://`.
+//! The place of the server: `mssql://user:password@host:port/database?parameters`, or
+//! `sqlserver://`.
 
 use emmer_store::address::Path;
 use emmer_store::{Address, Result, Rules, User};
@@ -23,13 +24,13 @@ const RULES: Rules = Rules {
 pub(crate) struct Place {
     /// The URL without secrets.
     pub(crate) name: String,
-    /// How much the store takes.
+    /// Sizes that the store takes.
     pub(crate) limits: Limits,
-    /// How much TLS is asked for.
+    /// Level of TLS.
     pub(crate) tls: TlsMode,
     /// True if the connection is surely encrypted.
     pub(crate) is_encrypted: bool,
-    /// What the driver connects with.
+    /// Configuration of the driver.
     pub(crate) config: Config,
 }
 

@@ -7,8 +7,8 @@ use emmer_store_relational::{Fault, Names, Statements, etags, names, order};
 use crate::dialect::TransactSql;
 use crate::values::{bytes_literal, literal};
 
-/// What every batch that writes begins and ends with: any error rolls all of it back. A wait for a
-/// lock that takes too long (1222) ends its statement only, and the batch would go on; here it does
+/// Beginning and end of every batch that writes: any error rolls all of it back. A wait for a lock
+/// that takes too long (1222) ends its statement only, and the batch would continue; here it does
 /// not.
 const BEGIN: &str = "SET XACT_ABORT ON; SET NOCOUNT ON;\nBEGIN TRY\nBEGIN TRANSACTION;\n";
 const END: &str =
@@ -88,7 +88,7 @@ fn version_first(names: &Names, select: &str) -> String {
     )
 }
 
-/// What the parts of a batch share.
+/// State that the parts of a batch share.
 pub(crate) struct Batch<'a> {
     pub(crate) sql: &'a TableSql,
     pub(crate) decl: &'a TableDecl,

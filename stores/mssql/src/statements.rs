@@ -145,7 +145,7 @@ fn of_table(decl: &'static TableDecl) -> Vec<Statement> {
     found
 }
 
-/// What makes tables, from nothing and from an older version.
+/// Statements that make tables, from nothing and from an older version.
 fn of_schema() -> Vec<Statement> {
     let nothing = Found { meta: None, tables: vec![FoundTable::default(); TABLES.len()] };
     let mut texts = schema::missing(&TransactSql, &TABLES, &nothing).unwrap();

@@ -10,7 +10,7 @@ use crate::connection::{Connection, settings};
 use crate::dialect::TransactSql;
 use crate::values::RowCells;
 
-/// How long those who make tables wait for each other.
+/// Time that makers of tables wait for each other.
 const MAKING_WAIT: Duration = Duration::from_secs(25);
 
 /// Begins a transaction that one process at a time can be in.

@@ -25,7 +25,7 @@ enum If {
     Verdict,
 }
 
-/// How the end of a commit tells whether it happened.
+/// Way in which the end of a commit tells if it happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Judge {
     /// It did.
@@ -49,12 +49,12 @@ pub(crate) enum Judge {
 #[derive(Debug)]
 pub(crate) struct Script {
     pub(crate) texts: Vec<Vec<u8>>,
-    /// How many statements these are; the last one commits.
+    /// Number of statements; the last one commits.
     pub(crate) statements: usize,
     pub(crate) judge: Judge,
 }
 
-/// What all parts of a commit share.
+/// State that all parts of a commit share.
 pub(crate) struct Commit<'a> {
     pub(crate) sql: &'a TableSql,
     pub(crate) decl: &'a TableDecl,
@@ -70,7 +70,7 @@ const HOLDS: &str = "@emmer_holds";
 const VERDICT: &str = "@emmer_verdict";
 const FOUND: &str = "@emmer_found";
 
-/// What a text needs besides its statements.
+/// Number of bytes that a text needs besides its statements.
 const PACKET_SLACK: usize = 1_024;
 
 type Statement = Vec<u8>;
@@ -182,7 +182,7 @@ impl Commit<'_> {
         std::iter::once(reset).chain(locks).collect()
     }
 
-    /// What a mutation writes, whatever the row's etag; on what it depends.
+    /// Statement of a mutation, whatever the row's etag; `on` is its condition.
     fn write(&self, mutation: &Mutation, on: If) -> Result<Statement, Fault> {
         let condition = match on {
             If::Always => "TRUE".to_owned(),

@@ -18,7 +18,7 @@ const IDLE_MAX: Duration = Duration::from_millis(500);
 /// The oldest servers with a collation that compares by bytes and cares for trailing spaces.
 const MARIADB_MIN: (u16, u16, u16) = (10, 3, 0);
 const MYSQL_MIN: (u16, u16, u16) = (8, 0, 17);
-/// What a store must know about the server.
+/// Question for the facts that a store must know about the server.
 const ABOUT: &str = "SELECT VERSION(), @@max_allowed_packet, @@global.read_only";
 
 /// A session on the server. Used by one operation at a time.
@@ -33,7 +33,7 @@ pub struct Connection {
     pub(crate) in_flight: bool,
 }
 
-/// What a text answered.
+/// Answer to a text.
 pub(crate) struct Said {
     /// The first cell of its first row.
     pub(crate) cell: Option<Value>,
@@ -177,7 +177,7 @@ async fn connect(place: &Place) -> Result<Conn, Error> {
     Conn::new(place.options(false)).await
 }
 
-/// What every session is told, whatever the server's defaults.
+/// Settings of every session, whatever the server's defaults.
 fn settings(flavour: Flavour, statement_timeout: Duration) -> String {
     let (seconds, ms) = (statement_timeout.as_secs().max(1), statement_timeout.as_millis());
     let limit = match flavour {

@@ -3,7 +3,7 @@
 use emmer_store::{Column, ColumnType};
 use emmer_store_relational::{Dialect, SqlType};
 
-/// Which of the two families a server is of.
+/// Family of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flavour {
     /// MariaDB.

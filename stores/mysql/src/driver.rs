@@ -216,7 +216,7 @@ fn position(cell: &Value) -> Option<i64> {
     }
 }
 
-/// What the error of the statement of this number says about the commit.
+/// Meaning for the commit of an error of the statement of this number.
 async fn failed(
     connection: &mut Connection,
     script: &Script,

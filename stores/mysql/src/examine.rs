@@ -1,4 +1,4 @@
-//! What the server says about itself.
+//! The words of the server about itself.
 
 use std::time::{Duration, SystemTime};
 

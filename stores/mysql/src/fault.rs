@@ -1,4 +1,4 @@
-//! What went wrong, in the contract's kinds, and what it says about the statement that was sent.
+//! The faults in the contract's kinds, and their meaning for the statement that was sent.
 
 use emmer_store::StoreErrorKind;
 use emmer_store_relational::{Failure, Fault};
@@ -14,7 +14,7 @@ const READ_ONLY: [u16; 3] = [1290, 1792, 1836];
 /// The session is ended: by a shutdown, or by an administrator.
 const ENDED: [u16; 4] = [1053, 1927, 3169, 4031];
 
-/// What an error of a statement that was sent says about it.
+/// Meaning of an error for a statement that was sent.
 pub(crate) fn failure(error: &Error) -> Failure {
     let fault = fault(error);
     match error {

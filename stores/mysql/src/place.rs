@@ -1,4 +1,4 @@
-//! Where the server is: `mysql://user:password@host:port/database?parameters`, or `mariadb://`.
+//! The place of the server: `mysql://user:password@host:port/database?parameters`, or `mariadb://`.
 
 use std::path::Path;
 use std::time::Duration;
@@ -24,7 +24,7 @@ const RULES: Rules = Rules {
 };
 /// The statements one connection keeps prepared.
 const STATEMENTS_MAX: usize = 256;
-/// When the kernel asks a silent peer whether it is there.
+/// Time after which the kernel asks a silent peer if it is there.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 
 /// A server and how to talk to it.
@@ -32,7 +32,7 @@ const KEEPALIVE: Duration = Duration::from_secs(30);
 pub(crate) struct Place {
     /// The URL without secrets.
     pub(crate) name: String,
-    /// How much the store takes.
+    /// Sizes that the store takes.
     pub(crate) limits: Limits,
     /// True if the connection is encrypted.
     pub(crate) tls: TlsMode,
@@ -65,13 +65,13 @@ impl Place {
         Ok(Self { name: address.name, limits, tls, plain: plain.into(), secure: secure.into() })
     }
 
-    /// What the driver connects with.
+    /// Options of the driver.
     pub(crate) fn options(&self, secure: bool) -> Opts {
         if secure { self.secure.clone() } else { self.plain.clone() }
     }
 }
 
-/// Who is trusted: the file's roots, else those of the system.
+/// Trusted roots: the file's, else those of the system.
 fn ssl_options(tls: TlsMode, root: Option<&str>) -> SslOpts {
     let verify = tls == TlsMode::VerifyFull;
     let roots = match root {

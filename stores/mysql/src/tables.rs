@@ -13,7 +13,7 @@ use crate::fault;
 
 /// The lock that those who make tables take, one at a time per database.
 const MAKING_LOCK: &str = "CONCAT('emmer ', LEFT(DATABASE(), 50))";
-/// How long one waits for the others, in seconds.
+/// Time that one maker waits for the others, in seconds.
 const MAKING_WAIT: u32 = 25;
 /// There is no such table.
 const NO_TABLE: u16 = 1146;

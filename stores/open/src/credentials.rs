@@ -130,7 +130,7 @@ pub(crate) struct Way {
     pub(crate) until: Option<SystemTime>,
 }
 
-/// Where the credentials of one store come from.
+/// Source of the credentials of one store.
 #[derive(Clone)]
 pub(crate) struct Origin {
     url: StoreUrl,

@@ -21,10 +21,10 @@ use crate::session::Session;
 /// went silent.
 const SPARE_THREADS: usize = 32;
 
-/// What a session is told to do.
+/// Job of a session.
 type Job = Box<dyn FnOnce(&mut Session) + Send>;
 
-/// How many more threads there may be.
+/// Number of further threads that there may be.
 pub(crate) struct Threads(Arc<Semaphore>);
 
 impl Threads {

@@ -1,5 +1,4 @@
-//! What went wrong, in the contract's kinds, and what it says about the transaction and the
-//! session.
+//! The faults in the contract's kinds, and their meaning for the transaction and the session.
 
 use emmer_store::StoreErrorKind;
 use emmer_store_relational::{Failure, Fault};
@@ -46,7 +45,7 @@ impl Trouble {
         Self { fault: Fault::unavailable(detail), code: None, is_gone: true }
     }
 
-    /// What this says about a transaction whose `COMMIT` was not sent.
+    /// Meaning for a transaction whose `COMMIT` was not sent.
     pub(crate) fn before_commit(self) -> Failure {
         if self.is_gone {
             Failure::Broken(self.fault)
@@ -59,7 +58,7 @@ impl Trouble {
         }
     }
 
-    /// What this says about a transaction whose `COMMIT` was sent.
+    /// Meaning for a transaction whose `COMMIT` was sent.
     pub(crate) fn at_commit(self) -> Failure {
         if self.code == Some(ROLLED_BACK) && !self.is_gone {
             return Failure::Nothing(self.fault);

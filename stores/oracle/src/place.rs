@@ -1,4 +1,4 @@
-//! Where the server is: `oracle://user:password@host:port/service?parameters`.
+//! The place of the server: `oracle://user:password@host:port/service?parameters`.
 
 use emmer_store::address::Path;
 use emmer_store::{Address, Parameter, Result, Rules, User};
@@ -29,7 +29,7 @@ const RULES: Rules = Rules {
 };
 /// The port of a listener whose URL names none.
 const PORT: u16 = 1_521;
-/// The same with TLS.
+/// Port with TLS.
 const TLS_PORT: u16 = 2_484;
 
 /// A server and how to talk to it.
@@ -37,11 +37,11 @@ const TLS_PORT: u16 = 2_484;
 pub(crate) struct Place {
     /// The URL without secrets.
     pub(crate) name: String,
-    /// How much the store takes.
+    /// Sizes that the store takes.
     pub(crate) limits: Limits,
     /// True if the connection is encrypted.
     pub(crate) is_tls: bool,
-    /// What the driver connects with.
+    /// Configuration of the driver.
     pub(crate) config: Config,
 }
 
@@ -97,7 +97,7 @@ impl Place {
     }
 }
 
-/// Which database of the listener.
+/// Database of the listener.
 fn database(service: &str, sid: Option<&str>) -> std::result::Result<String, &'static str> {
     let (key, name) = match (service, sid) {
         ("", None) => return Err("no service is named"),

@@ -15,7 +15,7 @@ use crate::values::{Bound, Cell, Fetched, Kind, millis};
 const STATEMENTS_KEPT: usize = 50;
 /// Rows in one round trip. A row of the membership table takes about a kilobyte.
 const ROWS_AT_ONCE: u32 = 500;
-/// How keys compare, whatever the database's defaults are.
+/// Comparison of keys, whatever the database's defaults are.
 const SETTINGS: &str = "ALTER SESSION SET NLS_COMP = 'BINARY' NLS_SORT = 'BINARY'";
 /// In which characters the database keeps texts.
 const CHARACTERS: &str =
@@ -53,7 +53,7 @@ impl Session {
         }
     }
 
-    /// How long a statement may take from here on.
+    /// Sets the time that a statement may take from here on.
     pub(crate) fn patience(&mut self, timeout: Duration) -> Result<(), Trouble> {
         Ok(self.inner.set_call_timeout(Some(timeout))?)
     }

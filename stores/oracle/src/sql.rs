@@ -17,7 +17,7 @@ pub(crate) const COMMIT: &str = "COMMIT WRITE IMMEDIATE WAIT";
 pub(crate) struct TableSql {
     names: Names,
     shared: Statements,
-    /// How long a lock is waited for, in seconds.
+    /// Time to wait for a lock, in seconds.
     lock_wait: u64,
     /// All rows of partition 1 by row key.
     pub(crate) read_partition: String,

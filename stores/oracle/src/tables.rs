@@ -17,11 +17,11 @@ use crate::place::Place;
 use crate::session::Session;
 use crate::values::{Bound, Kind};
 
-/// How long one statement here may take: others may be making tables.
+/// Longest time of one statement here: others may be making tables.
 const PATIENCE: Duration = Duration::from_secs(28);
 
-/// How long one waits for the others that make tables, and for those that write to a table that
-/// gets an index, in seconds.
+/// Time that one maker waits for the others that make tables, and for writers to a table that gets
+/// an index, in seconds.
 const WAIT: u32 = 25;
 
 /// Types as [`OracleSql::reported_type`] spells them. The views of `ALL_` show what this user may
@@ -45,7 +45,7 @@ pub(crate) fn lock() -> String {
     )
 }
 
-/// What a `CREATE` waits for those that write.
+/// Time that a `CREATE` waits for writers.
 pub(crate) fn patient_ddl() -> String {
     format!("ALTER SESSION SET DDL_LOCK_TIMEOUT = {WAIT}")
 }

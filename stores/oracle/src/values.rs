@@ -13,7 +13,7 @@ use emmer_store_relational::rows::list_to_json;
 use emmer_store_relational::{Cells, Fault, calendar};
 use oracledb::{OracleTimestamp, ToDbValue};
 
-/// What stands in for "nothing" in bytes.
+/// Byte that stands for "nothing" in bytes.
 const ZERO: u8 = 0;
 
 /// A value of a statement's parameter, or a null of its type.
@@ -120,7 +120,7 @@ pub(crate) fn millis(at: &OracleTimestamp) -> Result<i64, String> {
     Ok(date.millis())
 }
 
-/// What a column of an answer is read as.
+/// Type as which a column of an answer is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Text,
@@ -220,7 +220,7 @@ impl Cells for Fetched {
 mod tests {
     use super::*;
 
-    /// What the server and the driver make of a value: nothing of it is null.
+    /// Converts a value as the server and the driver do: nothing of it is null.
     fn through(bound: Bound) -> Cell {
         match bound {
             Bound::Text(Some(text)) if !text.is_empty() => Cell::Text(text),

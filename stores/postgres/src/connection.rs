@@ -23,7 +23,7 @@ const SERVER_VERSION_MIN: u32 = 120_000;
 /// Parameters of a statement.
 pub(crate) type Parameters<'a> = [&'a (dyn ToSql + Sync)];
 
-/// What a statement answered.
+/// Answer to a statement.
 pub(crate) struct Answer {
     pub(crate) rows: Vec<Row>,
     /// The rows it changed or answered.

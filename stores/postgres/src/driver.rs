@@ -19,7 +19,7 @@ use crate::values::{Parameter, microseconds};
 /// gigabyte at once.
 const REQUEST_BYTES_MAX: usize = 256 << 20;
 
-/// How often a pooler is looked for: one that others use as well may give two sessions by chance.
+/// Number of looks for a pooler: one that others use as well may give two sessions by chance.
 const LOOKS: usize = 3;
 
 /// The driver of [`PostgresStore`](crate::PostgresStore).

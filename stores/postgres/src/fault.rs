@@ -1,4 +1,4 @@
-//! What went wrong, in the contract's kinds, and what it says about the statement that was sent.
+//! The faults in the contract's kinds, and their meaning for the statement that was sent.
 
 use std::error::Error as _;
 
@@ -6,7 +6,7 @@ use emmer_store::StoreErrorKind;
 use emmer_store_relational::{Failure, Fault};
 use tokio_postgres::error::{DbError, Severity, SqlState};
 
-/// What the driver's error of a statement that was sent says about it.
+/// Meaning of the driver's error for a statement that was sent.
 pub(crate) fn failure(error: &tokio_postgres::Error) -> Failure {
     let fault = fault(error);
     let Some(db) = error.as_db_error() else {

@@ -1,4 +1,4 @@
-//! Where the server is: `postgres://user:password@host:port/database?parameters`.
+//! The place of the server: `postgres://user:password@host:port/database?parameters`.
 
 use std::time::Duration;
 
@@ -12,9 +12,9 @@ use crate::tls;
 
 /// The parameters that are not the driver's.
 const OURS: [Parameter; 3] = [POOL_MAX, SSL_MODE, CA_FILE];
-/// When the kernel gives up on a peer that acknowledges nothing.
+/// Time after which the kernel gives up on a peer that acknowledges nothing.
 const TCP_USER_TIMEOUT: Duration = Duration::from_secs(10);
-/// When the kernel asks a silent peer whether it is there.
+/// Time after which the kernel asks a silent peer if it is there.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
 
 /// A server and how to talk to it.
@@ -22,11 +22,11 @@ const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
 pub(crate) struct Place {
     /// The URL without secrets.
     pub(crate) name: String,
-    /// What the driver connects with.
+    /// Configuration of the driver.
     pub(crate) config: Config,
-    /// What it encrypts with, if it does.
+    /// Connector for TLS, if it encrypts.
     pub(crate) tls: Option<MakeRustlsConnect>,
-    /// How much the store takes.
+    /// Sizes that the store takes.
     pub(crate) limits: Limits,
 }
 

@@ -65,7 +65,7 @@ fn select(decl: &TableDecl, text: &str) -> Query {
     }
 }
 
-/// What a mutation is called in the commit statement.
+/// Names of mutations in the commit statement.
 mod op {
     pub(super) const INSERT: i16 = 0;
     pub(super) const REPLACE: i16 = 1;

@@ -12,8 +12,8 @@ use crate::fault;
 /// The advisory lock that those who make tables take, one at a time per database: the letters
 /// "emmer" and 1.
 const MAKING_LOCK: i64 = 0x65_6d_6d_65_72_01;
-/// How long they wait for each other, and for a statement of their own: longer than a request may
-/// take otherwise.
+/// Time that makers wait for each other, and for a statement of their own: longer than a request
+/// may take otherwise.
 const MAKING_WAIT: &str = "25s";
 
 /// Makes what is missing of `tables`.

@@ -1,4 +1,4 @@
-//! How much TLS: none, some whoever the server is, or only from a server that proves its name.
+//! The levels of TLS: none, some with any server, or only with a server that proves its name.
 
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-/// What connections are encrypted with; none with `sslmode=disable`. `root` is a file of trusted
-/// root certificates, the system's where there is none.
+/// Connector for TLS; none with `sslmode=disable`. `root` is a file of trusted root certificates,
+/// the system's where there is none.
 ///
 /// Errors are words: a file that cannot be read, no root at all.
 pub(crate) fn connector(

@@ -1,4 +1,4 @@
-//! What the server would lose, and what else an operator should know.
+//! The risks of the server, and other facts for an operator.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -7,7 +7,7 @@ use emmer_core::Timestamp;
 use emmer_store::examine::{ClockDifference, Examination, FindingLevel, FindingSubject};
 use emmer_store_keyvalue::security;
 
-/// What the server says about itself: `INFO`, and `CONFIG GET` where this user may ask.
+/// Words of the server about itself: `INFO`, and `CONFIG GET` where this user may ask.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Server {
     facts: BTreeMap<String, String>,
@@ -86,7 +86,7 @@ impl Server {
         losses
     }
 
-    /// The same, and what a failover may lose.
+    /// As [`warnings`](Self::warnings), with the losses of a failover.
     pub(crate) fn risks(&self, wait_replicas: u32) -> Vec<String> {
         let mut risks = self.losses();
         let replicas = self.fact("connected_slaves");

@@ -18,11 +18,11 @@ use crate::fault;
 use crate::link::Link;
 use crate::scripts::Script;
 
-/// How often a request that may be repeated is sent at most when its connection breaks.
+/// Most times that a request that may be repeated is sent when its connection breaks.
 const ATTEMPTS_MAX: u32 = 3;
-/// How often a request is sent on, or waits until a slot has moved, at most.
+/// Most times that a request is sent on, or waits until a slot has moved.
 const REDIRECTS_MAX: u32 = 64;
-/// How long it waits then.
+/// Pause while a slot moves.
 const MOVING_PAUSE: Duration = Duration::from_millis(10);
 /// The most nodes that are remembered, as many as a cluster has.
 const NODES_MAX: usize = 1_000;
@@ -44,7 +44,7 @@ struct Known {
     first: String,
 }
 
-/// What a node's refusal asks for.
+/// Meaning of a node's refusal.
 enum Redirect {
     /// The slot is another node's now.
     Moved(String),
@@ -73,7 +73,7 @@ impl Nodes {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// When an operation that begins now must end.
+    /// Time at which an operation that begins now must end.
     pub(crate) fn deadline(&self) -> Instant {
         Instant::now() + self.address.place.timeout
     }
@@ -118,7 +118,7 @@ impl Nodes {
         known.first != gone.name()
     }
 
-    /// Where an error sends a request that `link` refused.
+    /// Node to which an error sends a request that `link` refused.
     fn redirect(&self, error: &RedisError, link: &Link) -> Option<Redirect> {
         match error.code()? {
             "TRYAGAIN" => Some(Redirect::Later),

@@ -9,7 +9,7 @@ use redis::Value;
 /// The field of a row's etag in its document. No column may be called so.
 pub(crate) const ETAG: &str = "etag";
 
-/// What an answer should be is not what it is.
+/// Words about an answer that is not what it should be.
 pub(crate) fn strange(answer: &Value) -> String {
     let shown: String = format!("{answer:?}").chars().take(80).collect();
     format!("the server answered something else: {shown}")

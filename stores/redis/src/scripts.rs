@@ -1,4 +1,4 @@
-//! What runs on the server.
+//! The scripts that run on the server.
 //!
 //! Every script touches the keys of one partition only, all of them named as keys. Writes that need
 //! memory come before those that free it: a server without memory refuses the first write of a

@@ -1,4 +1,4 @@
-//! What the contract asks for, as commands.
+//! The contract, as commands.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -54,7 +54,7 @@ pub struct Redis {
 }
 
 impl Redis {
-    /// What a node says about itself, the one asked first when none is named.
+    /// Words of a node about itself, of the one asked first when none is named.
     async fn server(&self, node: Option<&str>, deadline: Instant) -> Answered<Server> {
         let server =
             match self.nodes.ask(node, redis::cmd("INFO").arg("everything"), deadline).await {

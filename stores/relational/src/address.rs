@@ -4,13 +4,13 @@ use emmer_store::{Parameter, Parameters};
 
 /// The most connections at once.
 pub const POOL_MAX: Parameter = Parameter::number("pool_max", 1, 64);
-/// How much TLS is asked for, see [`TlsMode`].
+/// Level of TLS, see [`TlsMode`].
 pub const SSL_MODE: Parameter =
     Parameter::one_of("sslmode", &["disable", "prefer", "require", "verify-full"]);
 /// The file with the certificates of the authorities that are trusted.
 pub const CA_FILE: Parameter = Parameter::text("ca_file").or("sslrootcert");
 
-/// How much TLS a URL asks for (`sslmode=`).
+/// Level of TLS of a URL (`sslmode=`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TlsMode {
     /// None, even if the server offers it.

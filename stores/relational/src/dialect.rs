@@ -1,8 +1,8 @@
-//! What one server's SQL does its own way.
+//! The dialect of one server's SQL.
 
 use emmer_store::{Column, ColumnType};
 
-/// What a column of a table holds.
+/// Type of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SqlType {
     /// The partition key or the row key: text of at most this many bytes of UTF-8, compared and
@@ -42,8 +42,8 @@ pub trait Dialect {
         self.declared_type(SqlType::Key(100))
     }
 
-    /// What stands behind the closing parenthesis of a `CREATE TABLE` of these columns beside keys
-    /// and etag, with the space before it.
+    /// Text behind the closing parenthesis of a `CREATE TABLE` of these columns besides keys and
+    /// etag, with the space before it.
     fn table_options(&self, columns: &[Column]) -> String {
         let _ = columns;
         String::new()

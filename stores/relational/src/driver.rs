@@ -1,4 +1,4 @@
-//! What a server's own crate does: open connections, and run one request on one of them.
+//! The part of a server's own crate: open connections, and run one request on one of them.
 
 use std::future::Future;
 
@@ -31,7 +31,7 @@ pub enum Request<'a> {
         partition: &'a str,
         /// A row key.
         from: &'a str,
-        /// Which side of it.
+        /// Side of it.
         before: bool,
         /// The most rows; at least one.
         at_most: i64,
@@ -91,7 +91,7 @@ pub enum Request<'a> {
     },
 }
 
-/// What a server answered.
+/// Answer of a server.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Answer {
     /// Rows.
@@ -99,7 +99,7 @@ pub enum Answer {
     /// The position of the first mutation whose condition does not hold; none when the commit
     /// happened.
     Verdict(Option<usize>),
-    /// How many rows there were to change.
+    /// Number of rows that there were to change.
     Changed(u64),
 }
 
@@ -120,7 +120,7 @@ pub trait Driver: Sized + Send + Sync + 'static {
     /// The URL without secrets.
     fn name(&self) -> &str;
 
-    /// How much the store takes.
+    /// Sizes that the store takes.
     fn limits(&self) -> Limits;
 
     /// Connects and makes the session ours.
@@ -165,8 +165,7 @@ pub trait Driver: Sized + Send + Sync + 'static {
         tables: &[&'static TableDecl],
     ) -> impl Future<Output = Result<(), Fault>> + Send;
 
-    /// What the server says about itself, for an operator. A driver whose server says nothing keeps
-    /// this default.
+    /// Examines the server for an operator. A driver whose server says nothing keeps this default.
     fn examine(
         &self,
         connection: &mut Self::Connection,

@@ -1,14 +1,14 @@
-//! What a failure says about the statement that was sent.
+//! The meaning of a failure for the statement that was sent.
 
 use emmer_store::Fault;
 
-/// How a request failed.
+/// Way in which a request failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
     /// The server refused it or rolled it back: nothing was changed.
     Nothing(Fault),
-    /// The same, and the same request may succeed now: it was the victim of others, or its plan was
-    /// out of date.
+    /// As [`Nothing`](Self::Nothing), and the same request may succeed now: it was the victim of
+    /// others, or its plan was out of date.
     Again(Fault),
     /// The server cannot serve this now, and another one may have taken its address: it only reads,
     /// it starts, it stops. Nothing was changed. Every connection is made again.
@@ -23,7 +23,7 @@ impl Failure {
         Self::Elsewhere(Fault::unavailable(detail))
     }
 
-    /// What went wrong.
+    /// Fault.
     pub fn fault(self) -> Fault {
         match self {
             Self::Nothing(fault)

@@ -1,4 +1,4 @@
-//! What the system stores on SQL servers share.
+//! The common part of the system stores on SQL servers.
 //!
 //! A [`TableDecl`](emmer_store::TableDecl) becomes a real table with one column for each declared
 //! column, an `etag` column and a primary key over both key columns. The servers differ in how they

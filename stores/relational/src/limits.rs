@@ -7,7 +7,7 @@ use emmer_store::Parameters;
 /// The connections a store opens at most, when the URL does not say.
 const POOL_MAX: usize = 8;
 
-/// How much a store takes.
+/// Sizes that a store takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// The most connections at once (`pool_max=`).
@@ -24,7 +24,7 @@ impl Limits {
         Self { pool_max, timeout: parameters.timeout() }
     }
 
-    /// How long the server works on one request, waiting for locks included. Shorter than an
+    /// Time for which the server works on one request, waiting for locks included. Shorter than an
     /// operation may take, so that it is the server that ends it, which tells that nothing was
     /// changed.
     pub fn statement_timeout(&self) -> Duration {

@@ -5,8 +5,8 @@ use std::cmp::Ordering;
 use emmer_store::silos::VERSION_ROW;
 use emmer_store::{Mutation, Row};
 
-/// Which of two row keys is locked first: the version row, where writers queue who would lose
-/// anyway, before they hold what others need; then by bytes.
+/// Order in which two row keys are locked: first the version row, where writers queue who would
+/// lose anyway, before they hold what others need; then by bytes.
 ///
 /// This is one order for all commits, whatever order their callers name the rows in. If the first
 /// row named led, two commits that name each other's rows first would wait for each other until the

@@ -29,7 +29,7 @@ use crate::driver::{Driver, Request};
 /// The most connections that are still being opened for nobody, beside those of the pool. A host
 /// that vanished must not keep the pool from reaching another.
 const SLOW_MAX: usize = 4;
-/// How long each of them is given.
+/// Time that each of them is given.
 const SLOW_TIMEOUT: Duration = Duration::from_secs(60);
 /// The row that a new connection reads first. None is called so.
 const WARM_UP: Request<'static> = Request::ReadRow { partition: "emmer-warm-up", row_key: "none" };
@@ -44,7 +44,7 @@ pub(crate) struct Pool<D: Driver> {
     opening: Mutex<JoinSet<()>>,
 }
 
-/// What the tasks that open connections share with the pool.
+/// State that the tasks that open connections share with the pool.
 struct Core<D: Driver> {
     driver: Arc<D>,
     shared: Mutex<Shared<D::Connection>>,
@@ -90,7 +90,8 @@ async fn open<D: Driver>(
 ) -> Result<D::Connection, Fault> {
     let mut connection = driver.open().await?;
     if let Some(table) = table {
-        // Whatever it says (the table may be gone): a session that ended is found to be unusable.
+        // The answer does not matter (the table may be gone): a session that ended is found to be
+        // unusable.
         let _ = driver.run(&mut connection, table, &WARM_UP, &mut false).await;
         if !driver.is_usable(&connection) {
             return Err(Fault::unavailable("the new connection ended"));

@@ -11,7 +11,7 @@ use emmer_store::{Column, Fault, StoreErrorKind, TableDecl};
 use crate::dialect::{Dialect, SqlType};
 use crate::names::{ETAG, Names, index, quoted};
 
-/// How this crate lays out tables; a database with another number was made by another version.
+/// Number of the layout of tables; a database with another number was made by another version.
 pub const LAYOUT: i64 = 1;
 
 /// The table that records [`LAYOUT`] and the schema versions. No declaration may begin like this.
@@ -110,7 +110,7 @@ pub fn shape(dialect: &dyn Dialect, decl: &TableDecl) -> Vec<(String, String)> {
         .collect()
 }
 
-/// What is in a database, as its catalogue tells.
+/// Content of a database, as its catalogue tells.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Found {
     /// Name and value of every row of [`META`]; none when there is no such table.

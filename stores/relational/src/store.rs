@@ -19,12 +19,12 @@ use crate::fault::Failure;
 use crate::pace::{Kind, Pace};
 use crate::pool::Pool;
 
-/// How long making tables takes at most once the server is reached: others may be making them.
+/// Longest time to make tables once the server is reached: others may be making them.
 const ENSURE_TIMEOUT: Duration = Duration::from_secs(30);
-/// How often a request is sent that others made fail: many writers that lock crosswise lose many
-/// times, and each time at once.
+/// Number of times that a request is sent that others made fail: many writers that lock crosswise
+/// lose many times, and each time at once.
 const ATTEMPTS_MAX: u32 = 64;
-/// How often a read is sent whose connection broke.
+/// Number of times that a read is sent whose connection broke.
 const BROKEN_MAX: u32 = 8;
 /// The rows a clean-up deletes in one statement.
 const CLEAN_UP_ROWS: u64 = 5_000;
@@ -166,7 +166,7 @@ impl<D: Driver> Relational<D> {
         }
     }
 
-    /// How many rows a request found to change whose repetition does no harm.
+    /// Number of rows that a request found to change whose repetition does no harm.
     async fn changed(
         &self,
         table: &'static TableDecl,
