@@ -23,13 +23,13 @@ pub struct SiloFlags {
     /// Address where other silos connect to; port 0 takes a free one
     #[arg(long, value_name = "ADDR")]
     pub listen: Option<String>,
-    /// The address other silos are told, when it is not the one listened on
+    /// The address other silos dial, when it is not the one listened on
     #[arg(long, value_name = "ADDR")]
     pub advertise: Option<String>,
     /// Address where clients connect to; port 0 takes a free one [default: not a gateway]
     #[arg(long, value_name = "ADDR")]
     pub gateway: Option<String>,
-    /// The address clients are told, when it is not the one listened on
+    /// The address clients dial, when it is not the one listened on
     #[arg(long, value_name = "ADDR")]
     pub advertise_gateway: Option<String>,
     /// A name for people [default: host name and port]
@@ -46,7 +46,7 @@ pub struct SiloFlags {
     /// activation_count, resource_optimized
     #[arg(long, value_name = "NAME")]
     pub placement: Option<String>,
-    /// Listen without TLS where other hosts reach it: whoever reaches a port is believed
+    /// Listen without TLS where other hosts reach it: every peer that reaches a port is believed
     #[arg(long)]
     pub insecure: bool,
     /// File and single keys.

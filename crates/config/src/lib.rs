@@ -2,8 +2,8 @@
 //! key by key (`docs/settings.md`).
 //!
 //! Every value keeps the place it came from, so that an error names key and place, and a person can
-//! be shown what holds and why ([`Settings::effective`]). Names that nobody knows are refused with
-//! the nearest that somebody does, all of them at once.
+//! be shown what holds and why ([`Settings::effective`]). An unknown name is refused together with
+//! the nearest known name, and all such names are listed at once.
 
 mod build;
 mod effective;
@@ -60,7 +60,7 @@ impl ConfigError {
         if self.0.is_empty() { Ok(()) } else { Err(self) }
     }
 
-    /// Takes up the mistakes of `result`, and returns what it has beside them.
+    /// Takes up the mistakes of `result`, and returns its value.
     fn take<T>(&mut self, result: Result<T>) -> Option<T> {
         result.map_err(|error| self.0.extend(error.0)).ok()
     }

@@ -10,7 +10,7 @@ use tracing_subscriber::{Layer, Registry};
 
 use super::{ConfigError, Result, Settings};
 
-/// The level that is logged when nobody says.
+/// The level that is logged by default.
 const DEFAULT: &str = "warn";
 
 /// The form of a line.

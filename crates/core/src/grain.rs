@@ -28,7 +28,7 @@ impl GrainTypeId {
         Self(number)
     }
 
-    /// The number as it goes on the wire.
+    /// The number as the wire carries it.
     pub const fn as_u32(self) -> u32 {
         self.0
     }

@@ -1,4 +1,4 @@
-//! The stable hash: XXH3 with 64 bits, the same on every machine, in every version, for ever.
+//! The stable hash: XXH3 with 64 bits, the same on every machine and in every version.
 //!
 //! Rings, directory ranges and method numbers are derived from it, so its values are part of the
 //! wire format. The vectors in the tests are frozen: a change of them is a protocol change.

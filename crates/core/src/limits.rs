@@ -109,7 +109,7 @@ impl Limits {
         frame_bytes_max: 64 << 10,
         calls_in_flight_max: 1,
         silo_calls_in_flight_max: 1,
-        // Twice as much may wait of what silos say to each other: a frame of theirs fits beside
+        // Messages between silos have twice the room: one of their frames fits as well as the
         // calls.
         outgoing_bytes_max: 64 << 10,
         client_bytes_max: 256 << 10,

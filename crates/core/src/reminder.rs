@@ -1,7 +1,7 @@
 //! A reminder: a name that a grain gave to times at which it wants to be called, kept in a table.
 //!
-//! Occurrences have numbers, from 1. What was missed while nobody fired is made up for as
-//! [`MissedPolicy`] says.
+//! Occurrences have numbers, from 1. Occurrences that were missed while no silo could fire them are
+//! made up for as [`MissedPolicy`] says.
 
 use std::fmt;
 use std::str::FromStr;
@@ -21,7 +21,7 @@ pub const REMINDER_TIME_MAX: Timestamp = Timestamp::from_millis(253_402_300_799_
 /// whole.
 pub const REMINDER_BUCKETS: u16 = 1 << 12;
 
-/// The policy for occurrences that were missed while nobody could fire them.
+/// The policy for occurrences that were missed while no silo could fire them.
 ///
 /// An occurrence is late after a minute, or after the period where that is shorter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

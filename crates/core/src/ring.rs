@@ -11,8 +11,8 @@ use crate::SiloAddress;
 /// A ring of silos. Each silo stands at one or more points; the owner of a hash is the silo at the
 /// first point at or after it, wrapping around.
 ///
-/// Made from a set of silos alone, so that every silo with the same view has the same ring,
-/// whatever way it came there: a ring that [changed](Self::change) equals one made anew.
+/// Made from a set of silos alone, so that every silo with the same view has the same ring: a ring
+/// that [changed](Self::change) equals a new one.
 #[derive(Clone, Debug, Default)]
 pub struct Ring {
     seed: u64,
@@ -150,7 +150,7 @@ impl Ring {
     }
 
     /// The first point at or after `hash`, and who stands there. None behind the last point: there
-    /// the ring goes on to the first.
+    /// the ring continues with the first.
     pub fn point_from(&self, hash: u64) -> Option<(u64, SiloAddress)> {
         let at = self.points.partition_point(|(point, _)| *point < hash);
         self.points.get(at).and_then(|(point, number)| Some((*point, self.silo(*number)?)))

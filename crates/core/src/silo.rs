@@ -24,7 +24,7 @@ pub enum SiloStatus {
     ShuttingDown = 4,
     /// Leaving in haste.
     Stopping = 5,
-    /// Gone, for ever, for this epoch.
+    /// Gone for good, for this epoch.
     Dead = 6,
 }
 
@@ -176,7 +176,7 @@ pub struct TableVersion {
 /// row, and which each later commit keeps. Another table, at the same address of the same store,
 /// has another.
 ///
-/// Unknown is a table that silos made that knew of no identities. It is told from another one by
+/// Unknown is a table that silos made that knew of no identities. It differs from another table by
 /// its versions alone.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,

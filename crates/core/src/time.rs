@@ -1,4 +1,4 @@
-//! Time as a value: nothing in a sans-IO crate reads a clock, it is told what time it is.
+//! Time as a value: nothing in a sans-IO crate reads a clock, the shell passes the time in.
 
 use std::fmt;
 use std::ops::{Add, Sub};
@@ -105,8 +105,8 @@ impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match jiff::Timestamp::from_millisecond(self.0) {
             Ok(time) => write!(f, "{time:.3}"),
-            // Beyond the calendar's last year: still printable, for whoever looks for the broken
-            // row.
+            // Beyond the calendar's last year: still printable, for a person who looks for the
+            // broken row.
             Err(_) => write!(f, "{} ms since 1970", self.0),
         }
     }

@@ -46,7 +46,7 @@ pub use self::run::run;
 #[cfg(feature = "config")]
 pub use self::systemd::notify_systemd;
 pub use emmer_core::limits::Limits;
-/// The limits that nobody can set.
+/// The limits that have no setting.
 pub mod limits {
     pub use emmer_core::limits::{CALL_CHAIN_MAX, GRAIN_KEY_BYTES_MAX, NAME_BYTES_MAX};
 }

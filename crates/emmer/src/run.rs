@@ -9,7 +9,7 @@ use crate::{Result, Silo, SiloBuilder};
 /// The silo leaves in good order, and tells in the log what it still waits for; a second request
 /// makes it leave in haste. One that comes before the silo is Active ends the process at once.
 ///
-/// systemd is told when the silo is ready and when it stops
+/// systemd is notified when the silo is ready and when it stops
 /// ([`notify_systemd`](crate::notify_systemd)).
 ///
 /// With the feature `telemetry` it serves `/metrics`, `/healthz` and `/readyz` where the setting

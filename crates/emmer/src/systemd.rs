@@ -45,7 +45,7 @@ mod linux {
 
     /// Tells of every change, until the silo has ended.
     async fn tell(silo: SiloWatch) {
-        // It is told alive twice in the time after which systemd would kill it. A silo whose
+        // It is notified twice in the time after which systemd would kill the process. A silo whose
         // threads all stand still does not get here.
         let watchdog = sd_notify::watchdog_enabled().map(|time| time / 2);
         let period = watchdog.map_or(LOOK, |time| time.min(LOOK)).max(Duration::from_millis(1));

@@ -47,7 +47,7 @@ impl Asker {
     /// Fires when the call is given up, or over.
     pub fn token(&self) -> CancellationToken {
         let token = self.told.lock().token.get_or_insert_default().clone();
-        // It may have been given up just before that, and then nobody saw the token.
+        // It may have been given up just before that, and then its owner never saw the token.
         if !self.waits() {
             token.cancel();
         }

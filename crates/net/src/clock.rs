@@ -3,10 +3,10 @@
 //!
 //! On Linux the exact clock is `CLOCK_BOOTTIME`. The kernel has no coarse form of it: the coarse
 //! clock is `CLOCK_MONOTONIC_COARSE`, which stands still while the machine sleeps, plus the time
-//! slept so far. Whoever reads it sees from the coarse wall clock that the machine has slept since:
-//! both get the time slept in the same step of the kernel, so the gap between the two then differs,
-//! and the exact clocks are asked. A wall clock that somebody sets looks the same, and costs one
-//! such question.
+//! slept so far. A reader sees from the coarse wall clock that the machine has slept since: both
+//! get the time slept in the same step of the kernel, so the gap between the two then differs, and
+//! the exact clocks are asked. A wall clock that a person sets looks the same, and costs one such
+//! question.
 //!
 //! Elsewhere both are `std::time::Instant`. On macOS that clock stands still while the machine
 //! sleeps.
@@ -35,8 +35,8 @@ const IDLE_TICK_MS: u64 = 64;
 const SLEEP_PIECE: Duration = Duration::from_millis(200);
 
 /// Milliseconds since the clock was made, by the kernel's coarse clock: good enough for deadlines
-/// and idle times, and a few nanoseconds to read. It goes on while the process is stopped and while
-/// the machine sleeps, so that whoever wakes up late knows it before the first turn.
+/// and idle times, and a few nanoseconds to read. It continues while the process is stopped and
+/// while the machine sleeps, so that a process that wakes up late knows it before the first turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CoarseInstant(u64);
 
@@ -207,7 +207,7 @@ impl Clock {
         Duration::from_nanos(self.mono().as_nanos().saturating_sub(stamp.get()))
     }
 
-    /// Waits until a machine's timeout; for ever when it has none.
+    /// Waits until a machine's timeout; without one it never ends.
     pub async fn sleep_until(&self, due: Option<Instant>) {
         let Some(due) = due else { return std::future::pending().await };
         loop {
@@ -229,7 +229,7 @@ impl Clock {
 
     /// The tokio instant of a coarse one, as long as the machine does not sleep.
     pub fn tokio_at_coarse(&self, at: CoarseInstant) -> tokio::time::Instant {
-        // Thirty years are for ever, and an instant that is too far away would panic.
+        // Thirty years are as good as never, and an instant that is too far away would panic.
         let left = at.left(self.now()).min(Duration::from_secs(1_000_000_000));
         tokio::time::Instant::now() + left
     }
@@ -258,7 +258,7 @@ mod boot_time {
     use super::NANOS_PER_MILLI;
 
     /// The gap between the two coarse clocks differs by more than this from the one known: the
-    /// machine has slept, or somebody has set the wall clock. They are read one after the other,
+    /// machine has slept, or a person has set the wall clock. They are read one after the other,
     /// with a tick of the kernel in between at worst.
     const GAP_TOLERANCE_MS: u64 = 15;
 
@@ -327,7 +327,7 @@ mod boot_time {
 
     impl Clone for Coarse {
         fn clone(&self) -> Self {
-            // In the order in which whoever reads the clock reads them.
+            // In the order in which a reader of the clock reads them.
             let gap = AtomicU64::new(self.gap.load(Ordering::Acquire));
             let slept = AtomicU64::new(self.slept.load(Ordering::Relaxed));
             Self { gap, slept, looking: Mutex::new(()) }
@@ -373,7 +373,7 @@ mod boot_time {
         /// Asks the exact clocks how long the machine has slept.
         #[cold]
         fn look(&self, wall: impl Fn() -> u64, slept: impl Fn() -> u64) -> u64 {
-            // One at a time: whoever looks later must not be overwritten by who looked earlier.
+            // One at a time: an earlier reader must not overwrite a later one.
             let _one = self.looking.lock();
             let gap = wall().wrapping_sub(millis(ClockId::MonotonicCoarse));
             let slept = slept().max(self.slept.load(Ordering::Relaxed));

@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 
 use pin_project_lite::pin_project;
 
-/// Runs code of a grain. Whoever calls it must not use again what that code may have left half way.
+/// Runs code of a grain. The caller must not use again what that code may have left half way.
 ///
 /// # Errors
 /// What the panic said.

@@ -37,7 +37,7 @@ impl Credentials {
         self.token.as_ref().map(Token::text)
     }
 
-    /// The names in the client's certificate, DNS names and URIs, beside the one that says that it
+    /// The names in the client's certificate, DNS names and URIs, without the one that says that it
     /// is a client of this cluster. None without a certificate.
     pub fn names(&self) -> &[String] {
         &self.names
@@ -48,7 +48,7 @@ impl Credentials {
         self.address
     }
 
-    /// True if nobody on the way can read or change what the connection carries.
+    /// True if the connection is encrypted and cannot be changed on the way.
     pub const fn is_encrypted(&self) -> bool {
         self.is_encrypted
     }

@@ -85,7 +85,7 @@ pub mod macro_support {
 pub use grain::STATE_FORMAT;
 
 /// The exit code of `emmer silo` when the cluster declared its silo dead (or superseded), for
-/// whoever wants the same.
+/// programs that want the same.
 pub const EXIT_CODE_TERMINATED: i32 = 86;
 
 /// The exit code of `emmer silo` when its silo found that the membership table has lost a commit.

@@ -21,8 +21,8 @@ pub use self::setting::Setting;
 pub(crate) use self::setting::Wrong;
 pub use self::shedding::SheddingOptions;
 
-/// A registration on the wire has at most so many bytes: the longest key, and the names of its
-/// type, silo and activation.
+/// Maximum bytes of a registration on the wire: the longest key, and the names of its type, silo
+/// and activation.
 const REGISTRATION_BYTES_MAX: usize = GRAIN_KEY_BYTES_MAX + 128;
 
 /// The settings of one silo.
@@ -37,12 +37,12 @@ pub struct SiloOptions {
     pub service_id: Option<ClusterId>,
     /// Address where other silos connect to. Port 0 takes a free one. Default `127.0.0.1:0`.
     pub listen: SocketAddr,
-    /// The address other silos are told to connect to, when it is not the one listened on (behind a
-    /// wildcard or an address translation).
+    /// The address other silos connect to, when it is not the one listened on (behind a wildcard or
+    /// an address translation).
     pub advertise: Option<SocketAddr>,
     /// Address where clients connect to; no gateway when none. Default none.
     pub gateway: Option<SocketAddr>,
-    /// The address that clients are told, when it is not the one listened on (behind an address
+    /// The address that clients connect to, when it is not the one listened on (behind an address
     /// translation): its host is that of `advertise`, for the table has one for both. Default none.
     pub advertise_gateway: Option<SocketAddr>,
     /// The silo's name, for people: 1 to 256 bytes without control characters. Default: the host's
@@ -94,8 +94,8 @@ pub struct SiloOptions {
     pub liveness_timeout: Duration,
     /// The longest a connection may take to be made. Default 5 s.
     pub connect_timeout: Duration,
-    /// Without TLS a silo listens on addresses of its own host only, unless this is true: whoever
-    /// reaches a port of it is believed then. Default false.
+    /// Without TLS a silo listens on addresses of its own host only, unless this is true: then
+    /// every process that reaches a port of it is believed. Default false.
     pub insecure: bool,
     /// A client that calls a type or a method that no silo has hears which types there are: for
     /// development. The log of its gateway says it always. Default false.
@@ -162,7 +162,7 @@ impl SiloOptions {
         emmer_directory::Config { report_batch_max, ..self.directory.clone() }
     }
 
-    /// A digest of what must be the same on every silo of a cluster: whoever takes over grains,
+    /// A digest of what must be the same on every silo of a cluster: a silo that takes over grains,
     /// counts votes or answers for a range relies on it. Never 0.
     pub(crate) fn digest(&self) -> u64 {
         let Self { membership: m, directory, .. } = self;

@@ -2,10 +2,9 @@
 //! from process to process.
 //!
 //! A call is traced if the span in which it is made is recorded, or, where there is none, if the
-//! dice say so. Its header carries the trace then, and every silo that it comes to goes on with it.
-//! A silo never begins a trace for a call of somebody else. Calls that are not traced have no spans
-//! and nothing in their headers; where nobody asked for traces, all of this is a few loads for a
-//! call.
+//! dice say so. Its header carries the trace then, and every silo that it reaches continues it. A
+//! silo never begins a trace for a call of another process. Calls that are not traced have no spans
+//! and nothing in their headers; without traces, all of this is a few loads for a call.
 
 use std::cell::Cell;
 use std::fmt::{Debug, Display};
@@ -31,7 +30,7 @@ pub trait Tracer: Send + Sync + 'static {
     /// Returns the context of `span`; none if the recorder does not know the span.
     fn context(&self, span: &Span) -> Option<TraceContext>;
 
-    /// Makes `span`, which nobody has entered yet, a child of a span of another process.
+    /// Makes `span`, which was not entered yet, a child of a span of another process.
     fn adopt(&self, span: &Span, parent: &TraceContext);
 }
 
@@ -146,7 +145,7 @@ pub(crate) fn current() -> Span {
     if is_traced() { Span::current() } else { Span::none() }
 }
 
-/// Work that goes on elsewhere, in the span in which this thread is now.
+/// Work that continues elsewhere, in the span in which this thread is now.
 #[inline]
 pub(crate) fn along<F: Future>(future: F) -> Within<F> {
     within(current(), future)
@@ -218,7 +217,7 @@ macro_rules! span {
     };
 }
 
-/// A call, as its caller sees it: of the kind `client`, or `producer` if nobody waits for it.
+/// A call, as its caller sees it: of the kind `client`, or `producer` if it is one-way.
 pub(crate) fn call(kind: &str, interface: &str, method: &str, grain: &dyn Debug) -> Span {
     span!(
         "call",

@@ -20,7 +20,7 @@ use emmer_net::clock::Clock;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-/// At most so many entries whose time has come are taken at once: meanwhile nothing can be put in.
+/// Maximum entries whose time has come that are taken at once: meanwhile nothing can be put in.
 const BATCH: usize = 256;
 
 /// Something to be done when its time has come.
@@ -76,7 +76,7 @@ impl Wheel {
         drop(taken);
     }
 
-    /// Waits until this moment; for ever without one.
+    /// Waits until this moment; without one it never ends.
     pub(crate) async fn sleep_until(&self, at: Option<Instant>) {
         let Some(at) = at else { return std::future::pending().await };
         Sleep { wheel: self, at, sleeper: None }.await;
@@ -87,7 +87,7 @@ impl Wheel {
         self.sleep_until(Some(self.clock.mono() + time)).await;
     }
 
-    /// Fires what is due, for ever.
+    /// Fires what is due; never ends.
     pub(crate) async fn drive(&self) {
         loop {
             let due = self.entries.lock().by_time.first_key_value().map(|(first, _)| first.at);

@@ -27,7 +27,7 @@ pub struct Rules {
     pub port: u16,
     /// The text behind the hosts; none if there may be no text.
     pub path: Option<Path>,
-    /// The parameters beside `timeout_ms`, which every server has.
+    /// The parameters without `timeout_ms`, which every server has.
     pub parameters: &'static [Parameter],
 }
 

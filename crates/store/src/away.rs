@@ -1,13 +1,13 @@
 //! The time that an operation waits for a server that is away: the same in every store.
 //!
-//! *Away* is a server that cannot be reached (nobody listens, the connection is refused or ends
-//! before a request was sent) or that says it serves nobody now. Such an operation has done
+//! *Away* is a server that cannot be reached (nothing listens, the connection is refused or ends
+//! before a request was sent) or that says it serves no requests now. Such an operation has done
 //! nothing, and is tried again for [`AWAY_WAIT`] from its beginning, then it is
 //! [`Unavailable`](crate::StoreErrorKind::Unavailable): long enough for a restart or a failover
-//! that is quick, short enough that whoever asks may do something else. So is opening a store.
+//! that is quick, short enough that the caller may do something else. So is opening a store.
 //!
 //! A server that took a request and says nothing is not away: that takes the operation's whole time
-//! (`timeout_ms`). Nor is one that refuses: that is told at once.
+//! (`timeout_ms`). Nor is one that refuses: that is reported at once.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ pub const AWAY_WAIT: Duration = Duration::from_secs(1);
 pub const AWAY_PAUSE: Duration = Duration::from_millis(50);
 
 /// Returns true if to pause and try once more, after an attempt that did nothing and failed in this
-/// way, so long after the operation's beginning, with so much time left to it.
+/// way: `since` the operation's beginning, with `left` of its time.
 pub fn is_worth_waiting(kind: StoreErrorKind, since: Duration, left: Duration) -> bool {
     kind == StoreErrorKind::Unavailable && since + AWAY_PAUSE <= AWAY_WAIT && left > AWAY_PAUSE
 }

@@ -92,8 +92,9 @@ impl Checkup {
     }
 }
 
-/// Checks `store`, and with `other`, which was opened beside it, what becomes of two who want the
-/// same row. `nonce` tells this run's rows from those of another that may run at the same time.
+/// Checks `store`, and with `other`, a second handle to the same tables, what becomes of two
+/// writers that want the same row. `nonce` tells this run's rows from those of another that may run
+/// at the same time.
 pub async fn run(
     store: &Arc<dyn SystemStore>,
     other: &Arc<dyn SystemStore>,

@@ -1,4 +1,4 @@
-//! Races for one row: whoever has just lost one comes back a little later, so that a crowd of
+//! Races for one row: a writer that has just lost one comes back a little later, so that a crowd of
 //! writers wastes few attempts.
 //!
 //! A server does a commit that loses as quickly as one that wins, and every loser reads the row
@@ -20,7 +20,8 @@ const FIRST_WINDOW_PARTS: u32 = 4;
 /// Weights of a loss and of a win.
 const LOSS: u32 = 4;
 const WIN: u32 = 1;
-/// A win counts for more the wider the window is: by so many parts of the losses that made it.
+/// Weight of a win, in parts of the losses that widened the window: it counts for more the wider
+/// the window is.
 const COOLING_PARTS: u32 = 16;
 /// Losses beyond this widen the window no more: it has doubled for each two of them.
 const HEAT_MAX: u32 = 24;
@@ -30,7 +31,7 @@ const WAIT_MAX: Duration = Duration::from_millis(100);
 /// continues to write reads before writers that come later, and only writers that read together
 /// with it have a chance.
 const AT_ONCE: f64 = 0.5;
-/// A row that nobody raced for in this time is like new.
+/// A row without races in this time is like new.
 const COLD_AFTER: Duration = Duration::from_secs(2);
 /// The most rows that are remembered; all are forgotten when there would be more.
 const ROWS_MAX: usize = 1_000;
@@ -93,7 +94,7 @@ impl Contention {
     fn won(&self, name: &dyn Fn() -> String) {
         // A panic in between leaves the map as it was.
         let mut rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
-        // As long as nobody loses there is nothing to look up.
+        // As long as no writer loses there is nothing to look up.
         if rows.is_empty() {
             return;
         }

@@ -276,8 +276,8 @@ pub trait SystemStore: Send + Sync + 'static {
 
     /// Applies all of `mutations` to one partition, or none. At most
     /// [`COMMIT_MUTATIONS_MAX`](emmer_core::limits::COMMIT_MUTATIONS_MAX), at most one per row.
-    /// Their order says only which conflict is told, the first; which row is locked first it does
-    /// not.
+    /// Their order says only which conflict is reported, the first; which row is locked first it
+    /// does not.
     ///
     /// # Errors
     /// Any error means that nothing was changed; an outcome that is not known is
@@ -302,9 +302,9 @@ pub trait SystemStore: Send + Sync + 'static {
         value: Value,
     ) -> BoxFuture<'a, Result<()>>;
 
-    /// Adds rows that nobody will ever change (statistics); an existing row with the same key is
-    /// kept. At most [`APPEND_ROWS_MAX`](crate::validate::APPEND_ROWS_MAX) rows. Not atomic where
-    /// the server has no cheap way: repeat the same append after an error, it adds what is missing.
+    /// Adds rows that never change (statistics); an existing row with the same key is kept. At most
+    /// [`APPEND_ROWS_MAX`](crate::validate::APPEND_ROWS_MAX) rows. Not atomic where the server has
+    /// no cheap way: repeat the same append after an error, it adds what is missing.
     fn append<'a>(
         &'a self,
         table: &'static TableDecl,

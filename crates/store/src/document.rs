@@ -3,8 +3,8 @@
 //!
 //! `{"PartitionKey":"prod","RowKey":"10.0.0.1-11111-1795265085000000","Status":"Active","SuspectingSilos":[],...}`:
 //! integers are numbers, times RFC 3339 in UTC with milliseconds, bytes base64, lists arrays of
-//! texts. A null column is left out. The keys are there for whoever looks; reading takes them from
-//! the place the document was found at.
+//! texts. A null column is left out. The keys are there for people; reading takes them from the
+//! place the document was found at.
 
 use std::fmt::Write as _;
 
@@ -107,8 +107,8 @@ pub fn decode_value(column: &Column, json: &Json) -> Result<Option<Value>, Strin
         .ok_or_else(|| format!("{} is {:?}, not {}", column.name, column.column_type, shown()))
 }
 
-/// The declaration itself as JSON, to be kept beside the table and compared by whoever finds it
-/// there.
+/// The declaration itself as JSON, to be kept with the table and compared by every process that
+/// opens it.
 pub fn declaration(decl: &TableDecl) -> String {
     let columns = decl.columns.iter().map(|column| {
         serde_json::json!({

@@ -158,10 +158,10 @@ impl HistoryTable {
 /// first seen.
 ///
 /// # Errors
-/// As the store; `NotFound` when nobody ever kept one.
+/// Fails as the store does; `NotFound` when no history was ever kept.
 pub async fn clusters(store: &dyn SystemStore) -> Result<Vec<(ClusterId, Timestamp)>> {
     let rows = store.read_partition(&MEMBERSHIP_HISTORY, CLUSTERS).await?;
-    // A row that somebody else has put there names no cluster.
+    // A row of unknown form there names no cluster.
     let known = |row: &Row| Some((ClusterId::new(row.key()).ok()?, Fields(row).time("Time").ok()?));
     let mut all: Vec<_> = rows.iter().filter_map(|row| known(&row.row)).collect();
     all.sort_by(|(a, _), (b, _)| a.as_str().cmp(b.as_str()));

@@ -39,7 +39,7 @@ pub struct Head {
 pub enum Change {
     /// The row of one more append, with these events.
     Append(Stored),
-    /// A snapshot of all appends in the place of that of so many.
+    /// A snapshot in the place of this number of appends.
     Snapshot(Stored, u64),
     /// Nothing.
     Nothing,
@@ -111,7 +111,7 @@ impl JournalSlot {
         self.rows.read(&self.append_row(number)).await
     }
 
-    /// Reads the snapshot of so many appends; none when it is not there.
+    /// Reads the snapshot of this number of appends; none when it is not there.
     ///
     /// # Errors
     /// As the store.

@@ -1,23 +1,21 @@
 //! A partition that the server hands out in pages, each of another moment, as one moment.
 //!
-//! A partition in which every commit writes the row [`VERSION_ROW`] says
-//! by it whether anything changed: what was read between two looks at that row which found the same
-//! etag is one moment. Where the etags differ the row may say what was written between them
-//! ([`Recent`]): those rows are read again, and only those, until nothing came between. So a read
-//! of many rows ends also beside writers that never rest. Partitions without a version row (grain
-//! state, statistics) have no row that every commit writes, and must have none: writers of
-//! different rows would queue there. Such a partition is read until two passes found the same rows
-//! with the same etags.
+//! A partition in which every commit writes the row [`VERSION_ROW`] says by it whether anything
+//! changed: what was read between two looks at that row which found the same etag is one moment.
+//! Where the etags differ the row may say what was written between them ([`Recent`]): those rows
+//! are read again, and only those, until nothing came between. So a read of many rows ends also
+//! while writers never rest. Partitions without a version row (grain state, statistics) have no row
+//! that every commit writes, and must have none: writers of different rows would queue there. Such
+//! a partition is read until two passes found the same rows with the same etags.
 //!
 //! A table whose partitions need not be read as one moment ([`TableDecl::one_moment`]) is read in
-//! one pass: each row as it was at some moment, and nobody is told to come back.
+//! one pass: each row as it was at some moment, and no reader has to come back.
 //!
 //! Where even a page is no moment (a server whose queries may see half of a transaction), a
 //! partition with a version row is read between two looks however small it is.
 //!
 //! What two equal passes cannot tell: a row that is not there in both may have been there in
-//! between. Rows that come and go within one read belong to nobody who reads whole partitions
-//! without a version row.
+//! between. Rows that come and go within one read matter only to readers with a version row.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
@@ -27,8 +25,8 @@ use crate::recent::Recent;
 use crate::silos::VERSION_ROW;
 use crate::table::TableDecl;
 
-/// Number of reads of a partition of several pages before its reader is told that other writers
-/// change it all the time.
+/// Number of reads of a partition of several pages before its reader gets the error that other
+/// writers change it all the time.
 pub const PASSES_MAX: u32 = 8;
 
 /// The most times in each pass that rows are read again which were written meanwhile.
@@ -79,7 +77,7 @@ pub trait Pages: Sync {
     /// The server's.
     fn version(&self) -> impl Future<Output = Result<Option<Version>, Self::Error>> + Send;
 
-    /// Up to so many keys [`rows`](Self::rows) reads at one moment together with the version; 0: it
+    /// Number of keys [`rows`](Self::rows) reads at one moment together with the version; 0: it
     /// does not.
     const TOGETHER_MAX: usize = 0;
 

@@ -23,7 +23,7 @@ impl Default for Room {
     }
 }
 
-/// The most commits that are understood, whoever wrote them.
+/// Maximum commits that are understood, from any writer.
 const COMMITS_MAX: usize = 1_024;
 
 /// One commit.
@@ -206,7 +206,7 @@ mod tests {
             Recent::default().then(&etag(1), &writing(&["a b", "", "3 x"]), Room::default());
         let recent = recent.then(&etag(2), &writing(&["c"]), Room::default());
         assert_eq!(Recent::of_texts(&etag(3), recent.to_texts(&etag(3))), recent);
-        // Somebody has written the row since who leaves them alone.
+        // A writer that leaves them alone has written the row since.
         assert_eq!(Recent::of_texts(&etag(4), recent.to_texts(&etag(3))), Recent::default());
         for nonsense in
             [&["e3", "x"][..], &["e3", "2 e", "one"], &["e3", "-1 e"], &["e3", "1"], &[]]
@@ -228,7 +228,7 @@ mod tests {
         let second = seen.after("t", "p", &commit(2, "b")).unwrap();
         let both = ["VersionRow", "a", "b"].map(str::to_owned).into();
         assert_eq!(second.since(&etag(1)), Some(both));
-        // Somebody else came between.
+        // Another writer came between.
         let other = seen.after("t", "p", &commit(3, "b")).unwrap();
         assert_eq!(
             (other.since(&etag(1)), other.since(&etag(3)).map(|keys| keys.len())),

@@ -82,7 +82,7 @@ impl StoredReminder {
 pub enum ReminderWrite {
     /// It is written; this is the new etag.
     Written(Etag),
-    /// It is not written: the row is not the expected one any more.
+    /// It is not written: the row is no longer the expected one.
     EtagMismatch,
     /// It may or may not be written. Read to find out.
     Unknown(StoreError),

@@ -71,8 +71,8 @@ fn needed() -> StoreLimits {
 pub enum SiloCommit {
     /// It happened; the version row is now this.
     Committed(TableVersion),
-    /// It did not happen: the version row is not `base` any more, or a row to delete is gone (which
-    /// nobody can do without moving the version on, except by hand). Read and decide again.
+    /// It did not happen: the version row is no longer `base`, or a row to delete is gone (which no
+    /// writer can do without moving the version, except by hand). Read and decide again.
     Conflict,
     /// It may or may not have happened. Read the version to find out.
     Unknown(StoreError),
@@ -140,8 +140,8 @@ impl SiloTable {
     /// nothing was written yet.
     ///
     /// # Errors
-    /// As the store; `Corrupt` when a row cannot be understood or the version row is missing beside
-    /// others.
+    /// Fails as the store does; `Corrupt` when a row cannot be understood or the version row is
+    /// missing among others.
     pub async fn read_all(&self) -> Result<(TableVersion, Vec<SiloEntry>)> {
         let stored = self.store.read_partition(&SILO_INSTANCES, self.cluster.as_str()).await?;
         if stored.len() > self.rows_max.saturating_add(1) {
@@ -169,7 +169,7 @@ impl SiloTable {
     }
 
     /// Some silo rows, at most `rows` (up to [`SAMPLE_SILOS_MAX`]), from where that of `near` is or
-    /// would be: to find somebody who is in. Dead ones may be among them.
+    /// would be: to find a silo that is in. Dead ones may be among them.
     ///
     /// # Errors
     /// As the store; `Corrupt` when a row cannot be understood.
@@ -199,8 +199,7 @@ impl SiloTable {
         let mine = |row: &SiloEntry| row.address.same_endpoint(silo);
         if self.store.keeps_order() {
             let first = SiloAddress::new(silo.endpoint(), 0);
-            // The very next ones: when not all of them are of this endpoint, there are no more that
-            // are.
+            // The very next ones: when not all of them are of this endpoint, no further ones are.
             let found: Vec<_> =
                 self.sample(&first, INCARNATIONS).await?.into_iter().filter(mine).collect();
             if found.len() < INCARNATIONS {

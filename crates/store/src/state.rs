@@ -33,7 +33,7 @@ impl fmt::Debug for StateTable {
 impl StateTable {
     /// The states of `service` in `store`. A service id is written like a cluster id.
     pub fn new(store: Arc<dyn SystemStore>, service: ClusterId) -> Self {
-        // A row has names and keys beside the state.
+        // A row has names and keys as well as the state.
         let bytes_max = store.limits().row_bytes.saturating_sub(ROW_BYTES);
         Self { store, service, bytes_max }
     }

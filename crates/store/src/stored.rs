@@ -34,7 +34,7 @@ pub static GRAIN_STATE: TableDecl = TableDecl {
 /// The states that every store takes at least, in bytes. Larger ones depend on the store.
 pub const STATE_BYTES: usize = 64 << 10;
 
-/// The bytes of a row beside its state, at most: a key of 1 KiB twice, and names.
+/// Maximum bytes of a row without its state: a key of 1 KiB twice, and names.
 pub(crate) const ROW_BYTES: usize = 4 << 10;
 
 /// Outcome of [`StateSlot::write`](crate::StateSlot::write).
@@ -42,8 +42,8 @@ pub(crate) const ROW_BYTES: usize = 4 << 10;
 pub enum WriteOutcome {
     /// It is written; this is the new etag.
     Written(Etag),
-    /// It is not written: the state is not the expected one any more (somebody else wrote, cleared
-    /// or created it).
+    /// It is not written: the state is no longer the expected one (another writer wrote, cleared or
+    /// created it).
     EtagMismatch,
     /// It may or may not be written. Read to find out.
     Unknown(StoreError),
@@ -54,7 +54,7 @@ pub enum WriteOutcome {
 pub enum ClearOutcome {
     /// The state is gone.
     Cleared,
-    /// It is not cleared: the state is not the expected one any more.
+    /// It is not cleared: the state is no longer the expected one.
     EtagMismatch,
     /// It may or may not be cleared. Read to find out.
     Unknown(StoreError),

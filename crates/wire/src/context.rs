@@ -26,9 +26,8 @@ pub const IDENTITY_KEY: &str = "emmer.identity";
 /// The beginning of the keys of an identity's claims.
 pub const CLAIM_PREFIX: &str = "emmer.claim.";
 
-/// The key under which a gateway says that a call comes from outside the cluster, and that nobody
-/// has looked yet whether it may be made: the gateway does not know the method. It goes with that
-/// call alone.
+/// The key under which a gateway says that a call comes from outside the cluster and was not yet
+/// checked: the gateway does not know the method. It goes with that call alone.
 pub const OUTSIDE_KEY: &str = "emmer.outside";
 
 /// The beginning of all keys that applications cannot use.

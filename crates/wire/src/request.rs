@@ -45,12 +45,12 @@ impl RequestFlags {
     /// No caller waits for the end of the call. With correlation 0, which no other call has, none
     /// is answered; else the answer comes when the turn has begun.
     pub const ONE_WAY: Self = Self(1);
-    /// The method takes `&self`: its turn may run beside other reads.
+    /// The method takes `&self`: its turn may run while other reads run.
     pub const READ_ONLY: Self = Self(1 << 1);
     /// The method may interleave with every other turn of the grain.
     pub const INTERLEAVE: Self = Self(1 << 2);
-    /// Every bit with a meaning in this version. Others are refused: a flag nobody understands
-    /// cannot be obeyed.
+    /// Every bit with a meaning in this version. Others are refused: an unknown flag cannot be
+    /// obeyed.
     const KNOWN: u8 = 0b111;
 
     /// The flags in `bits`, `None` when a bit has no meaning in this version.
@@ -212,7 +212,7 @@ pub struct RequestHeader {
     pub trace: Option<TraceContext>,
 }
 
-/// A [`RequestHeader`] whose parts belong to somebody else: what a caller encodes without a clone.
+/// A [`RequestHeader`] with borrowed parts: what a caller encodes without a clone.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestHead<'a> {
     /// As in [`RequestHeader`].

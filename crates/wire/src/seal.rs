@@ -14,8 +14,8 @@ use crate::staged::Staged;
 /// The words that every signed text begins with.
 const CONTEXT: &[u8] = b"emmer seal 1";
 
-/// The label by which TLS exports what both ends of one connection know, and nobody else (RFC 8446,
-/// 7.5): 32 bytes, without a context.
+/// The label by which TLS exports what only both ends of one connection know (RFC 8446, 7.5): 32
+/// bytes, without a context.
 pub const SEAL_EXPORTER: &[u8] = b"EXPORTER-emmer-seal";
 
 /// The public key of a silo's process, and its signature of this connection (Ed25519).

@@ -101,7 +101,7 @@ impl Wanted {
         self
     }
 
-    /// Good for so many days from now.
+    /// Good for this number of days from now.
     #[must_use]
     pub fn days(self, days: u32) -> Self {
         let until = super::now() + Duration::from_hours(24) * days;
@@ -168,7 +168,7 @@ impl Authority {
         self.certificate.clone()
     }
 
-    /// Its key, in PEM: whoever has it can make a silo.
+    /// Its key, in PEM: with it a silo can be made.
     pub fn key(&self) -> String {
         self.issuer.key().serialize_pem()
     }

@@ -112,7 +112,7 @@ impl Guard {
     /// Reads the files again; true if anything counts now that did not before, or does no more.
     ///
     /// # Errors
-    /// They cannot be used. What counted before goes on to count, an old authority for its time.
+    /// They cannot be used. What counted before counts on, an old authority for its time.
     pub(crate) fn look(&self, now: Instant) -> Result<bool, TlsError> {
         // Before the lock: a disk may be slow, and handshakes go on meanwhile.
         let files = Files::read(&self.tls);

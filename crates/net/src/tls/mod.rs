@@ -40,8 +40,8 @@ pub use self::web::WebTls;
 /// `ClientBuilder::tls`.
 ///
 /// The files hold PEM. They are read again when they change, without a restart: what is new counts
-/// for the next connection, and those that are open stay. An authority that is in its file no more
-/// is believed for [`overlap`](Self::overlap) longer.
+/// for the next connection, and those that are open stay. An authority that is no longer in its
+/// file is believed for [`overlap`](Self::overlap) longer.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Tls {
     means: Means,
@@ -147,7 +147,7 @@ impl Tls {
         self
     }
 
-    /// Believes an authority for so long after it has left its file. Default: an
+    /// Believes an authority for this time after it has left its file. Default: an
     /// [hour](Self::OVERLAP).
     #[must_use]
     pub const fn overlap(mut self, overlap: Duration) -> Self {

@@ -88,14 +88,14 @@ impl Names {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Shown {
     pub role: Role,
-    /// The names in its certificate beside that of its role.
+    /// The names in its certificate, without that of its role.
     pub names: Vec<String>,
     /// None if it has shown a key.
     certificate: Option<CertificateDer<'static>>,
 }
 
 impl Shown {
-    /// The owner of a key, which names nobody.
+    /// The owner of a key, which has no names.
     pub(super) fn key(role: Role) -> Self {
         Self { role, names: Vec::new(), certificate: None }
     }

@@ -2,9 +2,9 @@
 //!
 //! Certificates and secrets say that their owner is a silo, and several silos may have the same.
 //! Each silo's process therefore draws a key when it starts, and signs each of its connections. The
-//! key of a silo is the one that was shown by the process at the silo's address: whoever dials that
-//! address learns it, and it counts for the silo's epoch. One that dials and says that it is this
-//! silo has to show the same.
+//! key of a silo is the one that the process at the silo's address showed: a process that dials
+//! that address learns it, and it counts for the silo's epoch. One that dials and says that it is
+//! this silo has to show the same.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -53,7 +53,8 @@ impl Seals {
     }
 
     /// Judges the seal of a process that has dialled `me` and says that it is `silo`: true if the
-    /// process at that silo's address has shown the same key, false if nobody has asked it yet.
+    /// process at that silo's address has shown the same key, false if that address was not asked
+    /// yet.
     ///
     /// # Errors
     /// It is not, for people.
@@ -172,7 +173,7 @@ mod tests {
         let another = || Err("another process is 10.0.0.1:2:2".to_owned());
         assert_eq!(judge(2, says(&c, 2)), another());
         assert_eq!(a.learn(silo(2), true, answers(&c, 2).as_ref(), &on), another().map(drop));
-        // Nobody else is this silo itself.
+        // No other process is this silo itself.
         assert_eq!(judge(1, says(&a, 1)), Ok(true));
         assert_eq!(judge(1, says(&c, 1)), Err("another process is 10.0.0.1:1:1".to_owned()));
     }

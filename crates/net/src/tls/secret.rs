@@ -7,9 +7,9 @@
 //! besides it; the secret itself is never sent. A pre-shared key of TLS would do the same: rustls
 //! does not have them.
 //!
-//! A silo shows its public key before its peer has proved anything. Whoever connects may therefore
-//! try secrets at home: one of 32 random bytes cannot be found so, and a word can. That is why a
-//! short one is refused.
+//! A silo shows its public key before its peer has proved anything. A process that connects may
+//! therefore try secrets at home: one of 32 random bytes cannot be found so, and a word can. That
+//! is why a short one is refused.
 
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Handshakes over real sockets: what is shown, what is refused, and what both sides are told.
+//! Handshakes over real sockets: what is shown, what is refused, and what both sides hear.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -390,8 +390,8 @@ fn the_keys_of_a_secret_stay_what_they_are() {
 #[tokio::test]
 async fn a_secret_is_replaced_while_silos_run() {
     let (old, new) = (certs::secret().unwrap(), certs::secret().unwrap());
-    // One silo after the other: both are known, then the new one is shown, then the old one is not
-    // known any more. Those of neighbouring steps meet.
+    // One silo after the other: both are known, then the new one is shown, then the old one is no
+    // longer known. Those of neighbouring steps meet.
     let steps =
         [old.clone(), format!("{old}\n{new}\n"), format!("{new}\n{old}\n"), format!("{new}\n")];
     let silos = steps.each_ref().map(|step| Secret::new(step, "shop").silo("shop"));
@@ -453,7 +453,7 @@ async fn a_certificate_with_addresses_is_for_a_silo_at_them() {
     let told = there.check_address(HOST).unwrap_err().to_string();
     assert!(told.ends_with("it is for a silo at 10.0.0.7, and this one is at 127.0.0.1"), "{told}");
     any.check_address(HOST).unwrap();
-    // Whoever is dialled at 127.0.0.1 is the silo there.
+    // The process at 127.0.0.1 is the silo there.
     assert!(meet(&any, &here, true).await.0.is_ok());
     let told = meet(&any, &there, true).await.0.unwrap_err();
     assert_eq!(told, "its certificate is for a silo at 10.0.0.7");

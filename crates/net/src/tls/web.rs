@@ -1,4 +1,4 @@
-//! TLS for an HTTP server beside the silo, by the silo's certificate.
+//! TLS for an HTTP server of the silo's process, by the silo's certificate.
 
 use std::fmt;
 use std::io;

@@ -20,8 +20,7 @@ impl Connection {
     }
 
     /// Counts a call of the peer that could not be answered at once; [`reply`](Self::reply) ends
-    /// it, and [`forget`](Self::forget) comes last. Whoever made it waits as long as the asker says
-    /// so.
+    /// it, and [`forget`](Self::forget) comes last. The caller waits as long as the asker says so.
     pub fn begin_serving(&self, correlation: u64, cost: u64) -> Arc<Asker> {
         self.serving.fetch_add(1, Ordering::Relaxed);
         let unprocessed = self.unprocessed.fetch_add(cost, Ordering::Relaxed) + cost;
@@ -122,7 +121,7 @@ impl Connection {
         }
     }
 
-    /// Notes whether so many bytes wait for the peer that answers have to wait.
+    /// Notes whether the bytes that wait for the peer are so many that answers have to wait.
     pub(super) fn note_full(&self, shared: &Shared) {
         self.count_queued(shared);
         if shared.out.len() >= self.queue_max() {
@@ -130,7 +129,7 @@ impl Connection {
         }
     }
 
-    /// The driver has taken what waited, or nobody will.
+    /// The driver has taken what waited, or it has ended.
     pub(super) fn note_room(&self) {
         if self.full.swap(false, Ordering::AcqRel) {
             self.room.notify_waiters();

@@ -1,4 +1,4 @@
-//! Bounds that hold: what peers send, and do not read, and how long nobody looks.
+//! Bounds that hold: what peers send, and do not read, and how long a driver does not look.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ async fn dials_that_are_given_up_leave_nothing() {
     }
 }
 
-/// Whoever still holds the pool of a silo that is gone hears so, and nobody is called for it.
+/// A holder of the pool of a silo that is gone gets an error, and no silo is dialled for it.
 #[tokio::test]
 async fn a_pool_whose_handler_is_gone_dials_nobody() {
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -101,7 +101,7 @@ async fn frames_that_have_begun_and_not_ended_hold_no_more_than_their_room() {
     const ROOM: usize = 3 * FRAME;
     let rooms = Arc::new(FrameRooms::new(ROOM));
     let mut frame = BytesMut::new();
-    // Like a system message on a channel that nobody reads.
+    // Like a system message on a channel that is never read.
     frame.put_u32_le(u32::try_from(FRAME).unwrap() - 4);
     frame.put_slice(&[6, 99]);
     frame.resize(FRAME, 0);
@@ -128,7 +128,7 @@ async fn frames_that_have_begun_and_not_ended_hold_no_more_than_their_room() {
     let room = receivers[0].frame_room.clone();
     assert!(room.taken() <= ROOM, "{}", room.taken());
     assert_eq!(received().filter(|n| *n >= half.len() as u64).count(), 3);
-    // Whoever goes on makes room for others.
+    // A peer that continues makes room for others.
     senders.iter().for_each(|sender| sender.raw(rest));
     for mut told in told {
         assert_eq!(told.recv().await, Some(Told::System(99)));
@@ -137,7 +137,7 @@ async fn frames_that_have_begun_and_not_ended_hold_no_more_than_their_room() {
     assert_eq!(room.taken(), 0);
 }
 
-/// As when they waited for the connection to be made, and nobody knew what the peer takes.
+/// As when they waited for the connection to be made, and the limits of the peer were unknown.
 #[tokio::test]
 async fn messages_that_are_too_large_for_the_peer_do_not_end_the_connection() {
     const LARGE: usize = 100 << 10;
@@ -170,7 +170,7 @@ async fn answers_wait_for_a_caller_that_does_not_read_and_are_not_lost() {
     greetings[1].limits.outgoing_bytes_max = 2 * ANSWER;
     let (dialed, accepted) = connected_with(greetings).await;
     let (accepted, _) = driven(accepted);
-    // Frames of a channel that nobody reads stand for answers.
+    // Frames of a channel that is never read stand for answers.
     let answer = |out: &mut BytesMut| {
         let before = out.len();
         out.put_u32_le(u32::try_from(ANSWER).unwrap());
@@ -211,7 +211,7 @@ async fn client_and_silo(held: &Arc<HeldBytes>) -> (super::Connection, super::Co
     connected_with(greetings).await
 }
 
-/// Appends a frame of so many bytes.
+/// Appends a frame of this many bytes.
 fn large(bytes: usize) -> impl Fn(&mut BytesMut) -> usize {
     move |out| {
         let before = out.len();
@@ -387,7 +387,7 @@ async fn a_peer_that_reads_nothing_for_30_s_is_lost() {
     drop(dialed);
 }
 
-/// The time begins anew with each read.
+/// The time begins again with each read.
 #[tokio::test(start_paused = true)]
 async fn a_peer_that_reads_something_within_30_s_is_not_lost_before_30_s_more() {
     let (dialed, accepted) = connected().await;

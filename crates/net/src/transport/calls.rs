@@ -124,7 +124,7 @@ impl Connection {
         Ok(Ticket { connection: self.clone(), correlation: Some(correlation) })
     }
 
-    /// Sends a call that nobody waits for.
+    /// Sends a call without waiting for its answer.
     pub fn one_way(
         &self,
         mut head: RequestHead<'_>,
@@ -170,7 +170,7 @@ impl Connection {
     }
 
     /// The call as a frame. Made before the connection is locked: callers on other threads wait for
-    /// a copy, not for somebody's `Serialize`.
+    /// a copy, not for the `Serialize` of a user's type.
     fn encode(
         &self,
         head: &RequestHead<'_>,

@@ -31,12 +31,11 @@ use crate::credentials::Admitted;
 use crate::numbers::NumberMap;
 use crate::world::{ReadHalf, TcpStream, WriteHalf};
 
-/// Bytes that come within so many milliseconds are no news.
+/// Bytes that come within this many milliseconds are no news.
 const HEARD_EVERY_MS: u64 = 50;
 
 pub(super) struct Shared {
-    /// Gone when the connection is lost, so that whoever still knows the connection holds no
-    /// socket.
+    /// Gone when the connection is lost, so that a holder of the connection holds no socket.
     pub(super) stream: Option<WriteHalf>,
     pub(super) pending: Pending,
     /// Frames waiting for the driver.
@@ -61,7 +60,7 @@ pub(super) struct Shared {
     pub(super) unread: Unread,
     /// True if it is in the list of those that are looked at when the clock ticks.
     is_ticking: bool,
-    /// Progress of this side towards serving no more calls of the peer.
+    /// Progress of this side towards serving no further calls of the peer.
     pub(super) draining: Draining,
     /// Bytes of calls sent, and how many of them the peer has processed.
     pub(super) sent: u64,
@@ -73,14 +72,14 @@ pub(super) struct Shared {
     /// Words that the peer was asked for, and those that it has said.
     asked: u64,
     pub(super) said: u64,
-    /// `asked` when the peer was told that this side serves no more calls.
+    /// `asked` when the peer heard that this side serves no further calls.
     pub(super) asked_when_drained: u64,
     /// Bytes of the peer's calls processed here, and how many the peer was told of.
     processed: u64,
     told: u64,
 }
 
-/// Progress of one side of a connection towards serving no more calls.
+/// Progress of one side of a connection towards serving no further calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Draining {
     /// It serves.
@@ -135,7 +134,7 @@ impl Shared {
         let _ = encode_system(&mut self.out, channel::CALLS, &CallsMessage::Ping);
     }
 
-    /// Notes that this side serves no more calls, and tells the peer so.
+    /// Notes that this side serves no further calls, and tells the peer so.
     pub(super) fn tell_drained(&mut self) {
         self.draining = Draining::Told;
         // It always encodes.
@@ -190,11 +189,11 @@ pub struct Connection {
     /// Limits of this side.
     pub(super) limits: ConnectionLimits,
     pub(super) outgoing_bytes_max: usize,
-    /// After so many bytes of answers in one go of the driver, calls begin in tasks of their own.
+    /// After this many bytes of answers in one go of the driver, calls begin in tasks of their own.
     pub(super) replies_bytes_max: usize,
     /// True if as many bytes wait for the peer that answers have to wait; changed under the lock.
     pub(super) full: AtomicBool,
-    /// They need not any more.
+    /// They no longer need to.
     pub(super) room: Notify,
     /// The bytes that all clients hold together; none for the connection of a silo.
     pub(super) held: Option<Arc<HeldBytes>>,

@@ -1,7 +1,7 @@
-//! Descriptors of the process: each connection takes one, and when they run out nothing can connect
-//! any more, silos that join neither.
+//! Descriptors of the process: each connection takes one, and without free ones nothing can
+//! connect, neither clients nor silos that join.
 
-/// At most so many are kept from clients: for the connections of silos, the store, and files.
+/// At most this many are kept from clients: for the connections of silos, the store, and files.
 const RESERVE_MAX: u64 = 1_024;
 
 /// The most connections of clients that a gateway takes, if `wanted` are allowed: half of a process

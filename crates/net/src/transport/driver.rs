@@ -36,8 +36,8 @@ const KEPT_BYTES_MAX: usize = 2 * READ_BYTES_MIN;
 /// lock.
 const LARGE_BODY_BYTES: usize = 32 << 10;
 
-/// After so many answers the connection is unlocked for a moment: callers on other threads want it,
-/// too.
+/// After this many answers the connection is unlocked for a moment: callers on other threads want
+/// it, too.
 const ANSWERS_IN_ONE_GO_MAX: u32 = 16;
 
 /// Bytes of a frame that count like one more frame.
@@ -68,7 +68,7 @@ pub trait Handler: Send + Sync + 'static {
     /// A message between runtimes.
     fn system(self: &Arc<Self>, connection: &Arc<Connection>, channel: u8, payload: Bytes);
 
-    /// The peer serves no more calls.
+    /// The peer serves no further calls.
     fn drained(self: &Arc<Self>, connection: &Arc<Connection>) {
         let _ = connection;
     }
@@ -129,7 +129,8 @@ pub async fn drive<H: Handler>(connection: Arc<Connection>, handler: Arc<H>, inp
     if let Lost::Protocol(text) = &why {
         let mut last = BytesMut::new();
         encode_goodbye(&mut last, GoodbyeCode::ProtocolError, text);
-        // Behind half a frame nobody could read it; and the peer may not be reading at all.
+        // Behind half a frame the message could not be read; and the peer may not be reading at
+        // all.
         let told = driver.writing.is_empty()
             && driver.reading.try_write(&last).is_ok_and(|n| n == last.len());
         if !told {
@@ -183,7 +184,7 @@ struct Driver<H> {
     busy: bool,
     /// Way to let callers go first.
     behind: Behind,
-    /// The peer was told that no more of its calls are served.
+    /// True once the peer heard that no further calls of it are served.
     deaf: bool,
     /// Held by a large frame that has begun and not ended.
     room: Option<Room>,
@@ -216,7 +217,7 @@ const BUSY_CALLS_MIN: u32 = 4;
 
 impl<H: Handler> Driver<H> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Lost> {
-        // Before the first call is read: a connection may come when no call is served any more.
+        // Before the first call is read: a connection may come when calls are no longer served.
         self.deaf = self.connection.tell_drained();
         self.frames_left = self.connection.frames_in_one_go();
         let reading = self.poll_read(cx);
@@ -386,8 +387,8 @@ impl<H: Handler> Driver<H> {
         }
     }
 
-    /// Notes a buffer of so many bytes: it is to be let go when nothing comes any more. (Once its
-    /// bytes are taken off, its capacity does not tell.)
+    /// Notes a buffer of this many bytes: it is to be let go when nothing comes for a while. (Once
+    /// its bytes are taken off, its capacity does not tell.)
     fn note_room(&self, bytes: usize) {
         if bytes > KEPT_BYTES_MAX && !self.connection.roomy.swap(true, Ordering::Relaxed) {
             self.connection.look_at_ticks(&mut self.connection.shared.lock());
@@ -451,7 +452,7 @@ impl<H: Handler> Driver<H> {
             match handle_frame(connection, handler, &frame, replies, cx) {
                 Ok(over) => {
                     processed += over;
-                    // A call that goes on in a task of its own, or a question.
+                    // A call that continues in a task of its own, or a question.
                     *frames_left = frames_left.saturating_sub(match frame.kind {
                         FrameKind::System => SYSTEM_FRAMES - 1,
                         FrameKind::Request if over == 0 => CALL_FRAMES - 1,

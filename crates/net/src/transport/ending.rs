@@ -66,21 +66,22 @@ impl Connection {
         }
     }
 
-    /// The peer is dead in the view: every call that waits for it fails now, and no more are taken.
-    /// What the runtimes have to say to it still goes out, and its last words come in, until
-    /// somebody ends the connection.
+    /// The peer is dead in the view: every call that waits for it fails now, and new ones are
+    /// refused. What the runtimes have to say to it still goes out, and its last words come in,
+    /// until the connection is ended.
     pub fn part(&self) {
         self.is_parting.store(true, Ordering::Relaxed);
         self.take_no_calls(Lost::PeerDead);
     }
 
-    /// The peer says that it serves no more calls, and that it has answered all that it has begun.
+    /// The peer says that it serves no further calls, and that it has answered all that it has
+    /// begun.
     pub fn drained(&self) {
         self.take_no_calls(Lost::Drained);
     }
 
-    /// Another connection takes the place of this one: no new call goes out here, and what comes
-    /// from the peer's runtime is not heard any more. Calls that wait may still be answered.
+    /// Another connection takes the place of this one: no new call goes out here, and messages of
+    /// the peer's runtime are no longer read here. Calls that wait may still be answered.
     pub(crate) fn retire(&self) {
         self.shared.lock().retired = true;
         self.is_retired.store(true, Ordering::Relaxed);
@@ -103,7 +104,7 @@ impl Connection {
         wake.into_iter().for_each(Waker::wake);
     }
 
-    /// This side serves no more calls of the peer: it answers those that it has begun, then the
+    /// This side serves no further calls of the peer: it answers those that it has begun, then the
     /// driver tells the peer that no other one has run or will.
     pub fn stop_serving(&self) {
         let mut shared = self.shared.lock();
@@ -114,19 +115,19 @@ impl Connection {
         }
     }
 
-    /// Returns true if the peer was told that this side serves no more calls, or is not there any
-    /// more.
+    /// Returns true if the peer heard that this side serves no further calls, or if the peer is
+    /// gone.
     pub fn has_stopped_serving(&self) -> bool {
         let shared = self.shared.lock();
         shared.draining == Draining::Told || shared.lost.is_some()
     }
 
-    /// Returns true if the peer has read that this side serves no more calls, and sends none that
-    /// could still arrive; or if it is not there any more.
+    /// Returns true if the peer has read that this side serves no further calls, and sends none
+    /// that could still arrive; or if the peer is gone.
     pub(crate) fn knows_of_the_end(&self) -> bool {
         let shared = self.shared.lock();
         let heard = shared.draining == Draining::Told && shared.said >= shared.asked_when_drained;
-        // Over a lifeline nobody calls, and the dead do not either.
+        // No calls travel over a lifeline or to a dead silo.
         let is_silent = matches!(self.peer, PeerKind::Watch(_)) || self.is_parting();
         heard || is_silent || shared.closing || shared.lost.is_some()
     }
@@ -167,7 +168,7 @@ impl Connection {
     }
 
     /// Tells the peer so, when all is answered. Only the driver calls it: between its look at what
-    /// is under way and the word nobody begins a call. Whether the peer was told, now or before.
+    /// is under way and the word no call begins. Whether the peer was told, now or before.
     pub(super) fn tell_drained(&self) -> bool {
         if !self.is_draining.load(Ordering::Relaxed) {
             return false;
@@ -199,8 +200,8 @@ impl Connection {
         let mut wake = Vec::new();
         let mut shared = self.shared.lock();
         if shared.lost.is_none() {
-            // A peer that serves no more calls has read all of them, and so has one of which this
-            // side takes leave.
+            // A peer that serves no further calls has read all of them, and so has one of which
+            // this side takes leave.
             let is_over = matches!(why, Lost::Closed | Lost::Replaced);
             if !is_over && shared.parting != Some(Lost::Drained) {
                 shared.unread.end();
@@ -237,7 +238,7 @@ pub(super) fn handle_word<H: Handler>(
             handler.drained(connection);
         }
         CallsMessage::Ping => {
-            // Without room the peer is told later, by what it reads first.
+            // Without room the peer hears it later, from what it reads first.
             let _ = connection.system(channel::CALLS, &CallsMessage::Pong);
         }
         CallsMessage::Pong => {

@@ -268,8 +268,8 @@ pub(crate) enum Verdict {
     Refuse(RefuseCode, String),
 }
 
-/// Answers the Hello on an accepted stream. `judge` decides; a refused or garbled stream is told
-/// why and closed.
+/// Answers the Hello on an accepted stream. `judge` decides; a refused or garbled stream gets the
+/// reason and is closed.
 pub(crate) async fn accept(
     (stream, from): (TcpStream, SocketAddr),
     port: Port,

@@ -47,7 +47,7 @@ async fn ended(mut stream: TcpStream, mut input: BytesMut) -> Option<ConnectionE
             Ok(Some(frame)) if frame.kind == FrameKind::Goodbye => {
                 return Some(ConnectionEvent::Goodbye);
             }
-            // It tells everybody that it serves no more calls.
+            // It tells every peer that it serves no further calls.
             Ok(Some(frame)) if frame.kind == FrameKind::System => continue,
             Ok(None) => {}
             Ok(Some(_)) | Err(_) => return None,
@@ -74,7 +74,7 @@ mod tests {
     use crate::transport::handshake::{Verdict, accept, dial};
     use crate::transport::tests::{FROM, Told, call, driven, greeting, silo};
 
-    /// Each of them is made again, and its end is told as it was.
+    /// Each of them is made again, and its end is reported as it was.
     #[tokio::test]
     async fn a_lifeline_tells_each_of_its_ends_and_is_made_again() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

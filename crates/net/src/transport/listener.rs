@@ -151,7 +151,7 @@ impl<H: Handler> Listener<H> {
         let mut handshakes = Handshakes::default();
         let handshakes_max = match this.port {
             Port::Silo => HANDSHAKES_MAX,
-            // Silent clients take no more descriptors than others may.
+            // Silent clients take only as many descriptors as others may.
             Port::Gateway => HANDSHAKES_MAX.min(this.greeting.limits.gateway_connections_max),
         };
         loop {
@@ -265,7 +265,7 @@ impl<H: Handler> Listener<H> {
                 let reason = "too many connections of this silo, or of silos in no view".to_owned();
                 Verdict::Refuse(RefuseCode::Overloaded, reason)
             }
-            // One connection is taken for a while: over it the dead silo is told of its death.
+            // One connection is taken for a while: over it the dead silo hears of its death.
             (Port::Silo, PeerKind::Silo(silo)) if self.pool.has_farewell(silo) => {
                 Verdict::Refuse(RefuseCode::WrongSilo, format!("{silo} was declared dead"))
             }

@@ -38,8 +38,8 @@ pub struct Budget {
     max: usize,
 }
 
-/// Connections take room for so many calls at once, so that a call seldom touches what all of them
-/// share.
+/// Connections take room for this many calls at once, so that a call seldom touches what all of
+/// them share.
 const ROOM_STEP: u32 = 64;
 
 impl Budget {
@@ -65,7 +65,7 @@ impl Budget {
     }
 }
 
-/// Why no more calls may wait.
+/// Why no further calls may wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Full {
     /// This connection has as many as it may: `calls_in_flight_max`, of the stricter side.
@@ -118,7 +118,7 @@ pub(super) struct Pending {
     /// Number of calls whose answer their caller has not taken yet.
     answered: u32,
     max: u32,
-    /// For so many calls room was taken from the budget.
+    /// Number of calls for which room was taken from the budget.
     room: u32,
     budget: Arc<Budget>,
     /// No deadline is earlier than this.
@@ -258,8 +258,8 @@ impl Pending {
         state
     }
 
-    /// Puts an answer into its slot; returns who to wake. An answer nobody waits for is dropped.
-    /// `large` holds a copy of the body when it is a large one.
+    /// Puts an answer into its slot; returns who to wake. An answer without a waiting call is
+    /// dropped. `large` holds a copy of the body when it is a large one.
     pub(super) fn answer(
         &mut self,
         header: &ResponseHeader,

@@ -75,7 +75,8 @@ pub struct Pool {
     silos: RwLock<HashMap<SiloAddress, Arc<Connection>>>,
     /// Every open connection, clients' included; ended ones are swept out.
     all: Mutex<Vec<Weak<Connection>>>,
-    /// Dials under way, each in a task of its own: whoever asked for one may give it up.
+    /// Dials under way, each in a task of its own, because a caller that asked for one may give it
+    /// up.
     dialing: Mutex<HashMap<SiloAddress, Arc<Watched<Dialed>>>>,
     /// Silos the membership view calls Dead.
     dead: RwLock<HashSet<SiloAddress>>,
@@ -176,7 +177,7 @@ impl Pool {
         dialed.until(Clone::clone).await
     }
 
-    /// Dials, whoever still waits for it, and tells them.
+    /// Dials, and tells every caller that still waits for it.
     async fn dial_apart(self: Arc<Self>, silo: SiloAddress, tell: Tell) {
         let result = match self.get_for_runtime(silo) {
             Some(connection) => Ok(connection),
@@ -213,7 +214,7 @@ impl Pool {
             }
             all.push(Arc::downgrade(connection));
         }
-        // After it is in the list: whoever says so now finds it there.
+        // After it is in the list: a pool that stops now finds it there.
         if self.draining.load(Ordering::SeqCst) {
             connection.stop_serving();
         }
@@ -285,7 +286,7 @@ impl Pool {
             return;
         }
         let before = self.silos.write().insert(silo, connection.clone());
-        // It may have ended in between: nobody else takes it out.
+        // It may have ended in between: it has to be taken out here.
         if connection.is_lost() {
             self.forget(connection);
         }
@@ -387,8 +388,8 @@ impl Pool {
         self.silos.read().values().map(|silo| u64::from(silo.waiting())).sum()
     }
 
-    /// Calls of others are served no more: those that were begun are answered, then the peers are
-    /// told that no other one has run.
+    /// Stops serving calls of others: those that were begun are answered, then the peers hear that
+    /// no other one has run.
     pub fn stop_serving(&self) {
         self.draining.store(true, Ordering::SeqCst);
         self.open().iter().for_each(|c| c.stop_serving());

@@ -30,7 +30,7 @@ pub(crate) enum Proof {
 }
 
 impl Proof {
-    /// The names in the peer's certificate beside that of its role.
+    /// The names in the peer's certificate, without that of its role.
     pub(super) fn names(&self) -> Vec<String> {
         match self {
             Self::Plain | Self::Anonymous | Self::Unfit(_) => Vec::new(),
@@ -164,7 +164,7 @@ mod secured {
     /// The pause before bytes of which too few have come are looked at again; doubles each time.
     const PEEK_PAUSE_MIN: Duration = Duration::from_millis(1);
 
-    /// The age of the own certificate is looked at once an hour: in one of so many rounds.
+    /// Number of rounds after which the age of the own certificate is checked: once an hour.
     const AGE_EVERY: u64 = 720;
 
     /// The files are looked at every five seconds.
@@ -514,7 +514,8 @@ mod tests {
                 }
             }
         }
-        // Nobody is there, or another incarnation, or one that takes connections and says nothing.
+        // The address is vacant, or another incarnation is there, or a process that takes
+        // connections and says nothing.
         let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mute = SiloAddress::new(silent.local_addr().unwrap(), 7);
         let gone = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
@@ -528,7 +529,7 @@ mod tests {
             let asked = format!("{silo} could not be asked if this connection is its own: ");
             assert!(told.starts_with(&asked), "{told}");
         }
-        // Where plain connections are accepted nobody is asked for more than those show.
+        // Where plain connections are accepted a peer is asked only for what those show.
         let prefer = guarded(tls.clone().rollout(TlsRollout::Prefer), Role::Silo);
         let (_, accepted) = meet(says(PeerKind::Silo), imposter, Port::Silo, prefer).await;
         assert!(accepted.is_ok());

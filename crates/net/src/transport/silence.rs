@@ -20,9 +20,9 @@ use tokio::time::{Instant, Sleep};
 use super::lost::Lost;
 use crate::clock::CoarseInstant;
 
-/// A peer that takes nothing of what is sent to it for so long is lost.
+/// A peer that takes nothing of what is sent to it for this time is lost.
 const READS_WITHIN: Duration = Duration::from_secs(30);
-/// After so long without a byte the peer is asked for a word.
+/// After this time without a byte the peer is asked for a word.
 const ASKED_AFTER: Duration = Duration::from_secs(1);
 /// The peer may take this long to say it.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(3);

@@ -25,7 +25,7 @@ use super::{
 };
 use crate::clock::CoarseInstant;
 
-/// What a side is told.
+/// The events of a side.
 #[derive(Debug, PartialEq)]
 pub(super) enum Told {
     Call,
@@ -33,7 +33,7 @@ pub(super) enum Told {
     Lost(Lost),
 }
 
-/// More than any test is told.
+/// More events than any test has.
 const TOLD_MAX: usize = 64;
 
 pub(super) struct Side(pub(super) mpsc::Sender<Told>);
@@ -172,8 +172,8 @@ async fn a_connection_that_is_reset_is_not() {
     assert!(matches!(told.recv().await, Some(Told::Lost(Lost::Broken(_)))));
 }
 
-/// Another connection is in its place: what nobody waits for would come out of order. A call that
-/// somebody waits for is served.
+/// Another connection is in its place: one-way messages would come out of order. A call that awaits
+/// an answer is served.
 #[tokio::test]
 async fn nothing_that_nobody_waits_for_is_heard_over_a_connection_that_was_replaced() {
     let (dialed, accepted) = connected().await;
@@ -202,7 +202,7 @@ async fn nothing_that_nobody_waits_for_is_heard_over_a_connection_that_was_repla
     dialed.system(channel::DIRECTORY, &7).unwrap();
     call(&dialed).unwrap();
     assert_eq!(told.recv().await, Some(Told::Call));
-    // A question about a call that came over it: a circle of calls would stand for ever.
+    // A question about a call that came over it: a circle of calls would never end.
     dialed.system(channel::WAITS, &7).unwrap();
     assert_eq!(told.recv().await, Some(Told::System(channel::WAITS)));
     dialed.lose(Lost::Closed);
@@ -257,8 +257,8 @@ async fn two_connections_that_take_the_place_of_one_at_once_become_one() {
     }
 }
 
-/// This side was dialling, too, and proposes nothing any more: the peer would follow, and this side
-/// has followed the peer.
+/// This side was dialling, too, and no longer proposes anything: the peer would follow, and this
+/// side has followed the peer.
 #[tokio::test]
 async fn a_peer_that_was_faster_takes_the_place_of_the_connection() {
     let mut greetings = [greeting(silo("127.0.0.1:1:1")), greeting(silo("127.0.0.1:2:2"))];
@@ -319,7 +319,7 @@ async fn a_client_that_ends_its_half_of_the_connection_gets_its_answers() {
         }
     };
     for correlation in [1, 2] {
-        // The silo asks whether somebody is there.
+        // The silo asks whether the peer is there.
         assert_eq!(next().await, Some(FrameKind::System));
         assert!(!accepted.is_lost());
         accepted.reply(correlation, 1, |out| {
@@ -405,7 +405,7 @@ async fn calls_on_their_way_to_who_serves_no_more_are_known_not_to_have_run() {
     let answered = dialed.poll_answer(waiting, Waker::noop(), &mut Vec::new());
     assert_eq!(answered, std::task::Poll::Ready(Err(Lost::Drained)));
     assert!(matches!(call(&dialed), Err(SendError::Lost(Lost::Drained))));
-    // The call has arrived before this message, and nobody saw it.
+    // The call has arrived before this message, and was not read.
     speak(&dialed, &mut told).await;
     assert!(accepted.knows_of_the_end());
     // What was known stays known when the connection ends.
@@ -457,8 +457,7 @@ async fn who_has_begun_a_call_does_not_say_that_it_serves_no_more() {
     assert!(accepted.has_stopped_serving() && !dialed.takes_calls());
 }
 
-/// Not even a peer that reads nothing any more sees the orderly end of a process when it is given
-/// up.
+/// Not even a peer that has stopped reading sees the orderly end of a process when it is given up.
 #[tokio::test]
 async fn a_goodbye_that_nobody_reads_ends_in_a_reset() {
     let (dialed, accepted) = connected().await;

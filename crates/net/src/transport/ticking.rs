@@ -1,6 +1,5 @@
 //! The connections that the clock matters to: those with calls whose deadlines pass, or with memory
-//! to give back. A silo has thousands of connections, and most of them are idle: nobody looks at
-//! those.
+//! to give back. A silo has thousands of connections, and most of them are idle: those are skipped.
 
 use std::sync::Arc;
 

@@ -74,7 +74,7 @@ impl Spawner {
     ) -> Option<T> {
         let (done, wait) = oneshot::channel();
         let task = self.spawn(async move {
-            // An error means that nobody waits any more.
+            // An error means that the waiting task is gone.
             let _ = done.send(future.await);
         });
         let _task = Abort(task);
@@ -120,7 +120,7 @@ pub fn seldom(period: Duration) -> Duration {
     period
 }
 
-/// Returns true if the code that runs now is of a virtual host, which nobody reaches from outside.
+/// Returns true if the code that runs now is of a virtual host, which has no sockets outside.
 pub fn is_virtual() -> bool {
     elsewhere::host().is_some()
 }

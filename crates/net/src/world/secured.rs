@@ -35,7 +35,7 @@ impl Secured {
         Arc::new(Self { socket, session, is_reset: AtomicBool::new(false) })
     }
 
-    /// The bytes that both ends know of this connection, and nobody else: for their seals.
+    /// The bytes that only both ends of this connection know: for their seals.
     pub(crate) fn exported(&self) -> Result<[u8; 32], rustls::Error> {
         self.session.lock().export_keying_material([0; 32], SEAL_EXPORTER, None)
     }

@@ -16,7 +16,7 @@ pub struct StopRequests {
 const ONE_REQUEST: std::time::Duration = std::time::Duration::from_secs(1);
 
 impl StopRequests {
-    /// Watches from now on. The signals do not end the process by themselves any more.
+    /// Watches from now on. The signals no longer end the process by themselves.
     pub fn watch() -> Self {
         let is_real = !super::is_virtual();
         #[cfg(unix)]

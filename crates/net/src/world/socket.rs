@@ -36,7 +36,7 @@ impl TcpStream {
         tokio::net::TcpStream::connect(to).await.map(Self::Kernel)
     }
 
-    /// Returns true if nobody on the way can read it.
+    /// Returns true if it cannot be read on the way.
     pub(crate) const fn is_private(&self) -> bool {
         !matches!(self, Self::Kernel(_))
     }
@@ -62,7 +62,7 @@ impl TcpStream {
     }
 
     /// Lets the kernels on both sides say now and then that the connection is still there: so no
-    /// translator of addresses on the way forgets it, and one that is not there any more breaks.
+    /// translator of addresses on the way forgets it, and one that is gone breaks.
     pub(crate) fn keep_alive(&self) {
         let socket = match self {
             Self::Kernel(stream) => SockRef::from(stream),

@@ -3,7 +3,7 @@
 use parking_lot::{RwLock, RwLockReadGuard};
 use tokio::sync::Notify;
 
-/// A value, and whoever waits for it to change. As tokio's `watch`; but that one wakes its
+/// A value, and the tasks that wait for it to change. As tokio's `watch`; but that one wakes its
 /// receivers in an order that it draws at random, and here those who waited first go first, so that
 /// a virtual world does the same things each time.
 #[derive(Debug, Default)]

@@ -56,7 +56,8 @@ impl<'a> ClientCall<'a> {
         self.method.split_once('.').map_or(self.method, |(_, method)| method)
     }
 
-    /// A value that the client sends along under this key, if it is a `T`. Nobody has checked it.
+    /// A value that the client sends along under this key, if it is a `T`. The value was not
+    /// checked.
     pub fn get<T: FromStr>(&self, key: &ContextKey<T>) -> Option<T> {
         key.read(self.context)
     }
@@ -72,9 +73,9 @@ impl fmt::Debug for ClientCall<'_> {
 /// The application's answer about a call from outside.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// It goes on.
+    /// The call proceeds.
     Allow,
-    /// It goes on, and this identity goes along instead of the client's.
+    /// The call proceeds, and carries this identity instead of the client's.
     AllowAs(Identity),
     /// It is refused: the client gets [`CallError::Rejected`](crate::turn::CallError) with these
     /// words, and nothing was executed.
@@ -102,7 +103,7 @@ impl Authorize {
     /// Returns the identity that goes along instead of the client's, if there is one.
     ///
     /// # Errors
-    /// The call is refused. If the rules panic nobody has allowed it.
+    /// The call is refused. Rules that panic allow nothing.
     pub(crate) fn ask(&self, call: &ClientCall<'_>) -> Result<Option<Identity>, Failure> {
         match contain(|| (self.0)(call)) {
             Ok(Access::Allow) => Ok(None),

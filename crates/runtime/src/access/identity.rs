@@ -9,9 +9,9 @@ use emmer_wire::{CLAIM_PREFIX, ContextError, IDENTITY_KEY, RequestContext};
 
 /// The identity of a client: a name, and claims about its owner.
 ///
-/// It goes along with the client's calls and with all that follow from them, beside the [request
-/// context](crate::turn::ContextKey), and shares its room: name and claims together have some
-/// kilobytes at most. Clients cannot set it.
+/// The client's calls and all that follow from them carry it, as they carry the [request
+/// context](crate::turn::ContextKey), and it shares the context's room: name and claims together
+/// have some kilobytes at most. Clients cannot set it.
 ///
 /// ```
 /// use emmer::Identity;
@@ -41,7 +41,7 @@ impl Identity {
         self
     }
 
-    /// It ends then: the client is asked to connect anew, and to show a fresh token. Calls that
+    /// It ends then: the client is asked to connect again, and to show a fresh token. Calls that
     /// have begun are answered first, for half a minute at most.
     #[must_use]
     pub const fn until(mut self, end: SystemTime) -> Self {

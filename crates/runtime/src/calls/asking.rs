@@ -26,8 +26,8 @@ pub(crate) struct Open {
     shared: Mutex<HashMap<Key, Weak<Asked>>>,
 }
 
-/// A director that is asked, in a task of its own: it goes on, and is over, whether a call that
-/// waits for it is polled or not. The task ends with the last of these calls.
+/// A question to a director, in a task of its own: it runs to its end, whether a call that waits
+/// for it is polled or not. The task ends with the last of these calls.
 struct Asked {
     answer: Arc<Watched<Option<Answer>>>,
     _task: Abort,

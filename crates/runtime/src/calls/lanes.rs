@@ -1,6 +1,6 @@
-//! The order of calls that nobody waits for, while their grain is looked for: one lane for each
-//! such grain. A call leaves its lane when it is in the queue of its grain or was sent there; until
-//! then the calls behind it wait.
+//! The order of one-way calls while their grain is looked for: one lane for each such grain. A call
+//! leaves its lane when it is in the queue of its grain or was sent there; until then the calls
+//! behind it wait.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! One-way calls: nobody waits for their end.
+//! One-way calls: their callers do not wait for the end.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -86,7 +86,7 @@ fn set_off_now(head: CallHead, slot: &mut dyn Slot) -> Result<(), CallError<NoEr
 }
 
 fn hand_over(head: CallHead, slot: &mut dyn Slot, target: &Target) -> Result<(), Failure> {
-    // A one-way call belongs to no chain: nobody waits for it.
+    // A one-way call belongs to no chain: its caller does not wait.
     let context = TurnContext::request_context().unwrap_or_default();
     let chain = CallChain::EMPTY.with_context(context);
     let caller = Caller::check(&head, chain, None)?;

@@ -177,7 +177,7 @@ pub(super) fn after_wait(
 }
 
 /// Writes the call into the connection's buffer. A connection that has ended is no failure: the
-/// grain is looked for anew.
+/// grain is looked for again.
 fn send(
     head: &CallHead,
     slot: &mut dyn Slot,

@@ -44,7 +44,7 @@ pub(crate) enum Met {
     /// it, or the activation went for it.
     Closed(Option<SiloAddress>),
     /// Nothing was sent to `peer`, a gateway when none: there is no connection. `placed`: placement
-    /// chose it, nobody says that the grain is there.
+    /// chose it, and no silo says that the grain is there.
     Unsent { peer: Option<SiloAddress>, placed: bool, why: String },
     /// The connection to `peer`, a gateway when none, ended after the call was sent.
     Lost { peer: Option<SiloAddress>, why: Lost },

@@ -27,7 +27,7 @@ pub(crate) struct Shedding {
     share: AtomicU64,
     /// The memory is full.
     is_full: AtomicBool,
-    /// Calls that came while a part was refused, to take every so many.
+    /// Calls that came while a part was refused, to refuse one in several.
     came: AtomicU64,
     refused: Counter,
     /// `refused` at the last look.

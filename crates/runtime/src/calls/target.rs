@@ -146,8 +146,8 @@ impl Target {
         drop(before);
     }
 
-    /// Notes that the last call went to this activation. Which worker takes a call is asked anew
-    /// each time.
+    /// Notes that the last call went to this activation. The worker that takes a call is chosen
+    /// again each time.
     pub(crate) fn note_here(&self, activation: &Held) {
         if !activation.is_worker() {
             self.set_route(Route::Here(Arc::downgrade(activation.activation())));

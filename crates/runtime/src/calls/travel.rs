@@ -30,7 +30,7 @@ pub(crate) async fn travel(call: AnyCall, caller: Caller, met: Option<Met>) -> F
     let Some(spawner) = node.spawner() else {
         return Err(Box::new(unbound(&reference).of(&*reference.0, method.name)));
     };
-    // A worker comes to whoever waits for one: not to a call that its caller keeps unpolled.
+    // A worker goes to a call that is polled: not to a call that its caller keeps unpolled.
     let may_be_kept = node.workers_max(&reference.0.id).is_none();
     if may_be_kept && spawner.is_here() {
         return trip.await;
@@ -293,8 +293,8 @@ impl Trip<'_> {
     }
 }
 
-/// Goes on with a local turn: one that waits and may be cancelled, or one that has begun and
-/// suspends. When the activation closes under it, the call is resolved anew.
+/// Continues a local turn: one that waits and may be cancelled, or one that has begun and suspends.
+/// When the activation closes under it, the call is resolved again.
 pub(crate) async fn finish_local(local: LocalTurn, slot: Box<dyn Slot>, begun: bool) -> Finished {
     let LocalTurn { head, mut turn, mut caller } = local;
     let Node::Silo(silo) = &head.target.0.node else {

@@ -217,8 +217,8 @@ fn polled_after_its_end<T>() -> Poll<T> {
     Poll::Pending
 }
 
-/// One call in so many counts on the task's budget: looking at it takes a tenth of a call. A power
-/// of two.
+/// Number of calls of which one counts on the task's budget: looking at it takes a tenth of a call.
+/// A power of two.
 const COUNTED_EVERY: u8 = 16;
 
 thread_local! {

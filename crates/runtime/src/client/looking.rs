@@ -15,7 +15,8 @@ use crate::options::ClientOptions;
 pub enum PortSecurity {
     /// It accepts encrypted connections only (TLS).
     Encrypted,
-    /// It accepts plain connections, maybe beside encrypted ones: whoever reaches it is believed.
+    /// It accepts plain connections, maybe together with encrypted ones: every process that reaches
+    /// it is believed.
     Plain,
 }
 

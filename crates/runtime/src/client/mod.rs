@@ -100,9 +100,9 @@ impl ClientBuilder {
         self
     }
 
-    /// Asks connected gateways which others there are, beside those of the
-    /// [list](Self::gateways): one that is reached tells the way to all. For networks in which a
-    /// client reaches the addresses that silos tell each other.
+    /// Asks connected gateways for gateways that the [list](Self::gateways) does not have: one that
+    /// is reached tells the way to all. For networks in which a client reaches the addresses that
+    /// silos tell each other.
     #[must_use]
     pub const fn discover(mut self) -> Self {
         self.discovers = true;
@@ -152,8 +152,9 @@ impl ClientBuilder {
 
     /// Shows a token to each gateway that is connected to, for the silos'
     /// [`authenticate`](crate::SiloBuilder::authenticate): text of 1 to 8,192 bytes. The source is
-    /// asked anew for each connection, and shares the time of making it, `connect_timeout`. A token
-    /// goes over encrypted connections, and to gateways on the client's own host, and nowhere else.
+    /// asked again for each connection, and shares the time of making it, `connect_timeout`. A
+    /// token goes over encrypted connections, and to gateways on the client's own host, and nowhere
+    /// else.
     ///
     /// ```no_run
     /// use emmer::prelude::*;
@@ -252,8 +253,8 @@ async fn open(
     credentials: Option<CredentialSource>,
     options: &ClientOptions,
 ) -> Result<SiloTable, ConnectError> {
-    // A client only reads: it may have no more rights than that, and makes nothing where its
-    // address is wrong.
+    // A client only reads: it may have no further rights, and makes nothing where its address is
+    // wrong.
     let store = store.open_to_read(credentials).await?;
     let table = SiloTable::new(store, options.cluster_id.clone());
     Ok(table.with_rows_max(options.limits.membership_rows_max))

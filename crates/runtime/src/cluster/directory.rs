@@ -54,7 +54,7 @@ pub(crate) trait Activations: Send + Sync {
     /// Notes that activation `number` of `grain` is registered, if it is still there.
     fn note_registered(&self, grain: &GrainId, number: u64);
 
-    /// Another activation of `grain` exists: `number` is not registered any more and goes, if it is
+    /// Another activation of `grain` exists: `number` is no longer registered and goes, if it is
     /// still there.
     fn evict(&self, grain: &GrainId, number: u64);
 }
@@ -163,7 +163,7 @@ impl DirectoryService {
             match self.register_number(activation).await {
                 Outcome::Registered => return Registered::Here,
                 Outcome::Taken(other) if other.silo == self.around.me => {
-                    // Left behind by an activation that is not there any more.
+                    // Left behind by an activation that is gone.
                     self.unregister_number(activation.grain, other.activation).await;
                 }
                 Outcome::Taken(other) => return Registered::Elsewhere(other.silo),
@@ -274,7 +274,7 @@ impl DirectoryService {
         }
     }
 
-    /// Drives the machine's timeouts, for ever.
+    /// Drives the machine's timeouts; never ends.
     pub(crate) async fn drive(&self) {
         loop {
             let due = self.machine.lock().next_timeout();
@@ -332,7 +332,7 @@ impl Machine {
     }
 }
 
-/// Tells the machine when nobody waits any more.
+/// Tells the machine when no call waits.
 struct Forget<'a> {
     service: &'a DirectoryService,
     token: Option<Token>,

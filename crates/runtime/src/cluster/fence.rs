@@ -16,11 +16,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::metrics::threads;
 
-/// Turns that wait for the silo's end are spread over so many lists, so that threads seldom meet at
-/// one.
+/// Number of lists over which turns that wait for the silo's end are spread, so that threads seldom
+/// meet at one.
 const LISTS: usize = 16;
 
-/// The silo has ended, or lets no turn run any more: whatever waited for the fence is to be
+/// The silo has ended, or no longer lets turns run: every turn that waited for the fence is to be
 /// dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shut;
@@ -105,8 +105,8 @@ impl Fence {
         self.changed.change(|changes| *changes += 1);
     }
 
-    /// Returns true if the right to run turns has lapsed by the clock alone, and nobody was told
-    /// yet.
+    /// Returns true if the right to run turns has lapsed by the clock alone, and no task has heard
+    /// of it yet.
     fn lapsed_unnoted(&self) -> bool {
         let state = self.state.lock();
         !state.closed && !state.shut && !self.lapse_noted.swap(true, Ordering::Relaxed)

@@ -233,7 +233,7 @@ impl LoadService {
         published
     }
 
-    /// Drives the machine's timeouts, for ever.
+    /// Drives the machine's timeouts; never ends.
     pub(crate) async fn drive(&self) {
         loop {
             let due = self.state.lock().due();

@@ -31,7 +31,7 @@ impl Locations {
 
     /// Remembers where `grain` is; when there is no room, some other location is forgotten.
     pub(crate) fn set(&self, grain: &GrainId, silo: SiloAddress) {
-        // A client whose gateways pass every call on is told the same again with every answer.
+        // A client whose gateways pass every call on hears the same again with every answer.
         if self.get(grain) == Some(silo) {
             return;
         }

@@ -32,7 +32,7 @@ const INPUTS_IN_A_ROW_MAX: u32 = 64;
 /// A silo that has been joining for longer says in the log whom it waits for.
 const JOIN_PATIENCE_MS: u64 = 10_000;
 
-/// The machine is told of received bytes this often per peer, not for every read.
+/// Received bytes are reported to the machine this often per peer, not for every read.
 const HEARD_EVERY: Duration = Duration::from_millis(100);
 
 /// Time between two measurements of the process.
@@ -60,7 +60,7 @@ pub struct MembershipStatistics {
     pub counters: Counters,
     /// The self-health score: 0 is healthy, 8 the worst.
     pub health_score: u32,
-    /// True if the silo starts no turns because it hears from nobody.
+    /// True if the silo starts no turns because it hears from no other silo.
     pub fenced: bool,
     /// The version of the view in force.
     pub view_version: u64,
@@ -96,7 +96,7 @@ impl MembershipHandle {
     }
 
     /// Tells the machine what a silo says that the view does not name: its messages fill no more
-    /// than half of the room, so that they displace nobody else's.
+    /// than half of the room, so that they displace no message of a member.
     pub(crate) fn send_of_stranger(&self, input: Input) {
         if self.inputs.capacity() > INPUTS_MAX / 2 {
             self.send(input);
@@ -344,7 +344,7 @@ fn log(cluster: &Cluster, event: &Event) {
                 advertised address in vain");
         }
         Event::JoinWaitsFor { peer } => {
-            // While many start together this is how it goes; when it lasts, somebody has to look.
+            // While many start together this is usual; when it lasts, an operator has to look.
             if cluster.clock.now().as_millis() > JOIN_PATIENCE_MS {
                 warn_seldom!(%me, %peer, "cannot join yet: no connectivity to a member");
             } else {

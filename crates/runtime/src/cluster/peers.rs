@@ -114,7 +114,7 @@ impl Peers {
 
     async fn connect_and_flush(&self, to: SiloAddress) {
         let connected = self.pool.connect_for_runtime(to).await;
-        // Under the lock: nobody may send directly before what waits is sent.
+        // Under the lock: no message may be sent directly before those that wait.
         let mut waiting = self.waiting.lock();
         let Some(queue) = waiting.remove(&to) else { return };
         match connected {

@@ -28,7 +28,7 @@ enum Work<T> {
     Done(T),
 }
 
-/// Runs `filters` around `work`, which is told what goes along if a filter has changed it.
+/// Runs `filters` around `work`, which gets what travels along if a filter has changed it.
 pub(crate) async fn around<T: Send, F: Future<Output = T> + Send>(
     filters: &Filters,
     call: FilterCall,

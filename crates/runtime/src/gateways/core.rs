@@ -44,7 +44,7 @@ const REFRESH_PAUSE: Duration = Duration::from_millis(100);
 const REFRESH_PAUSE_MAX: Duration = Duration::from_secs(2);
 
 /// The word that a gateway is dead may overtake the last answers of one that stopped in good order:
-/// they have so long to arrive.
+/// they have this long to arrive.
 const LAST_ANSWERS: Duration = Duration::from_millis(500);
 
 /// The pauses between tries while no gateway is connected.
@@ -61,7 +61,7 @@ struct Gateway {
     stopping: bool,
     /// It is dead, and only its last answers are waited for.
     dead: bool,
-    /// It is silent, and is being dialled anew.
+    /// It is silent, and is being dialled again.
     redialled: bool,
 }
 
@@ -224,8 +224,8 @@ impl ClientCore {
         self.gateways.read().iter().any(|g| listed.is(g.silo, g.endpoint))
     }
 
-    /// Asks the table about gateways that are not listed any more and still owe answers: who is to
-    /// say that one is dead may never have had this client.
+    /// Asks the table about gateways that are no longer listed and still owe answers: a silo that
+    /// would report a death may never have had this client.
     async fn look_for_the_dead(&self) {
         let Some(table) = self.listing.table() else { return };
         let unlisted = |g: &Gateway| (g.stopping && !g.dead).then_some(g.silo);
@@ -239,8 +239,8 @@ impl ClientCore {
         }
     }
 
-    /// A silo is dead: nobody waits for it any more. One that may have left in good order has sent
-    /// its last answers.
+    /// A silo is dead: its calls no longer wait for it. One that may have left in good order has
+    /// sent its last answers.
     fn is_dead(&self, silo: SiloAddress) {
         let mut gone = Vec::new();
         for gateway in self.gateways.write().iter_mut().filter(|g| g.silo == silo && !g.dead) {
@@ -293,7 +293,7 @@ impl ClientCore {
     }
 
     /// Calls wait on a connection, and nothing comes over it: others are called first from now on,
-    /// and its gateway is dialled anew. If it answers there, the silent connection ends.
+    /// and its gateway is dialled again. If it answers there, the silent connection ends.
     fn fell_silent(self: &Arc<Self>, connection: Arc<Connection>) {
         let dialled = {
             let mut gateways = self.gateways.write();
@@ -408,8 +408,8 @@ impl ClientCore {
         usable().nth(at).map(|g| g.connection.clone())
     }
 
-    /// The gateway for calls to `grain`, waiting for one if none is connected. No more calls wait
-    /// than may.
+    /// The gateway for calls to `grain`, waiting for one if none is connected. The number of calls
+    /// that wait is bounded.
     pub(crate) async fn gateway_for(&self, grain: &GrainId) -> Result<Arc<Connection>, Failure> {
         let mut waits = None;
         loop {

@@ -48,7 +48,7 @@ pub(super) struct Dials {
 pub(crate) enum Settled {
     /// A gateway is connected.
     Connected,
-    /// No dial is under way any more, and nothing is connected; the reason of the last.
+    /// No dial is under way, and nothing is connected; the reason of the last.
     Failed(Option<String>),
     /// Dials are still under way: the list may name others by now.
     ReadAgain,
@@ -177,7 +177,7 @@ mod tests {
     use crate::options::ClientOptions;
     use emmer_net::transport::Security;
 
-    /// The gateways `from..to`, behind which nobody is.
+    /// The gateways `from..to`, where nothing listens.
     fn nobody(from: u8, to: u8) -> Vec<Listed> {
         let endpoint = |host| SocketAddr::from(([127, 0, 1, host], 9));
         (from..to)

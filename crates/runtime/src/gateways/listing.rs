@@ -66,7 +66,7 @@ impl Listing {
         Ok(Self::List(gateways))
     }
 
-    /// Gateways are asked for others, beside those of the list.
+    /// Gateways are asked for others that the list does not have.
     pub(crate) fn asking(self) -> Self {
         match self {
             Self::List(gateways) => Self::Learnt(gateways, Mutex::default()),

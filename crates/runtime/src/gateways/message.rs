@@ -20,7 +20,8 @@ pub(crate) enum GatewayMessage {
     /// Gateway to client: the answer.
     #[serde(rename = "a")]
     Statistics(SiloStatistics),
-    /// Gateway to client: tell your figures, unless you told a gateway within so many milliseconds.
+    /// Gateway to client: tell your figures, unless you told a gateway within this many
+    /// milliseconds.
     #[serde(rename = "m")]
     MetricsQuery(u64),
     /// Client to gateway: the figures.

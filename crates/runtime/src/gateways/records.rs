@@ -162,7 +162,7 @@ impl ClientCore {
     }
 }
 
-/// Waits for as long; for ever if it is no time at all.
+/// Waits for as long; a period of zero never ends.
 async fn wait(period: Duration) {
     if period.is_zero() {
         return std::future::pending().await;

@@ -73,7 +73,7 @@ impl Bond<'_> {
     /// Counts a write, and returns the new etag.
     ///
     /// # Errors
-    /// What is in memory is not what is stored, or nobody knows: the activation ends.
+    /// The memory differs from the store, or may differ: the activation ends.
     pub(super) fn written(
         self,
         operation: StateOperation,

@@ -63,8 +63,8 @@ impl<M: Method> Call<M> {
         self
     }
 
-    /// Makes the call one-way: nobody waits for its end, nobody learns of its failure. Returns as
-    /// soon as it is handed over.
+    /// Makes the call one-way: its caller does not wait for the end, and does not hear of a
+    /// failure. Returns as soon as it is handed over.
     ///
     /// # Errors
     /// What can be known at once: `Overloaded`, `ShuttingDown`, a key that is too long.

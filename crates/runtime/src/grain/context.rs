@@ -74,18 +74,18 @@ impl Ctx {
         }
     }
 
-    /// Keeps this activation for so long from now on, also if no call comes; a later call of this
-    /// sets the time anew. It says nothing against deactivations for other reasons.
+    /// Keeps this activation for this time from now on, also if no call comes; a later call of this
+    /// begins the time again. It says nothing against deactivations for other reasons.
     pub fn keep_for(&self, duration: Duration) {
         if let Some(activation) = self.activation.upgrade() {
             activation.keep_for(duration);
         }
     }
 
-    /// Ready when nobody waits any more for the call whose turn awaits this: its caller has dropped
-    /// it, its token has fired, its deadline has passed, or its connection is lost. A caller on
-    /// this silo that keeps its call and does not poll it has not given up. Never ready in the turn
-    /// of a one-way call, a timer or a hook.
+    /// Ready when no caller waits for the call whose turn awaits this: its caller has dropped it,
+    /// its token has fired, its deadline has passed, or its connection is lost. A caller on this
+    /// silo that keeps its call and does not poll it has not given up. Never ready in the turn of a
+    /// one-way call, a timer or a hook.
     pub async fn cancelled(&self) {
         self.cancellation().await.cancelled().await;
     }

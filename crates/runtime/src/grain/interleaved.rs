@@ -19,10 +19,10 @@ pub struct Interleaved<G> {
 }
 
 impl<G: Grain> Interleaved<G> {
-    /// Looks at the grain, beside others that look.
+    /// Looks at the grain, together with others that look.
     ///
     /// # Errors
-    /// [`InterleaveError`] when the grain is not here any more, or waits for this call.
+    /// [`InterleaveError`] when the grain is no longer here, or waits for this call.
     pub async fn read<R>(&self, look: impl FnOnce(&G) -> R + Send) -> Result<R, InterleaveError> {
         let grain = self.activation.enter_shared().await?;
         let seen = look(grain.grain());
@@ -33,7 +33,7 @@ impl<G: Grain> Interleaved<G> {
     /// Changes the grain, alone.
     ///
     /// # Errors
-    /// [`InterleaveError`] when the grain is not here any more, or waits for this call.
+    /// [`InterleaveError`] when the grain is no longer here, or waits for this call.
     pub async fn write<R>(
         &self,
         change: impl FnOnce(&mut G) -> R + Send,

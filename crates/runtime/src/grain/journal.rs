@@ -85,7 +85,7 @@ impl<S> JournalSpec<S> {
 ///
 /// `E` is the type of the events, `S` the state that they add up to. When the grain is activated
 /// the newest snapshot is read, and the events behind it are applied. An append is conditional on
-/// what was read, as a write of [`Persistent`](super::Persistent) is: when somebody else appended
+/// what was read, as a write of [`Persistent`](super::Persistent) is: when another writer appended
 /// in between, nothing is stored and the call gets [`StateError::EtagMismatch`]. After an append
 /// that did not succeed, for whatever reason, the activation ends with the turn, and the next call
 /// finds what is stored. One that is refused before it began changes nothing: its events do not
@@ -275,7 +275,7 @@ where
         Bond { name: self.spec.state.name, ctx: &self.ctx }
     }
 
-    /// The rows do not belong together: somebody else writes.
+    /// The rows do not belong together: another process writes.
     fn changing(&self) -> StateError {
         let detail =
             "rows of the journal are missing, or somebody else changes it while it is read";
@@ -332,7 +332,7 @@ where
         Err(self.changing())
     }
 
-    /// The snapshot of so many appends; none if it is not there.
+    /// The snapshot of this number of appends; none if it is not there.
     async fn read_snapshot(&self, appends: u64) -> Result<Option<S>, StateError> {
         if appends == 0 {
             return Ok(Some(S::default()));

@@ -1,4 +1,4 @@
-//! References: how a caller names a grain. Making one contacts nobody.
+//! References: how a caller names a grain. Making one sends nothing.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -71,8 +71,8 @@ impl OwnClient {
 }
 
 /// A reference without its interface: what the generated reference types wrap. A clone starts with
-/// what the original knows of the way and then learns for itself: whoever calls by a reference of
-/// their own shares no memory with others that call the same grain, until they meet at the grain.
+/// what the original knows of the way and then learns for itself: callers with clones of their own
+/// share no memory with others that call the same grain, until they meet at the grain.
 ///
 /// What it knows of the way changes, and is no part of what it is compared by. That stands behind a
 /// trait, so that a map of references is no map of keys that change, to clippy too.

@@ -25,7 +25,7 @@ use crate::turn::{ActivationError, DeactivationReason, StateError};
 /// One grain in memory. Only its room knows its class by type.
 pub struct Activation<R: AnyGrain + ?Sized = dyn AnyGrain> {
     pub(super) id: GrainId,
-    /// Unique among the activations of this silo; with the silo's address, unique for ever.
+    /// Unique among the activations of this silo; with the silo's address, unique for all time.
     pub(super) number: u64,
     pub(super) class: Arc<Class>,
     pub(super) host: Arc<Host>,

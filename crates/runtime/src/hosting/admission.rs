@@ -90,7 +90,7 @@ impl Activation {
         self.gate.exclusive(asks, Watching(self)).await
     }
 
-    /// `past`: whoever waits.
+    /// `past`: before all that wait.
     pub(super) async fn lock_shared(self: &Arc<Self>, past: bool) -> Together<'_, Home> {
         if let Some(lock) = self.gate.try_shared().or_else(|| self.gate.spin(Gate::try_shared)) {
             return lock;
@@ -106,12 +106,12 @@ impl Activation {
         self.gate.shared(asks, Watching(self)).await
     }
 
-    /// Waits until the turn may run alone, activating the grain first if nobody has. The fence is
-    /// asked last, after whatever the turn had to wait for, and once more after an activation: this
-    /// is the only door to a grain.
+    /// Waits until the turn may run alone, and activates the grain first if it is not active. The
+    /// fence is asked last, after whatever the turn had to wait for, and once more after an
+    /// activation: this is the only door to a grain.
     ///
     /// # Errors
-    /// [`Closed`] when the grain is not here any more.
+    /// [`Closed`] when the grain is no longer here.
     pub fn admit_exclusive(
         self: &Arc<Self>,
     ) -> impl Future<Output = Result<Exclusive<'_>, Closed>> {
@@ -156,19 +156,19 @@ impl Activation {
         self.admit_beside(false, keep)
     }
 
-    /// Waits until the turn may run beside other shared ones, activating the grain first if nobody
-    /// has.
+    /// Waits until the turn may run while other shared ones run, and activates the grain first if
+    /// it is not active.
     ///
     /// # Errors
-    /// [`Closed`] when the grain is not here any more.
+    /// [`Closed`] when the grain is no longer here.
     pub async fn admit_shared(self: &Arc<Self>) -> Result<Shared<'_>, Closed> {
         self.admit_beside(false, true).await
     }
 
-    /// As [`admit_shared`](Self::admit_shared), past whoever waits for its turn.
+    /// As [`admit_shared`](Self::admit_shared), past all that wait for their turns.
     ///
     /// # Errors
-    /// [`Closed`] when the grain is not here any more.
+    /// [`Closed`] when the grain is no longer here.
     pub async fn admit_past(self: &Arc<Self>) -> Result<Shared<'_>, Closed> {
         self.admit_beside(true, true).await
     }

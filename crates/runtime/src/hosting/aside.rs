@@ -1,5 +1,5 @@
 //! A call that another version of the class has to serve: it waits, in its turn, for the end of the
-//! activation that is here, and goes on where the grain shall be.
+//! activation that is here, and then goes where the grain shall be.
 
 use std::pin::Pin;
 use std::sync::Arc;

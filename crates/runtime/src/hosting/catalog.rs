@@ -92,8 +92,8 @@ pub(crate) struct Catalog {
     count: AtomicUsize,
     /// Number of activations that were not called for [`BUSY_FOR`], when they were last looked at.
     rested: AtomicUsize,
-    /// Nothing is made any more. Read under the lock of a shard: whoever walks the shards after the
-    /// change sees all that was made before it, and nothing is made behind them.
+    /// No further activations are made. Read under the lock of a shard: a task that walks the
+    /// shards after the change sees all that was made before it, and nothing is made behind it.
     closed: AtomicBool,
 }
 

@@ -9,7 +9,7 @@ use emmer_net::world;
 use super::Host;
 use super::catalog::{BUSY_FOR, Catalog};
 
-/// Idle activations are looked for no more often.
+/// Shortest pause between two looks for idle activations.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 
 /// Progress of the search for idle activations.
@@ -22,7 +22,7 @@ pub(crate) struct Collection {
 }
 
 impl Collection {
-    /// Deactivates idle activations, for ever: looks at each of them once in `quantum`.
+    /// Deactivates idle activations; never ends: looks at each of them once in `quantum`.
     pub(crate) async fn run(host: &Host, quantum: Duration) {
         let mut collection = Self::new(quantum, host.clock.now());
         let pause = world::seldom(collection.per_shard.max(PAUSE_MIN));

@@ -314,7 +314,7 @@ impl TurnContext {
         self
     }
 
-    /// The context of a turn that may run beside others.
+    /// The context of a turn that may run while others run.
     #[must_use]
     pub const fn concurrent(mut self) -> Self {
         self.exclusive = false;
@@ -439,7 +439,7 @@ impl TurnContext {
         }
     }
 
-    /// Tells the activation that the turn suspends while it holds the grain, or goes on.
+    /// Tells the activation that the turn suspends while it holds the grain, or continues.
     pub(crate) fn note_suspended(&self, suspended: bool) {
         if let Some(activation) = &self.activation {
             activation.note_suspended(suspended);

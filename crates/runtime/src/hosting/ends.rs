@@ -39,7 +39,7 @@ pub enum TurnOutcome {
     Refused(String),
 }
 
-/// The grain is not here any more; the call must be resolved again.
+/// The grain is no longer here; the call must be resolved again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Closed {
     /// It was deactivated.

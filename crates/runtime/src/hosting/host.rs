@@ -95,8 +95,8 @@ impl Host {
         self.fence.is_closed_at(self.clock.now())
     }
 
-    /// Waits until turns may run, for one that has not begun: at its deadline whoever drives it is
-    /// woken, looks at the clock and drops it.
+    /// Waits until turns may run, for one that has not begun: at its deadline the task that drives
+    /// it is woken, looks at the clock and drops it.
     ///
     /// # Errors
     /// [`Shut`] when they never will.
@@ -181,7 +181,7 @@ impl Host {
         })
     }
 
-    /// Waits for a worker of `id`, or for the place of one. None when the call is to look anew.
+    /// Waits for a worker of `id`, or for the place of one. None when the call is to look again.
     ///
     /// # Errors
     /// `Overloaded` when too many wait.

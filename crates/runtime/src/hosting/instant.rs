@@ -1,8 +1,8 @@
 //! Turns that are over in one poll.
 //!
 //! A method whose body waits for nothing needs no task, no box and no place to come back to: when
-//! its grain is there and nobody is inside, it is run in place, between taking the lock and giving
-//! it back. `#[grain]` finds such methods; what stands in the way of a turn (somebody inside, the
+//! its grain is there and no turn is inside, it is run in place, between taking the lock and giving
+//! it back. `#[grain]` finds such methods; what stands in the way of a turn (a turn inside, the
 //! fence, a grain that is not there yet) sends it down the usual path.
 
 use std::num::NonZeroU64;

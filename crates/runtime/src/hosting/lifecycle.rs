@@ -19,7 +19,7 @@ use crate::cluster::directory::{Registered, Registrant};
 use crate::trace;
 use crate::turn::{DeactivationReason, StateError, contain, contained};
 
-/// One activation in so many is timed.
+/// Number of activations of which one is timed.
 const TIMED_EVERY: u64 = 8;
 
 impl Activation {

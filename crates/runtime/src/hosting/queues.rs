@@ -15,7 +15,7 @@ use crate::metrics::{BLOCKING_MIN, GrainQueue, Watched, watch};
 const HELD_MIN: Duration = Duration::from_millis(20);
 
 impl Host {
-    /// Looks at the queue of an activation at every tick, until nobody waits there any more.
+    /// Looks at the queue of an activation at every tick, until no turn waits there.
     pub(super) fn watch_queue(&self, activation: Arc<Activation>) {
         self.queues.lock().push(activation);
         self.ticking.begin();

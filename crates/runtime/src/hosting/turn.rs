@@ -1,8 +1,8 @@
 //! One call being executed: a turn.
 //!
 //! A turn is a future over the activation that first waits for admission (the activation's lock:
-//! `&mut self` alone, `&self` beside other `&self`) and then runs the method. It is polled by
-//! whoever brought the call (the caller's own task, or the connection's read loop) and moved to a
+//! `&mut self` alone, `&self` together with other `&self`) and then runs the method. The task that
+//! brought the call polls it (the caller's own task, or the connection's read loop). It moves to a
 //! task of its own only when it has begun and suspends: an idle grain costs no task and no channel,
 //! and a call to it no hand-over.
 //!
@@ -146,7 +146,7 @@ impl Turn {
             this.context.as_ref().inspect(|context| context.note_suspended(false));
         }
         // A panic unwinds through the method's own values, and through the lock, which breaks the
-        // activation before it is given back: nobody observes a broken one.
+        // activation before it is given back: no turn observes a broken one.
         let span = this.span.as_deref();
         let mut work = this.work;
         let run = || {
@@ -305,13 +305,13 @@ pub(crate) enum Begun {
     Running,
     /// The deadline passed first. Dropping the turn gives it up without effect.
     Overdue,
-    /// The silo ended first: nobody calls those who wait any more. Dropping the turn gives it up
+    /// The silo ended first: its waiters are no longer called. Dropping the turn gives it up
     /// without effect.
     Ended,
 }
 
-/// Polls a turn that may still be waiting for admission. Whoever makes it wait (the activation's
-/// queue, the fence) wakes it when its deadline has passed.
+/// Polls a turn that may still be waiting for admission. The queue or the fence that makes it wait
+/// wakes it when its deadline has passed.
 pub(crate) fn poll_begun(
     turn: &mut BoxTurn,
     clock: &Clock,

@@ -3,9 +3,9 @@
 //!
 //! The workers of one grain are a crew. Each runs one call at a time. A call takes a seat: the
 //! oldest worker that is free. When none is, one more is made, up to as many as there may be. Then
-//! the call waits for the crew as a whole, in the order in which calls came, and whoever leaves its
-//! seat hands the worker to the first that waits. So no call waits for a busy worker while another
-//! one is free.
+//! the call waits for the crew as a whole, in the order in which calls came, and a call that leaves
+//! its seat hands the worker to the first that waits. So no call waits for a busy worker while
+//! another one is free.
 //!
 //! A worker that ends leaves its place to the first that waits as well: that call, and no later
 //! one, makes another. Where activations fail one after the other, calls that come meanwhile would
@@ -17,8 +17,8 @@ use std::sync::Arc;
 use emmer_core::GrainId;
 use tokio::sync::oneshot;
 
-/// A call that waits. When it is dropped unused, the call looks anew. While anybody waits no worker
-/// is free: whoever leaves one hands it over at once.
+/// A call that waits. When it is dropped unused, the call looks again. While any call waits no
+/// worker is free: a call that leaves one hands it over at once.
 type Waiting<S> = oneshot::Sender<Given<S>>;
 
 /// Worker of a crew.
@@ -54,7 +54,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// It is used, or nobody is to have it after this one.
+    /// It is used, or no call is to have it after this one.
     pub(super) const fn end(&mut self) {
         self.is_over = true;
     }
@@ -119,7 +119,7 @@ impl<W: Worker, S> Crew<W, S> {
         self.workers.len() + self.places >= self.max
     }
 
-    /// Returns true if somebody will have something to hand over.
+    /// Returns true if a call will have something to hand over.
     fn has_some(&self) -> bool {
         self.workers.len() + self.places > 0
     }
@@ -193,7 +193,7 @@ impl<W: Worker, S> Workers<W, S> {
         self.forget_empty(id);
     }
 
-    /// Forgets the crew, if there is nothing in it. Calls that wait for nothing look anew.
+    /// Forgets the crew, if there is nothing in it. Calls that wait for nothing look again.
     fn forget_empty(&mut self, id: &GrainId) {
         if self.0.get(id).is_some_and(|crew| !crew.has_some()) {
             self.0.remove(id);
@@ -222,8 +222,8 @@ impl<W: Worker, S> Workers<W, S> {
         Queued::Wait(turn)
     }
 
-    /// A call has left its worker: the first that waits gets it. The seat comes back when nobody
-    /// waits any more.
+    /// A call has left its worker: the first that waits gets it. The seat comes back when no call
+    /// waits.
     pub(super) fn hand_over(&mut self, worker: &W, seat: impl FnOnce(W) -> S) -> Option<S> {
         let crew = self.0.get_mut(worker.id())?;
         let number = worker.number();

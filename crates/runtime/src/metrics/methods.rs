@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::latency::{Histogram, Latency};
 use super::threads::{self, SHARED};
 
-/// One call in so many is timed. A power of two.
+/// Number of calls of which one is timed. A power of two.
 pub(crate) const SAMPLE_EVERY: u64 = 64;
 
 /// End of a turn, for the counters. A success is not counted.

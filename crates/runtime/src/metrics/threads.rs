@@ -1,4 +1,4 @@
-//! Counters that are nearly free: each thread adds to its own cells, whoever reads adds them up.
+//! Counters that are nearly free: each thread adds to its own cells, and a reader adds them up.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 /// Number of threads that have cells of their own; all others share one more set.
 pub(super) const OWNERS: usize = 64;
-/// The cells of whoever has none of its own.
+/// The cells of threads that have none of their own.
 pub(super) const SHARED: usize = OWNERS;
 
 static TAKEN: Mutex<[bool; OWNERS]> = Mutex::new([false; OWNERS]);

@@ -11,7 +11,7 @@ use super::{ClientOptions, RecordOptions, ReminderOptions, SheddingOptions, Silo
 /// The shortest time that can be set: clocks tick every five milliseconds.
 const TIME_LEAST: Duration = Duration::from_millis(10);
 
-/// More points for each silo make a ring no more even, only larger.
+/// More points for each silo do not make a ring more even, only larger.
 const POINTS_PER_SILO_MAX: u32 = 1_024;
 
 /// The most silos that are drawn for one activation.
@@ -138,8 +138,8 @@ fn reaches(gateway: IpAddr, listens: IpAddr, told: IpAddr) -> bool {
         IpAddr::V4(any) => any.is_unspecified() && told.is_ipv4(),
         IpAddr::V6(_) => false,
     };
-    // A wildcard that is told is refused for itself. What translates the silo's address translates
-    // its gateway's.
+    // A wildcard that is advertised is refused for itself. What translates the silo's address
+    // translates its gateway's.
     is_any || told.is_unspecified() || gateway == told || gateway == listens
 }
 

@@ -14,10 +14,10 @@ pub struct SheddingOptions {
     pub cpu_percent: u8,
     /// From this use of the memory on, in percent, all of them are refused. Default 90.
     pub memory_percent: u8,
-    /// It ends when the use has fallen so many points below. Default 5.
+    /// It ends when the use has fallen this many points below. Default 5.
     pub hysteresis_percent: u8,
-    /// While so many calls of others are under way on the silo, all of them are refused. Default
-    /// 1,000.
+    /// Number of calls of others under way on the silo from which on all of them are refused.
+    /// Default 1,000.
     pub queue: usize,
 }
 

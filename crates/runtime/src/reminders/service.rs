@@ -123,7 +123,7 @@ impl ReminderService {
         self.changed.notify_one();
     }
 
-    /// Drives the machine's timeouts, for ever.
+    /// Drives the machine's timeouts; never ends.
     pub(crate) async fn drive(self: &Arc<Self>) {
         loop {
             let due = self.machine.lock().poll_timeout(self.now());
@@ -246,7 +246,7 @@ impl ReminderService {
     }
 }
 
-/// A write under way, whose end is told to the reminder's owner.
+/// A write under way, whose end the reminder's owner hears.
 pub(super) struct Writing {
     service: Arc<ReminderService>,
     grain: GrainId,

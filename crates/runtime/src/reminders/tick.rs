@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::grain::{Grain, Interface, Method, RawRef};
 use crate::hosting::MethodEntry;
 
-/// One occurrence of a reminder, as its handler is told of it.
+/// One occurrence of a reminder, as its handler sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Tick {
@@ -56,13 +56,13 @@ impl ReminderTick {
         &self.tick.name
     }
 
-    /// The tick, as the handler is told of it.
+    /// The tick, as the handler sees it.
     pub fn tick(&self) -> Tick {
         self.tick.clone()
     }
 }
 
-/// The interface of ticks, which nobody can implement.
+/// The interface of ticks, which no class can implement.
 #[derive(Debug)]
 pub enum Reminded {}
 

@@ -189,8 +189,8 @@ impl SiloBuilder {
         self
     }
 
-    /// The address that clients are told, when it is not the one listened on: its host is that of
-    /// the address that other silos are told.
+    /// The address that clients connect to, when it is not the one listened on: its host is that of
+    /// the address that other silos connect to.
     #[must_use]
     pub fn advertise_gateway(mut self, address: impl Setting<SocketAddr>) -> Self {
         let told = self.wrong.read("advertise_gateway", address);
@@ -291,10 +291,10 @@ impl SiloBuilder {
     }
 
     /// What to do when the cluster has declared this silo dead (or its row is gone, or a later
-    /// incarnation took its place, or the table lost a commit). The silo runs no turn any more when
+    /// incarnation took its place, or the table lost a commit). The silo no longer runs turns when
     /// the hook runs. Without one the silo just ends, and its process lives on: calls of this
     /// process fail with `ShuttingDown`. A process that is nothing but a silo waits best with
-    /// [`Silo::run_until_stopped`], ends, and is started anew.
+    /// [`Silo::run_until_stopped`], ends, and is started again.
     #[must_use]
     pub fn on_terminate(mut self, hook: impl FnOnce(TerminateReason) + Send + 'static) -> Self {
         self.on_terminate = Some(Box::new(hook));
@@ -378,8 +378,8 @@ impl SiloBuilder {
             let clients = &mut options.limits.gateway_connections_max;
             *clients = leave_room(*clients, descriptors);
         }
-        // The port first: whoever holds it is the only process that can use this address, and only
-        // then is it time to choose an epoch.
+        // The port first: the process that holds it is the only one that can use this address, and
+        // only then is it time to choose an epoch.
         let silo_socket = listen(options.listen, "silos").await?;
         let endpoint = advertised(&options, &silo_socket)?;
         check_address(&security, endpoint.ip())?;

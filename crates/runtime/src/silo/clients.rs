@@ -92,7 +92,7 @@ impl SiloCore {
             for told in waiting.into_values() {
                 if let Err(error) = self.records.metrics.write_client(&told).await {
                     warn_seldom!(%error, "the metrics of clients were not recorded");
-                    // The rest is told again before long.
+                    // The rest is sent again before long.
                     self.host.wheel.sleep(AGAIN).await;
                     break;
                 }

@@ -198,8 +198,7 @@ impl SiloCore {
         }
     }
 
-    /// Ends the silo now: no turn begins or goes on any more, every connection breaks, every task
-    /// ends.
+    /// Ends the silo now: no turn begins or continues, every connection breaks, every task ends.
     pub(super) fn end(&self, reason: TerminateReason) {
         self.host.fence.shut();
         self.stopped.cancel();
@@ -226,7 +225,8 @@ impl SiloCore {
         self.ended.until(|ended| *ended).await
     }
 
-    /// Drives what goes by the clock until the silo ends: the wheel, and what waits in it for ever.
+    /// Drives what depends on the clock until the silo ends: the wheel, and the tasks that wait in
+    /// it all the time.
     pub(super) async fn go_by_the_clock(self: Arc<Self>) {
         let Self { host, options, .. } = &*self;
         tokio::select! {
@@ -250,7 +250,7 @@ impl SiloCore {
         }
     }
 
-    /// Looks if calls of clients are to be refused, for ever.
+    /// Looks if calls of clients are to be refused; never ends.
     async fn look_at_load(&self) {
         if !self.options.load_shedding.enabled {
             return std::future::pending().await;

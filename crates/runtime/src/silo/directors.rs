@@ -47,8 +47,8 @@ impl Directors {
         }
     }
 
-    /// The table of a silo whose random choices grow from `seed`, and which draws so many silos
-    /// for placement by the number of activations.
+    /// The table of a silo whose random choices grow from `seed`, and which draws
+    /// `activation_count` silos for placement by the number of activations.
     pub(super) fn table(self, seed: u64, activation_count_choices: usize) -> PlacementTable {
         let mut table = PlacementTable::new(seed);
         table.set_activation_count_choices(activation_count_choices);

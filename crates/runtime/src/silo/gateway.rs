@@ -15,11 +15,11 @@ use crate::gateways::GatewayMessage;
 /// Time between two counts of the calls that still run for others while stopping.
 const DRAIN_CHECK: Duration = Duration::from_millis(1);
 
-/// Peers have this long to read that no more of their calls are served. One that does not answer
-/// is frozen or gone.
+/// Peers have this long to read that no further calls of theirs are served. One that does not
+/// answer is frozen or gone.
 const KNOWN_WITHIN: Duration = Duration::from_secs(1);
 
-/// A client is told of so many gateways.
+/// A client hears of at most this many gateways.
 const GATEWAYS_MAX: usize = 1_024;
 
 impl SiloCore {
@@ -75,8 +75,8 @@ impl SiloCore {
         }
     }
 
-    /// Serves no more calls of clients and other silos: waits until those under way are answered
-    /// and everybody knows that no other one has run. Each ends by its deadline; the silo's own is
+    /// Serves no further calls of clients and other silos: waits until those under way are answered
+    /// and every peer knows that no other one has run. Each ends by its deadline; the silo's own is
     /// its caller's affair.
     pub(super) async fn drain_calls(&self) {
         self.pool.stop_serving();

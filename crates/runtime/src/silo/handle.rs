@@ -123,7 +123,7 @@ impl Silo {
         self.core.readiness()
     }
 
-    /// Watches the silo from beside it.
+    /// Watches the silo without holding it.
     pub fn watch(&self) -> SiloWatch {
         SiloWatch::new(&self.core)
     }
@@ -140,16 +140,16 @@ impl Silo {
     /// **A process that hosts a silo has to look at this**, or wait with
     /// [`run_until_stopped`](Self::run_until_stopped), or give a
     /// [`hook`](crate::SiloBuilder::on_terminate). A silo that the cluster has declared dead ends,
-    /// for its grains run elsewhere by then; its process goes on, and every call that it makes
-    /// fails with `ShuttingDown`.
+    /// for its grains run elsewhere by then; its process stays, and every call that it makes fails
+    /// with `ShuttingDown`.
     pub async fn terminated(&self) -> TerminateReason {
         self.core.terminated_for_program().await
     }
 
     /// Leaves the cluster in good order: no new activations, running turns end, grains are
     /// deactivated, the table says Dead. Bounded by `shutdown_timeout`; what is not done by then is
-    /// dropped. It runs on the runtime that the silo was started on, and once begun it goes on,
-    /// also when its future is dropped.
+    /// dropped. It runs on the runtime that the silo was started on, and once begun it runs to its
+    /// end, also when its future is dropped.
     ///
     /// # Errors
     /// Never in this version; a `Result` so that a caller can end `main` with it.
@@ -180,7 +180,7 @@ impl Silo {
         }
     }
 
-    /// Ends the silo at once, as a crash would: nothing is written, nobody is told. For tests of
+    /// Ends the silo at once, as a crash would: it writes nothing and tells no peer. For tests of
     /// failure.
     pub fn abort(&self) {
         self.core.crash();

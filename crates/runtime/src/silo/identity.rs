@@ -72,8 +72,8 @@ fn program_name(path: &Path) -> Option<String> {
     Some(Path::new(file).file_stem()?.to_string_lossy().into_owned())
 }
 
-/// A name as a row can hold it. Hosts and programs may be called anything, and nobody asks whether
-/// a silo can start there.
+/// A name as a row can hold it. Hosts and programs may be called anything, and their names must not
+/// keep a silo from starting.
 fn fit(name: &str) -> String {
     let end = name.floor_char_boundary(NAME_BYTES_MAX);
     name.get(..end).unwrap_or_default().replace(char::is_control, "?")

@@ -72,7 +72,7 @@ pub(super) async fn stop_now(silo: &Arc<SiloCore>) {
     silo.end(TerminateReason::Left);
 }
 
-/// Tells what the silo still waits for, for ever.
+/// Reports what the silo still waits for; never ends.
 async fn tell_progress(silo: &SiloCore) {
     loop {
         silo.host.wheel.sleep(PROGRESS_EVERY).await;
@@ -106,8 +106,8 @@ async fn drain_all(silo: &Arc<SiloCore>) {
     silo.drain_calls().await;
 }
 
-/// Ends every turn, then asks for the silo's own death. In this order: whoever reads of a silo that
-/// died by its own wish takes over its grains without waiting (invariant I8).
+/// Ends every turn, then asks for the silo's own death. In this order: a silo that reads of a death
+/// by its own wish takes over the grains without waiting (invariant I8).
 async fn finish(silo: &Arc<SiloCore>) {
     silo.host.fence.shut();
     let last_polls = async {

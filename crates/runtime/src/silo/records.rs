@@ -67,7 +67,7 @@ impl Records {
 }
 
 impl SiloCore {
-    /// Records, for ever.
+    /// Records until it is dropped.
     pub(super) async fn record(&self) {
         tokio::join!(
             self.record_metrics(),

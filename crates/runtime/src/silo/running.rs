@@ -15,8 +15,8 @@ use crate::{EXIT_CODE_TABLE_WENT_BACK, EXIT_CODE_TERMINATED};
 /// The time between two lines about a silo that leaves.
 const PROGRESS: Duration = Duration::from_secs(2);
 
-/// A silo has ended although nobody asked it to: it runs no turn any more, and serves no call. Its
-/// process should end with [`exit_code`](Self::exit_code), and be started anew.
+/// A silo has ended without being asked to: it no longer runs turns or serves calls. Its process
+/// should end with [`exit_code`](Self::exit_code), and be started again.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("silo {silo} stopped itself: {reason}")]
 pub struct Terminated {
@@ -97,8 +97,8 @@ impl SiloBuilder {
 
 impl Silo {
     /// Serves until the process is asked to stop (Ctrl-C, and SIGTERM where there is one) or
-    /// somebody calls [`stop`](Self::stop), and leaves the cluster in good order. Whoever asks a
-    /// second time need not wait for that: it then leaves in haste.
+    /// [`stop`](Self::stop) is called, and leaves the cluster in good order. A second signal does
+    /// not wait for that: the silo then leaves in haste.
     ///
     /// This is how a process that is nothing but a silo should wait. A silo can end by itself, when
     /// the cluster has declared it dead; a process that only waits for its own signals would live

@@ -18,9 +18,9 @@ use super::start_error::StartError;
 use crate::options::SiloOptions;
 
 impl SiloBuilder {
-    /// Lets the silo listen where other hosts reach it, although nothing is encrypted: whoever
-    /// reaches its ports is believed. For a network that nobody else reaches, or one that encrypts
-    /// by itself.
+    /// Lets the silo listen where other hosts reach it, although nothing is encrypted: every
+    /// process that reaches its ports is believed. For a network that only the cluster reaches, or
+    /// one that encrypts by itself.
     #[must_use]
     pub fn insecure(mut self) -> Self {
         self.options.insecure = true;
@@ -31,7 +31,7 @@ impl SiloBuilder {
 /// A silo with these options may listen.
 ///
 /// # Errors
-/// Other hosts would reach it, it has no TLS, and nobody has said that this is right.
+/// Other hosts would reach it, it has no TLS, and `insecure` is not set.
 pub(super) fn check_reach(options: &SiloOptions, security: &Security) -> Result<(), StartError> {
     if security.is_set_up() || options.insecure || world::is_virtual() {
         return Ok(());
@@ -98,7 +98,7 @@ pub(super) async fn check_agreement(
 
 #[cfg(feature = "tls")]
 impl SiloBuilder {
-    /// Encrypts the connections to other silos and to clients, and lets nobody in that shows no
+    /// Encrypts the connections to other silos and to clients, and refuses every peer without a
     /// certificate or key of this cluster.
     ///
     /// In the virtual time of tests nothing is encrypted.

@@ -1,4 +1,4 @@
-//! A look at a silo from beside it: what it counts, and if it is ready.
+//! A look at a silo from outside: its counters, and if it is ready.
 
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -10,8 +10,8 @@ use emmer_membership::TerminateReason;
 use super::core::SiloCore;
 use crate::metrics::Sample;
 
-/// Watches a silo from its first moment: it is told before the silo joins the cluster, and runs on
-/// the silo's runtime.
+/// Watches a silo from its first moment: it gets the silo's watch before the silo joins the
+/// cluster, and runs on the silo's runtime.
 pub trait Observer: Send {
     /// The silo begins. This must not wait.
     fn begin(self: Box<Self>, silo: SiloWatch);
@@ -68,7 +68,7 @@ pub enum Readiness {
     Ready,
     /// It has not joined the cluster yet.
     Joining,
-    /// It runs no turns, because nobody confirms that it is alive.
+    /// It runs no turns, because no other silo confirms that it is alive.
     Fenced,
     /// It has run no turns for `liveness_timeout`, although calls wait and the store answers: its
     /// process should be restarted.

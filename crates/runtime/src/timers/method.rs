@@ -1,4 +1,5 @@
-//! The method that a timer runs: one of the class, alone or beside others as its `self` says.
+//! The method that a timer runs: one of the class, alone or concurrent with others as its `self`
+//! says.
 
 use std::future::Future;
 use std::marker::PhantomData;
@@ -13,7 +14,7 @@ use crate::grain::{Grain, Interface, LocalSlot, Method, RawRef, boxed, not_admit
 use crate::hosting::{Activation, BoxTurn, TurnContext, TurnOutcome};
 use crate::reminders::TickResult;
 
-/// The call that a timer's turn is: nobody else can make it.
+/// The call that a timer's turn is: only a timer can make it.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct TimerTick {
     pub(super) keep: bool,

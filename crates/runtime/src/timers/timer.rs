@@ -29,7 +29,7 @@ const STEP: Duration = Duration::from_millis(10);
 /// The step of a timer that waits for [`LONG`] or longer.
 const LONG_STEP: Duration = Duration::from_millis(50);
 const LONG: Duration = Duration::from_secs(10);
-/// Thirty years are for ever.
+/// Thirty years are as good as never.
 const MOST: Duration = Duration::from_secs(1_000_000_000);
 
 impl Ctx {
@@ -77,8 +77,8 @@ impl TimerBuilder {
     }
 
     /// Starts the timer. `method` is an `async fn` of the grain's class that takes `&mut self` (its
-    /// ticks are turns of their own) or `&self` (they may run beside other `&self` turns), and
-    /// returns nothing or a result; a failure goes to the log, and the timer goes on.
+    /// ticks are turns of their own) or `&self` (they may run while other `&self` turns run). It
+    /// returns nothing or a result; a failure goes to the log, and the timer stays.
     ///
     /// The timer runs on when the handle is dropped. A method of another class never runs: the log
     /// says so.
@@ -122,22 +122,22 @@ impl TimerBuilder {
 pub struct Timer(Weak<Ticking>);
 
 impl Timer {
-    /// The next tick is `delay` after now, further ones as `every` says. A tick that runs goes on.
-    /// Does nothing when the timer is over.
+    /// The next tick is `delay` after now, further ones as `every` says. A running tick is not
+    /// affected. Does nothing when the timer is over.
     pub fn change(&self, delay: Duration, every: Option<Duration>) {
         if let Some(control) = self.0.upgrade() {
             control.change(delay, every);
         }
     }
 
-    /// No tick begins any more. One that runs goes on.
+    /// No further tick begins. A running tick is not affected.
     pub fn stop(&self) {
         if let Some(control) = self.0.upgrade() {
             control.stop();
         }
     }
 
-    /// Returns true if no tick will begin any more: the timer was stopped, has had its one tick, or
+    /// Returns true if no further tick will begin: the timer was stopped, has had its one tick, or
     /// its activation is gone.
     pub fn is_over(&self) -> bool {
         self.0.upgrade().is_none_or(|control| control.is_over())
@@ -214,7 +214,7 @@ impl Ticking {
                     Ok(end) => break end,
                     Err(_) => return,
                 },
-                // The grain is busy: the tick goes on waiting for its turn.
+                // The grain is busy: the tick waits on for its turn.
                 Ok(Begun::Overdue) => {}
                 Ok(Begun::Ended) | Err(_) => return,
             }

@@ -315,7 +315,7 @@ pub enum DeactivationReason {
     /// A call needs a version of the class that this silo does not have. The silo that is named has
     /// it, and gets the calls that wait.
     OtherVersion(SiloAddress),
-    /// A method panicked, or a write found the state changed by somebody else.
+    /// A method panicked, or a write found that another writer had changed the state.
     Broken(String),
 }
 

@@ -8,8 +8,8 @@ use emmer_core::SiloAddress;
 use super::call_target::{CallTarget, Names, Rejection};
 use super::error::CallError;
 
-/// A failure on the way, before the method's own error type is known. Where it arises nobody may
-/// know which call it is: the side of the caller adds that ([`Failure::of`]).
+/// A failure on the way, before the method's own error type is known. Where it arises the call may
+/// be unknown: the side of the caller adds that ([`Failure::of`]).
 pub(crate) type Failure = CallError<Infallible>;
 
 const CALL: CallTarget = CallTarget::UNKNOWN;

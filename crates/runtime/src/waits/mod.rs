@@ -3,7 +3,7 @@
 //! A turn that has made a call and suspends is listed here; a call that waits for its grain stands
 //! in the grain's queue with the number of the turn that made it; a call to another silo has that
 //! number where it waits for its answer. Together they are this silo's part of the graph of waits.
-//! Nobody looks at it while no call waits for long.
+//! It is not read while no call waits for long.
 //!
 //! A call that has waited for [`PATIENCE`] is looked at: from the turns inside its grain to the
 //! calls that they wait for, and so on ([`graph`]), with a probe to each silo that such a call was

@@ -25,8 +25,8 @@ const UNDER_WAY_MAX: usize = 32;
 /// The most questions of others that are answered between two looks.
 const ANSWERED_MAX: usize = 4_096;
 
-/// A question that was answered is known for so long at least, if there are not too many. By then
-/// the search that asked it is over.
+/// An answered question is known for this time at least, if there are not too many. By then the
+/// search that asked it is over.
 const REMEMBERED: Duration = Duration::from_secs(1);
 
 /// A circle: the call that waits at this place, and the way from the turns inside its grain to the

@@ -16,7 +16,7 @@ use crate::turn::Asker;
 const SHARDS: usize = 16;
 
 /// The number of a turn that makes a call, never 0. Each thread counts from a number of its own,
-/// drawn at random from so many that no two threads of a cluster come near each other.
+/// drawn at random from a range so large that no two threads of a cluster come near each other.
 #[inline]
 pub(crate) fn next_turn() -> u64 {
     if let Some(number) = world::number_of_host() {

@@ -10,8 +10,8 @@ use crate::table::Value;
 
 /// Number of commits that each of the two makes.
 const COMMITS: i64 = 25;
-/// Most attempts of each. A loser is told later and later, so many more attempts than commits mean
-/// a fault.
+/// Most attempts of each. A loser comes back later and later, so many more attempts than commits
+/// mean a fault.
 const ATTEMPTS_MAX: u32 = 2_000;
 
 /// Both count `version` up, together with a row that both write too, by what they read before; in

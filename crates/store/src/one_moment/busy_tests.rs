@@ -1,4 +1,4 @@
-//! Reads beside writers that never rest, of a partition that says what was written.
+//! Reads while writers never rest, of a partition that says what was written.
 
 use std::convert::Infallible;
 use std::sync::Mutex;
@@ -131,8 +131,8 @@ impl<const TOGETHER: usize> Pages for Busy<TOGETHER> {
 
 const SEEDS: u64 = 60;
 
-/// Reads beside so many commits in a thousand requests, with each of many seeds; returns how
-/// many reads ended, and the requests of all.
+/// Reads during `commits` commits in a thousand requests, with each of many seeds; returns how many
+/// reads ended, and the requests of all.
 fn busy<const TOGETHER: usize>(commits: u64) -> (usize, usize) {
     let (mut ended, mut requests) = (0, 0);
     for seed in 0..SEEDS {
@@ -156,7 +156,7 @@ fn a_read_beside_writers_that_never_rest_ends_and_is_one_moment() {
         let (ended, _) = busy::<60>(commits);
         assert_eq!(ended, SEEDS as usize, "{commits} commits in a thousand requests");
     }
-    // Row by row it takes a while in which nobody writes the same ones.
+    // Row by row it takes a while in which the same ones are not written.
     assert_eq!(busy::<0>(100).0, SEEDS as usize);
     // A commit before every request: only a look at rows and version at once can help.
     let (ended, requests) = busy::<60>(1_000);

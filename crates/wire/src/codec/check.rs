@@ -20,11 +20,11 @@ pub(super) enum Defect {
 enum Head {
     /// Number of bytes until the value ends.
     Leaf(usize),
-    /// A length of so many bytes, then that many plus so many more.
+    /// A length of `length_bytes` bytes, then as many bytes as it says, then `more` bytes.
     Sized { length_bytes: usize, more: usize },
     /// Number of values.
     Children(u64),
-    /// A count of so many bytes, then so many values for each.
+    /// A count of `length_bytes` bytes, then `each` bytes for each value.
     Counted { length_bytes: usize, each: u64 },
 }
 

@@ -11,7 +11,7 @@ use emmer_wire::PeerKind;
 use parking_lot::Mutex;
 use tokio::time::Sleep;
 
-/// A frame of at most so many bytes needs no room: each connection may hold them.
+/// A frame of at most this many bytes needs no room: each connection may hold them.
 const FREE_BYTES: usize = 64 << 10;
 
 /// Number of bytes of larger frames, announced and not yet there, that are received at once: from

@@ -33,8 +33,8 @@ use super::connection::{Connection, Shared};
 /// others do.
 pub(super) const FREE_BYTES: usize = 64 << 10;
 
-/// After so many bytes of answers to a client in one go of a driver, calls that are read begin when
-/// their connection has room.
+/// After this many bytes of answers to a client in one go of a driver, calls that are read begin
+/// when their connection has room.
 pub(super) const REPLIES_BYTES_MAX: usize = 1 << 20;
 
 /// The memory of a call that waits, without its frame: its task, its header, and its places in the
@@ -197,8 +197,8 @@ impl Drop for Expected<'_> {
 }
 
 impl Connection {
-    /// Returns true if the arguments of a call fit beside what clients hold. They are not counted
-    /// yet: a call that is over at once holds nothing.
+    /// Returns true if the arguments of a call fit together with what clients hold. They are not
+    /// counted yet: a call that is over at once holds nothing.
     #[inline]
     pub fn has_argument_room(&self, bytes: usize) -> bool {
         self.held.as_ref().is_none_or(|held| {

@@ -71,7 +71,7 @@ impl Drop for Arrived {
 }
 
 impl Arrived {
-    /// Waits for `work` as long as somebody waits for the call. It is not polled once nobody does.
+    /// Waits for `work` as long as a caller waits for the call. `work` is not polled after that.
     pub(super) async fn unless_given_up<T>(
         &self,
         work: impl Future<Output = T>,
@@ -160,7 +160,7 @@ impl Arrived {
         });
     }
 
-    /// A call that nobody waits for is out of this silo's hands.
+    /// A one-way call is out of this silo's hands.
     pub(super) fn over(&self) {
         if self.told.load(Ordering::Relaxed) {
             return;

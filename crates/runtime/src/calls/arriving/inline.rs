@@ -163,7 +163,7 @@ pub(super) fn start(
     activation.start(header.method, Input::Wire(body), due, header.chain.clone())
 }
 
-/// Answers a call with a failure, unless nobody waits for its answer.
+/// Answers a call with a failure, unless it is one-way.
 pub(crate) fn put_failure(replies: &mut BytesMut, correlation: u64, failure: &Failure) {
     if correlation != 0 {
         let (code, maybe, detail) = failure_parts(failure);

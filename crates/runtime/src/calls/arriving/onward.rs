@@ -24,7 +24,7 @@ use crate::trace;
 use crate::turn::Failure;
 
 impl Calls {
-    /// Goes on with a turn that suspended in the read loop.
+    /// Continues a turn that suspended in the read loop.
     pub(super) async fn finish(self: Arc<Self>, arrived: Arrived, turn: BoxTurn) {
         match self.run_there(&arrived, turn).await {
             Ok(()) => {}
@@ -180,7 +180,7 @@ impl Calls {
         }
     }
 
-    /// Waits for a call's place until its deadline, as long as somebody waits for the call.
+    /// Waits for a call's place until its deadline, as long as a caller waits for the call.
     async fn in_time<T>(
         &self,
         arrived: &Arrived,
@@ -210,7 +210,7 @@ impl Calls {
     /// What this silo remembers of the grain's location counts for nothing against a silo that
     /// asks: two silos with stale memories would send the call to and fro. The directory decides
     /// when the activation registers. One memory counts, for a second: that the grain left for a
-    /// version which serves the call, while this silo does as well. Whoever has that version sends
+    /// version which serves the call, while this silo does as well. A silo with that version sends
     /// the call nowhere else.
     async fn place_arrived(&self, arrived: &Arrived, path: &mut Path) -> Result<Place, Failure> {
         let sought = arrived.seeks();

@@ -82,7 +82,7 @@ impl Calls {
         context: &RequestContext,
     ) -> Result<Option<Identity>, Failure> {
         let class = self.host.classes.get(&target.grain_type());
-        // One that nobody here knows is looked at where somebody does.
+        // A class that is unknown here is looked at by a silo that knows it.
         let Some((class, name)) = class.and_then(|c| Some((c, c.method_name(method)?))) else {
             return Ok(None);
         };

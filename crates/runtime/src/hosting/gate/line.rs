@@ -13,7 +13,7 @@ use super::asks::{Asks, Who};
 use crate::turn::{Asker, DeactivationReason};
 use crate::waits::Wait;
 
-/// A waiter that was called and has not come for so many ticks of the silo's clock has lost its
+/// Number of ticks of the silo's clock after which a called waiter that has not come has lost its
 /// place: its caller keeps the call and does not poll it. Not so one that a task of the runtime
 /// polls: its thread is held by other work.
 const MISSED_TICKS_MAX: u8 = 10;
@@ -52,7 +52,7 @@ pub(super) struct Queue {
 pub(super) struct Waiter {
     pub(super) ticket: u64,
     pub(super) exclusive: bool,
-    /// It goes in as soon as nobody is inside alone, whoever stands before it.
+    /// It goes in as soon as no turn is inside alone, before all that wait.
     pub(super) past: bool,
     pub(super) deadline: CoarseInstant,
     /// A task of the runtime polls it.
@@ -81,13 +81,13 @@ impl Asking {
     }
 }
 
-/// The place of whoever ends the activation: behind those that wait already, or before all others
-/// when the grain is broken.
+/// The place of the closer, which ends the activation: behind those that wait already, or before
+/// all others when the grain is broken.
 pub(super) struct Closer {
     ticket: u64,
     pub(super) reason: DeactivationReason,
     pub(super) waker: Option<Waker>,
-    /// True if somebody stands in this place.
+    /// True if the place is taken.
     taken: bool,
 }
 
@@ -151,7 +151,7 @@ impl Queue {
         })
     }
 
-    /// Calls whoever is next.
+    /// Calls the next waiter.
     pub(super) fn call_next(&mut self, broken: bool) -> Option<Waker> {
         if self.closer_is_next(broken) {
             self.closer.as_mut()?.waker.take()
@@ -160,7 +160,7 @@ impl Queue {
         }
     }
 
-    /// Asks for a look at every tick; true when nobody has yet.
+    /// Asks for a look at every tick; true when this is the first request.
     pub(super) const fn watch(&mut self) -> bool {
         !std::mem::replace(&mut self.watched, true)
     }
@@ -233,7 +233,8 @@ impl Line {
         self.reserve(guard.open(), DeactivationReason::Broken(why.to_owned()));
     }
 
-    /// Makes room for the closer. A grain that is broken is told that, whatever else ends it.
+    /// Makes room for the closer. A closer of a broken grain gets that reason, whatever else ends
+    /// the grain.
     fn reserve(&self, queue: &mut Queue, reason: DeactivationReason) {
         if let Some(closer) = &mut queue.closer {
             if matches!(reason, DeactivationReason::Broken(_)) {
@@ -246,7 +247,7 @@ impl Line {
         self.count(true);
     }
 
-    /// Takes the closer's place; false when somebody stands there already.
+    /// Takes the closer's place; false when it is taken.
     pub(crate) fn take_closer_place(&self, reason: DeactivationReason) -> bool {
         let mut guard = self.queue();
         let queue = guard.open();
@@ -276,8 +277,8 @@ impl Line {
     }
 
     /// A tick of the silo's clock. Wakes every waiter whose deadline has passed, so that its caller
-    /// looks at the clock, and passes over those that do not come. False when nobody waits any more
-    /// and the silo need not look here again.
+    /// looks at the clock, and passes over those that do not come. False when no turn waits and the
+    /// silo need not look here again.
     pub(crate) fn tick(&self, now: CoarseInstant) -> bool {
         let mut guard = self.queue();
         let Some(queue) = guard.get() else { return false };
@@ -299,8 +300,8 @@ impl Line {
         watched
     }
 
-    /// The waiters that turns wait for, as far as whoever is inside stands in their way: `alone`,
-    /// or the turn of somebody who waits before them.
+    /// The waiters that turns wait for, as far as the turns inside stand in their way: `alone`, or
+    /// the turn of a waiter before them.
     pub(crate) fn waits(&self, alone: bool, out: &mut Vec<Wait>) {
         let mut guard = self.queue();
         let Some(queue) = guard.get() else { return };
@@ -320,7 +321,7 @@ impl Line {
         }
     }
 
-    /// Ends a wait that can never end by itself: it is told the cycle. False when it is over
+    /// Ends a wait that can never end by itself: the waiter gets the cycle. False when it is over
     /// already.
     pub(crate) fn doom(&self, ticket: u64, cycle: String) -> bool {
         let mut guard = self.queue();
@@ -337,7 +338,7 @@ impl Line {
         true
     }
 
-    /// Takes a waiter out of the queue; if it was the first, the next one is told.
+    /// Takes a waiter out of the queue; if it was the first, the next one is called.
     pub(super) fn give_up(&self, ticket: u64) {
         let mut guard = self.queue();
         let Some(queue) = guard.get() else { return };

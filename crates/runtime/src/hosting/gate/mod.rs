@@ -1,18 +1,19 @@
 //! The door to a grain: `&mut` turns one at a time, `&` turns together, all in the order in which
 //! they came.
 //!
-//! The lock inside is only ever tried, never waited for. Who does not get it queues up here, and
-//! whoever gives it up wakes the next of the queue; while anybody queues, nobody goes past. An idle
-//! gate is three atomic operations and has no queue: the queue is made when it is first needed.
+//! The lock inside is only ever tried, never waited for. A turn that does not get it queues up
+//! here, and a turn that gives it up wakes the next of the queue; while any turn queues, none goes
+//! past. An idle gate is three atomic operations and has no queue: the queue is made when it is
+//! first needed.
 //!
-//! Why nobody sleeps for ever: a waiter counts itself in `waiting` before it tries the lock a last
-//! time, and a leaver looks at `waiting` after it has unlocked, both by read-modify-write
+//! Why no waiter sleeps for good: a waiter counts itself in `waiting` before it tries the lock a
+//! last time, and a leaver looks at `waiting` after it has unlocked, both by read-modify-write
 //! operations on the same word. Either the leaver sees the waiter and wakes it, or its look came
 //! before the waiter's count, which then also sees the lock free. Who was called and does not come,
 //! because its caller keeps the call without polling it, loses its place after a while.
 //!
-//! Why nobody enters a broken grain: whoever breaks it says so before it gives its lock back, and
-//! takes the closer's place at the head of the queue in the same step.
+//! Why no turn enters a broken grain: the turn that breaks it says so before it gives its lock
+//! back, and takes the closer's place at the head of the queue in the same step.
 
 mod asks;
 mod line;
@@ -54,7 +55,7 @@ impl<T: ?Sized> Gate<T> {
         &self.line
     }
 
-    /// Returns true if nobody is inside, nobody waits, and it is not broken.
+    /// Returns true if no turn is inside, none waits, and it is not broken.
     pub(super) fn is_free(&self) -> bool {
         self.line.waiting() == 0 && !self.cell.is_locked() && !self.line.is_broken()
     }
@@ -64,7 +65,7 @@ impl<T: ?Sized> Gate<T> {
         self.cell.get_mut()
     }
 
-    /// Enters alone, if nobody is inside and nobody waits.
+    /// Enters alone, if no turn is inside and none waits.
     #[inline]
     pub(super) fn try_exclusive(&self) -> Option<Alone<'_, T>> {
         if self.line.waiting() > 0 {
@@ -73,7 +74,7 @@ impl<T: ?Sized> Gate<T> {
         self.cell.try_write().map(|guard| self.alone(guard)).filter(|_| !self.line.is_broken())
     }
 
-    /// Enters beside others, if nobody is inside alone and nobody waits.
+    /// Enters together with others, if no turn is inside alone and none waits.
     #[inline]
     pub(super) fn try_shared(&self) -> Option<Together<'_, T>> {
         if self.line.waiting() > 0 {
@@ -82,7 +83,7 @@ impl<T: ?Sized> Gate<T> {
         self.cell.try_read().map(|guard| self.together(guard)).filter(|_| !self.line.is_broken())
     }
 
-    /// Enters beside others, whoever waits, if nobody is inside alone.
+    /// Enters together with others, before all that wait, if no turn is inside alone.
     pub(super) fn try_past(&self) -> Option<Together<'_, T>> {
         self.cell.try_read().map(|guard| self.together(guard)).filter(|_| !self.line.is_broken())
     }
@@ -115,7 +116,7 @@ impl<T: ?Sized> Gate<T> {
         Enter { gate: self, ticket: None, asks, watch }
     }
 
-    /// Waits in the queue to enter beside others.
+    /// Waits in the queue to enter together with others.
     pub(super) const fn shared<W: Watch>(&self, asks: Asks, watch: W) -> Enter<'_, T, W, false> {
         Enter { gate: self, ticket: None, asks, watch }
     }
@@ -224,7 +225,8 @@ where
                 waiter.waker = Some(cx.waker().clone());
             }
         }
-        // The mark is set only where the silo is told: a turn that goes in at once tells nobody.
+        // The mark is set only where the silo hears of it: a turn that goes in at once reports
+        // nothing.
         let watch = queue.watch();
         drop(guard);
         if watch {
@@ -242,8 +244,7 @@ impl<T: ?Sized, W: Watch, const EXCLUSIVE: bool> Drop for Enter<'_, T, W, EXCLUS
     }
 }
 
-/// The wait in the closer's place. Whoever drops it leaves the place taken: nobody goes in any
-/// more.
+/// The wait in the closer's place. Dropping it leaves the place taken: no further turn goes in.
 pub(super) struct Close<'a, T: ?Sized> {
     gate: &'a Gate<T>,
 }
@@ -303,7 +304,7 @@ pub(super) struct Alone<'a, T: ?Sized> {
 }
 
 impl<'a, T: ?Sized> Alone<'a, T> {
-    /// Lets others that only read in beside.
+    /// Lets others that only read come in.
     pub(super) fn downgrade(self) -> Together<'a, T> {
         let guard = RwLockWriteGuard::downgrade(self.guard);
         self.leave.0.pass_on();
@@ -325,7 +326,7 @@ impl<T: ?Sized> DerefMut for Alone<'_, T> {
     }
 }
 
-/// The lock of a turn beside others, before its grain is known to be there.
+/// The lock of a turn that shares the grain, before the grain is known to be there.
 pub(super) struct Together<'a, T: ?Sized> {
     pub(super) guard: RwLockReadGuard<'a, T>,
     pub(super) leave: Leave<'a>,

@@ -203,7 +203,7 @@ fn who_is_called_and_does_not_come_loses_the_place_together_with_all_others_that
     let mut alive = gate.exclusive(Asks::until(LATE), || {});
     assert!(poll(&mut alive).is_pending());
     drop(inside);
-    // The first is told, and then everybody, at once.
+    // The first is called, and then all, at once.
     for _ in 0..100 {
         assert!(gate.line().tick(soon));
         if let Poll::Ready(lock) = poll(&mut alive) {
