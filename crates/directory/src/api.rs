@@ -28,10 +28,10 @@ pub enum Outcome {
     /// Answer to `register`: this activation is the grain's one activation from now on.
     Registered,
     /// Answer to `register`: another activation holds the grain. It may be an activation of this
-    /// very silo that the shell does not have (any more): then the shell calls `unregister` for it
-    /// and tries again.
+    /// very silo that the shell does not have (yet or still): then the shell calls `unregister` for
+    /// it and tries again.
     Taken(Registration),
-    /// Answer to `unregister`: the registration is not there (any more).
+    /// Answer to `unregister`: the registration is not there.
     Unregistered,
     /// Nothing is known. A `register` that failed leaves nothing behind: the machine withdraws it
     /// by itself, and the activation's number must not be registered again.
@@ -41,7 +41,7 @@ pub enum Outcome {
 /// Why a command failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum FailReason {
-    /// No silo of the view is Active, so nobody owns any range.
+    /// No silo of the view is Active, so no silo owns any range.
     #[error("no silo is Active, so nobody owns the directory")]
     NoActiveSilo,
     /// This silo is Dead, or has left the view.

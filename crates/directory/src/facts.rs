@@ -13,7 +13,7 @@ use crate::silos::{Change, Silos};
 /// The longest time for which another owner is believed that a silo fades.
 const TOLD_MAX: Duration = Duration::from_secs(600);
 
-/// One clock runs faster than another by one part in so many at most, with room to spare
+/// One clock runs faster than another by at most one part in this many, with room to spare
 /// (`docs/membership.md`).
 const CLOCK_RATE_PART: u32 = 25;
 
@@ -133,8 +133,8 @@ impl Facts {
         changes
     }
 
-    /// The ring follows the silos that became Active, or are not any more. Returns what this silo
-    /// owned before.
+    /// The ring follows the silos that became Active or ceased to be. Returns what this silo owned
+    /// before.
     pub(crate) fn change_ring(&mut self, changes: &[Change]) -> RangeSet {
         let all = |which: fn(&Change) -> bool| -> Vec<SiloAddress> {
             changes.iter().filter(|change| which(change)).map(Change::silo).collect()

@@ -73,7 +73,7 @@ pub(crate) enum Inner {
     },
     /// Registrations that are known again.
     Enter(Vec<(GrainId, Registration)>),
-    /// Nothing outside of these ranges is registered here any more.
+    /// Nothing outside of these ranges is registered here from now on.
     Keep(RangeSet),
     /// Something was unlocked: the own commands that waited for it are served.
     Settle,

@@ -179,7 +179,7 @@ pub enum Message {
 }
 
 impl Message {
-    /// The number of a recovery that nobody asked for.
+    /// The number of a recovery without a request.
     pub const UNASKED: u64 = 0;
 }
 
@@ -206,7 +206,7 @@ pub enum Answer {
     /// To `Register`: granted, now or before.
     #[serde(rename = "r")]
     Registered,
-    /// To `Register`: somebody else has it.
+    /// To `Register`: another activation holds the grain.
     #[serde(rename = "t")]
     Taken(Registration),
     /// To `Unregister`.

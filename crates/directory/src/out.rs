@@ -18,12 +18,11 @@ pub(crate) enum Timer {
     /// The losses of the view of this version are not collected yet: ask the silos that have not
     /// told.
     Collection(u64),
-    /// A silo that gained something by the view of this version has taken it, or does not come any
-    /// more.
+    /// A silo that gained something by the view of this version has taken it, or will not come.
     Snapshots(u64),
     /// The receiver of the list with this number has been silent for long.
     Stream(u64),
-    /// A silo that is Dead cannot run turns any more.
+    /// A silo that is Dead can no longer run turns.
     Fading,
 }
 

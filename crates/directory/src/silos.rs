@@ -75,7 +75,7 @@ impl Change {
         self.after == Some(SiloStatus::Active) && self.after != self.before
     }
 
-    /// Returns true if the silo may have hosted activations, and may not any more.
+    /// Returns true if the silo may have hosted activations, and no longer may.
     pub(crate) fn ended(&self) -> bool {
         self.before.is_some_and(hosts) && !self.after.is_some_and(hosts)
     }

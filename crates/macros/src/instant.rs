@@ -44,7 +44,7 @@ const KNOWN_MACROS: [&str; 30] = [
 const KEYWORDS: [&str; 8] = ["break", "else", "if", "in", "match", "move", "return", "while"];
 
 /// Returns true if the method is an `async fn` whose body has no `.await`, not even in a closure or
-/// in a macro nobody knows.
+/// in an unknown macro.
 pub(crate) fn is_instant(function: &ImplItemFn) -> bool {
     function.sig.asyncness.is_some() && waits_for_nothing(function.block.to_token_stream())
 }

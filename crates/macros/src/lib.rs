@@ -43,8 +43,8 @@ use proc_macro::TokenStream;
 /// * `grain = "name"`: the grain type's name, the trait's own in kebab case when absent. It is part
 ///   of every grain's identity: renaming the trait without it makes other grains of them.
 ///
-/// A method takes `&mut self` (its turn runs alone) or `&self` (its turn may run beside other
-/// `&self` turns) and owned arguments, and returns an owned value; `Result<T, E>` reaches the
+/// A method takes `&mut self` (its turn runs alone) or `&self` (its turn may run while other
+/// `&self` turns run) and owned arguments, and returns an owned value; `Result<T, E>` reaches the
 /// caller as the call's own result and error. Arguments travel by name: trailing ones may be added
 /// later under `#[serde(default)]`.
 ///
@@ -57,8 +57,8 @@ pub fn grain_interface(args: TokenStream, item: TokenStream) -> TokenStream {
         .into()
 }
 
-/// Goes on `impl Interface for Class`: checks the methods and that the class is one, and leaves the
-/// code as it is. A name in `ctx.remind("name")` must have a handler.
+/// Stands on `impl Interface for Class`: checks the methods and that the class is one, and leaves
+/// the code as it is. A name in `ctx.remind("name")` must have a handler.
 ///
 /// ```ignore (needs the facade, whose tests compile it)
 /// #[grain]

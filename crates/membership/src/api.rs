@@ -69,7 +69,7 @@ pub enum TableOutcome {
     Sample(Vec<SiloEntry>),
     /// The commit happened; the version row is now this.
     Committed(TableVersion),
-    /// The commit did not happen: the version row is not `base` any more.
+    /// The commit did not happen: the version row is no longer `base`.
     Conflict,
     /// The commit may or may not have happened.
     Unknown,
@@ -112,7 +112,7 @@ pub enum ConnectionEvent {
     /// Application bytes arrived from the peer.
     Heard,
     /// The peer's kernel ended an established connection in good order (FIN), and the peer's
-    /// process had said no goodbye: the process closed it or died. Nobody but that host can end a
+    /// process had said no goodbye: the process closed it or died. Only that host can end a
     /// connection in this way.
     Closed,
     /// An established connection broke (RST, or no acknowledgement for too long). Firewalls and

@@ -151,7 +151,7 @@ pub struct Config {
     /// Classic no, default yes.
     pub reevaluate_lost_commits_at_once: bool,
     /// True if a silo takes a vote of its own out of the table when the suspect answers again. The
-    /// original leaves it there until it expires, where it helps whoever suspects the same silo
+    /// original leaves it there until it expires, where it helps silos that suspect the same silo
     /// later.
     pub retract_votes: bool,
     /// True if intents go to one writer that commits many together (improvement 5). Classic no,

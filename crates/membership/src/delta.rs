@@ -113,9 +113,9 @@ impl Delta {
 /// `i * f + 1 ..= i * f + f`.
 ///
 /// First the root and the others in ring order, then the silos that join: where many join at once,
-/// those inserted a moment ago have no view yet, and whoever hangs below them would wait. Last
-/// those that cannot pass it on: silos inserted by this very commit, and silos that it declared
-/// dead, which should hear of it.
+/// those inserted a moment ago have no view yet, and silos below them would wait. Last those that
+/// cannot pass it on: silos inserted by this very commit, and silos that it declared dead, which
+/// should hear of it.
 pub(crate) struct Tree {
     /// Positions in the view, by place.
     order: Box<[u32]>,
@@ -131,7 +131,7 @@ impl Tree {
         let ring = view.ring(0);
         let root = view.position(root);
         let start = root.and_then(|at| ring.iter().position(|(_, p)| *p as usize == at));
-        // A silo that commits its own death is on no ring any more, and begins all the same.
+        // A silo that commits its own death is no longer on a ring, and begins all the same.
         let leaver = root.filter(|_| start.is_none()).and_then(|at| u32::try_from(at).ok());
         let start = start.unwrap_or(0);
         let mut last: Vec<u32> = delta

@@ -69,7 +69,7 @@ impl Facts {
     }
 
     /// Returns true if the row of `silo` names the host of this silo and its IP address: one kernel
-    /// knows all that listens for both. Hosts are told apart by their names.
+    /// knows all that listens for both. Hosts are distinguished by their names.
     pub(crate) fn is_on_own_host(&self, silo: &SiloAddress) -> bool {
         let (host, ip) = (&self.me.host_name, self.me.address.endpoint().ip());
         !host.is_empty()

@@ -7,8 +7,8 @@ use emmer_core::SiloStatus;
 use crate::Config;
 use crate::world::{World, address, isolate, ms, secs};
 
-/// Scenario 4652 of the class `split`. A silo that the table alone confirms gets new monitors, who
-/// have not heard it, beside one that hears it all the time.
+/// Scenario 4652 of the class `split`. A silo that the table alone confirms gets new monitors,
+/// which have not heard it, and keeps one that hears it all the time.
 #[test]
 fn new_monitors_give_nobody_more_time_than_the_tables_word() {
     let config = Config { num_probed_silos: 4, num_probe_rings: 1, ..Config::default() };
@@ -52,7 +52,7 @@ fn rows_of_a_replica_that_lags_open_no_fence() {
     }
     world.cut.remove(&(cut, beside));
     world.cut.remove(&(beside, cut));
-    // Its votes against the others get no answer, so it reads all rows and goes on.
+    // Its votes against the others get no answer, so it reads all rows and continues.
     world.on_a_replica.extend([cut, beside]);
     world.until(secs(10), |w| w.status(&cut) == Some(SiloStatus::Dead));
     let may_grant = world.now + config.fence_table_timeout;
@@ -87,7 +87,7 @@ fn known_monitors_are_not_enough_where_a_newcomer_speaks_of_a_later_view() {
     }
 }
 
-/// Touches succeed, and nothing else: no view comes, and nobody is read.
+/// Touches succeed, and nothing else: no view comes, and no rows are read.
 #[test]
 fn a_silo_that_lacks_a_view_for_long_trusts_no_monitor_of_the_old_one() {
     let config = Config::default();

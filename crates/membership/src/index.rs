@@ -6,7 +6,7 @@
 
 use emmer_core::SiloAddress;
 
-/// Up to so many addresses a binary search is as quick as the index.
+/// Maximum addresses for which a binary search is as quick as the index.
 const SEARCHED_MAX: usize = 32;
 
 /// A hash table of positions: open addressing, half full at most.

@@ -1,8 +1,7 @@
 //! The wishes of a silo for writes to the table (improvement 5), as plain data.
 //!
-//! An intent is a wish, not a write: whoever writes evaluates it against the view the commit is
-//! based on, so that repeating one, or evaluating one after its row already shows it, changes
-//! nothing.
+//! An intent is a wish, not a write: the writer evaluates it against the view the commit is based
+//! on, so that repeating one, or evaluating one after its row already shows it, changes nothing.
 
 use std::sync::Arc;
 
@@ -93,7 +92,8 @@ pub enum Intent {
 #[serde(try_from = "u8", into = "u8")]
 pub enum Evidence {
     /// A connection broke and the host refuses new ones. A firewall can do both while the silo
-    /// lives: such a vote counts only beside one of a silo that knows the process to be gone.
+    /// lives: such a vote counts only together with one of a silo that knows the process to be
+    /// gone.
     Refusal,
     /// The suspect has not answered for the whole patience.
     #[default]

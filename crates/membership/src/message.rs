@@ -42,7 +42,7 @@ pub enum Message {
         /// The sender's view.
         #[serde(rename = "v")]
         version: u64,
-        /// The sender's own clock, meaningful to nobody else.
+        /// The sender's own clock, meaningful only to the sender.
         #[serde(rename = "s", default)]
         stamp: u64,
     },

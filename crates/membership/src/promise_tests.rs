@@ -16,7 +16,7 @@ fn a_silo_cut_off_from_its_peers_starts_no_turn_once_others_may_have_its_grains(
         isolate(&mut world, 0);
         let dead = |w: &World, i: &u16| w.status(&address(1_000 + i, 1)) == Some(SiloStatus::Dead);
         world.until(secs(10), |w| (0..n).any(|i| dead(w, &i)));
-        // Of two silos either may be the quicker one; else it is the one that nobody hears.
+        // Of two silos either may be the quicker one; else it is the silo that is not heard.
         let cut = (0..n).find(|i| dead(&world, i)).unwrap();
         assert!(cut == 0 || n == 2, "silo {cut} of {n} died");
         let (cut, victim) = (usize::from(cut), address(1_000 + cut, 1));
@@ -102,7 +102,7 @@ fn other_commits_under_the_same_numbers_end_those_who_saw_the_lost_ones() {
     world.until(secs(5), |w| w.status(&address(1_003, 1)) == Some(SiloStatus::Dead));
     world.until(secs(5), World::converged);
     world.lose_last_commit();
-    // Somebody who knows nothing of it writes what takes the lost number.
+    // A silo that knows nothing of it writes what takes the lost number.
     world.start(&Config::default(), address(2_000, 1), 9);
     world.until(secs(90), |w| {
         w.silos[..3].iter().all(|p| p.ended == Some(TerminateReason::TableWentBack))
@@ -395,8 +395,8 @@ fn a_silo_that_lives_on_the_tables_word_is_confirmed_while_commits_come_one_afte
     let mut world = World::cluster(&config, 70);
     isolate(&mut world, 0);
     world.run(ms(3_200));
-    // Somebody writes more often than a read takes: no read ever shows the view in force to be the
-    // latest.
+    // Another silo writes more often than a read takes: no read ever shows the view in force to be
+    // the latest.
     for _ in 0..2_000 {
         world.run(ms(1));
         if world.now.as_nanos().is_multiple_of(4_000_000) {
@@ -505,8 +505,8 @@ fn a_joiner_that_nobody_reaches_hears_of_its_death_from_the_table() {
     world.until(secs(6), |w| w.silos[at].machine.is_over());
 }
 
-/// A silo is voted dead without proof; another one starts in its place at once. It has not seen
-/// the death, and is told what is left of the wait.
+/// A silo is voted dead without proof; another one starts in its place at once. It has not seen the
+/// death, and hears what is left of the wait.
 #[test]
 fn a_newcomer_waits_no_longer_for_the_dead_than_those_that_saw_them_die() {
     let config = Config::default();

@@ -19,7 +19,7 @@ fn monitors(world: &World, config: &Config) -> Vec<SiloAddress> {
     monitors.into_iter().collect()
 }
 
-/// A probe by somebody with the view of silo 0.
+/// A probe by a silo with the view of silo 0.
 fn probe(world: &World) -> Message {
     let version = world.silos[0].machine.view().version();
     Message::Probe { seq: 1, version, misses: 0, echo: 0 }
@@ -144,8 +144,8 @@ fn a_silo_that_is_alone_rests_on_its_touches_as_soon_as_the_table_is_back() {
     }
 }
 
-/// A commit whose outcome is unknown may still come: its base has to be taken from it, also when
-/// nobody wishes any more what it says.
+/// A commit whose outcome is unknown may still come: its base has to be taken from it, also when no
+/// silo still wishes what it says.
 #[test]
 fn a_commit_of_unknown_outcome_is_settled_by_another_one_and_once() {
     let config = Config::default();
@@ -156,7 +156,7 @@ fn a_commit_of_unknown_outcome_is_settled_by_another_one_and_once() {
     isolate(&mut world, 2);
     let unknown = |w: &World| w.silos.iter().any(|s| s.machine.counters().commits_unknown > 0);
     world.until(secs(10), unknown);
-    // The suspect is well again, and nobody has written anything.
+    // The suspect is well again, and no silo has written anything.
     world.cut.clear();
     world.run(secs(3));
     assert_eq!((world.version.number, world.status(&suspect)), (before, Some(SiloStatus::Active)));
@@ -182,7 +182,7 @@ fn a_vote_counts_for_as_long_as_the_configuration_says() {
     assert!(!window.counts(at(lasts), at(ms(0))));
 }
 
-/// Whatever it hears first when it goes on: others may have given it up.
+/// Whatever it hears first when it continues: others may have given it up.
 #[test]
 fn a_joiner_that_was_frozen_beyond_its_deadline_ends_with_the_first_input() {
     let config = Config::default();
@@ -192,7 +192,7 @@ fn a_joiner_that_was_frozen_beyond_its_deadline_ends_with_the_first_input() {
     world.run(secs(1));
     assert!(world.silos[joiner].up);
     let member = world.silos[0].machine.me();
-    // Nothing else of the world goes on: the joiner alone is called.
+    // The rest of the world stands still: the joiner alone is called.
     world.now = world.now + config.max_join_attempt_time + secs(1);
     let probe = probe(&world);
     world.call(joiner, |machine, now| machine.handle_message(now, member, probe));

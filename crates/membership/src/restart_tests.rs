@@ -1,5 +1,5 @@
-//! Many silos crash and come back on their addresses. All are Active again soon, whoever is left
-//! and in whatever order they come.
+//! Many silos crash and come back on their addresses. All are Active again soon, in whatever order
+//! they come and whichever are left.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ use crate::world::{World, address, ms};
 /// eight others.
 const WITHIN: Duration = Duration::from_secs(6);
 
-/// Seed 60000160 of the swarm. Those silos that come first on the ring are gone. Whoever started
-/// later asked them for ever in vain, and its own word is worth nothing to those who are back: it
+/// Seed 60000160 of the swarm. Those silos that come first on the ring are gone. A silo that
+/// started later asked them in vain, and its own word is worth nothing to those that are back: it
 /// waited until the rows of the lost were stale.
 #[test]
 fn a_cluster_lost_and_started_on_its_addresses_one_silo_after_the_other_is_active_soon() {

@@ -97,7 +97,7 @@ impl Standing {
         self.over
     }
 
-    /// The machine ends; `dead`: no row of it may serve any more.
+    /// The machine ends; `dead`: no row of it may serve.
     pub(crate) const fn end(&mut self, dead: bool) {
         self.over = true;
         if dead {

@@ -30,7 +30,7 @@ impl Steps {
         self.0.len()
     }
 
-    /// The last `count` steps, in order; none when so many are not kept.
+    /// The last `count` steps, in order; none when fewer are kept.
     pub(crate) fn last(&self, count: usize) -> Option<impl Iterator<Item = &Arc<Delta>>> {
         Some(self.0.range(self.0.len().checked_sub(count)?..))
     }

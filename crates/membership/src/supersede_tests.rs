@@ -86,7 +86,7 @@ fn a_monitor_that_gave_its_word_confirms_again_only_after_a_read_of_the_table() 
     assert!(world.silos[1].fences.is_empty() && world.silos[1].up);
 }
 
-/// Two hosts use one `ip:port`, as after a lease that ran out: the old silo runs on beside its
+/// Two hosts use one `ip:port`, as after a lease that ran out: the old silo still runs with its
 /// monitors, and the host that answers there for the writer refuses.
 struct TwoHosts {
     world: World,
@@ -121,7 +121,7 @@ impl TwoHosts {
         }
     }
 
-    /// The newcomer asks nobody but the writer.
+    /// The newcomer asks only the writer.
     fn start(&mut self) {
         let others: Vec<_> = self.others.iter().map(|silo| (self.new, *silo)).collect();
         self.world.cut.extend(others.iter().copied());

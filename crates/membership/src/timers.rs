@@ -25,7 +25,7 @@ pub(crate) enum Timer {
     JoinStep,
     /// An own intent goes to the next writer.
     Route,
-    /// An asked-for view has not come: somebody else is asked.
+    /// An asked-for view has not come: another silo is asked.
     Pull,
     /// A version that only strangers speak of has had the time to arrive.
     Claim,

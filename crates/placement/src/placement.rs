@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::strategy::Strategy;
 
-/// Facts about a silo beside those in its row: texts under keys.
+/// Facts about a silo that its row does not have: texts under keys.
 pub type Metadata = BTreeMap<String, String>;
 
 /// The most entries that the metadata of a silo has.

@@ -46,7 +46,7 @@ impl CustomStrategy {
         &self.name
     }
 
-    /// What the grain class says to its director beside the name.
+    /// What the grain class says to its director, without the name.
     ///
     /// # Errors
     /// [`DataError::Read`] when it says nothing, or something else.
@@ -111,7 +111,7 @@ impl Strategy {
         }
     }
 
-    /// Its name, and what it says beside that: its role, or the data of its director.
+    /// Its name, and what it says with it: its role, or the data of its director.
     pub(crate) fn parts(&self) -> (&str, &str) {
         match self {
             Self::SiloRole(role) => (self.name(), role),

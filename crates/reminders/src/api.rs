@@ -213,7 +213,7 @@ pub struct Statistics {
     pub failed: u64,
     /// Occurrences that were missed or given up.
     pub missed: u64,
-    /// Occurrences that somebody else had settled, or whose reminder had changed.
+    /// Occurrences that another silo had settled, or whose reminder had changed.
     pub conflicts: u64,
     /// Reads of parts of the table.
     pub reads: u64,

@@ -17,9 +17,11 @@ use crate::api::ReadId;
 
 /// No leaf asks for more rows than this: 268 million due in one window in all buckets.
 const LIMIT_MAX: usize = 1 << 16;
-/// A leaf that is read as a whole asks for one in so many of the rows that others ask for.
+/// Divisor for the rows that a leaf read as a whole asks for: one in as many of those that others
+/// ask for.
 const WHOLE_SHARE: usize = 8;
-/// One read in so many of a leaf with little that is due soon looks whether it has little at all.
+/// Number of reads of a leaf with little that is due soon, of which one looks whether it has little
+/// at all.
 const WHOLE_AGAIN: u64 = 16;
 
 /// The very first read covers this many buckets: it tells how dense the table is. A read of all

@@ -1,4 +1,4 @@
-//! The machine: what it is told, and what it does about it.
+//! The machine: its inputs, and what it does about them.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::leaves::Leaves;
 use crate::owners::Owners;
 use crate::tells::Tells;
 
-/// Of occurrences that were missed under [`MissedPolicy::All`] at most so many are made up for.
+/// Maximum occurrences that are made up for, of those missed under [`MissedPolicy::All`].
 const ALL_MAX: u64 = 1_000;
 /// An occurrence is tried so often before it is given up for the next one.
 const TRIES_MIN: u32 = 3;
@@ -24,7 +24,7 @@ const TRIES_MIN: u32 = 3;
 const PAUSES: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(60));
 /// Reads after a change of owners begin within this time, so that silos do not begin together.
 const SPREAD: Duration = Duration::from_millis(500);
-/// The wall clock is looked at this often while something waits for it: somebody may set it.
+/// The wall clock is looked at this often while something waits for it: a person may set it.
 const CLOCK_LOOK: Duration = Duration::from_secs(5);
 
 /// A read under way.
@@ -105,7 +105,7 @@ impl Reminders {
         self.attend(now);
     }
 
-    /// The reminder of this name was written or removed by this silo, for whoever owns it.
+    /// The reminder of this name was written or removed by this silo, for the owner.
     pub fn handle_written(
         &mut self,
         now: Now,
@@ -129,7 +129,7 @@ impl Reminders {
             Message::Heard { id } => self.tells.heard(id),
             Message::Changed { grain, grain_type, name, id } => {
                 // A silo that does not own it (yet), or has too much to look at, says nothing: it
-                // is told again.
+                // hears of it again.
                 let is_mine = self.owners.is_mine(bucket_of(hash_of(&grain)));
                 if is_mine && self.looking.len() < self.config.tells_max {
                     self.effects
@@ -580,7 +580,7 @@ mod tests {
         machine.handle_timeout(before);
         let look = machine.poll_timeout(before).unwrap();
         assert!(look <= before.mono + CLOCK_LOOK, "{look:?}");
-        // Somebody has set it to five minutes later.
+        // An operator has set it to five minutes later.
         let after = Now { mono: look, wall: Timestamp::from_millis(300_005) };
         machine.handle_timeout(after);
         let fired = std::iter::from_fn(|| machine.poll_effect())

@@ -23,7 +23,7 @@ pub(crate) struct Tell {
 #[derive(Debug)]
 pub(crate) struct Tells {
     all: BTreeMap<u64, Tell>,
-    /// Times at which each is told next, in that order. Messages that were acknowledged meanwhile
+    /// Times at which each is sent next, in that order. Messages that were acknowledged meanwhile
     /// are in it too.
     queue: VecDeque<(Instant, u64)>,
     last: u64,

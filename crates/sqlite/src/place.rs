@@ -106,7 +106,7 @@ impl Place {
         format!("sqlite://{}", self.path.display())
     }
 
-    /// Looks before SQLite does, so that nothing is made beside a bad path and errors are in plain
+    /// Looks before SQLite does, so that a bad path leaves no files behind and errors are in plain
     /// words. Returns the file; none if it is to be made.
     ///
     /// It never opens the file. A process that closes any descriptor of a file gives up all locks
@@ -128,7 +128,7 @@ impl Place {
         Ok(found)
     }
 
-    /// The log that lies beside the file now, if there is one.
+    /// The log that belongs to the file now, if there is one.
     pub(crate) fn log(&self) -> Option<FileId> {
         let mut path = self.path.clone().into_os_string();
         path.push("-wal");

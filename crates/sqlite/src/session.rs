@@ -98,10 +98,10 @@ impl Session {
         Ok(Self { conn, place, read_only, file, log, damage, until, tables: BTreeMap::new() })
     }
 
-    /// Opens the file anew that has the name now, if that is another one than the file that is
-    /// open: requests must not go to a file that no other process sees. It makes no file.
+    /// Opens the file that has the name now, if that is another one than the file that is open:
+    /// requests must not go to a file that no other process sees. It makes no file.
     ///
-    /// A file that lies beside the log of the former one is damaged as soon as it is opened: SQLite
+    /// A file that is next to the log of the former one is damaged as soon as it is opened: SQLite
     /// takes the log for its own.
     pub(crate) fn follow(&mut self) -> Result<(), Failed> {
         let now = self.place.file()?.ok_or_else(deleted)?;
@@ -174,8 +174,8 @@ fn wait_for_lock(retries: i32, until: Instant) -> bool {
 
 /// Time to wait before the next question for a lock; none when no time is left. SQLite's own
 /// handler sleeps up to 100 ms; under many short commits that is a hundred times too long. Waits 1,
-/// 2, ... 50, 50, ... steps. The rest is told by the clock: a busy machine makes pauses longer than
-/// was asked for, and their sum is not the time.
+/// 2, ... 50, 50, ... steps. The clock tells the rest: a busy machine makes pauses longer than was
+/// asked for, and their sum is not the time.
 fn pause(retries: i32, left: Duration) -> Option<Duration> {
     let step = BUSY_STEP * retries.saturating_add(1).clamp(1, BUSY_STEPS_MAX).unsigned_abs();
     (!left.is_zero()).then_some(step.min(left))

@@ -28,8 +28,8 @@ const READERS: usize = 2;
 /// A system store in a SQLite file.
 ///
 /// Dropping it closes the file: it waits for the transaction that runs, at most as long as that
-/// waits for a lock, and forgets requests that nobody waits for any more. When no other process has
-/// the file open, its log is then folded into it, so that the one file is all there is to copy.
+/// waits for a lock, and forgets requests whose callers are gone. When no other process has the
+/// file open, its log is then folded into it, so that the one file is all there is to copy.
 pub struct SqliteStore {
     name: String,
     writer: mpsc::Sender<Box<dyn WriteJob>>,
@@ -157,9 +157,9 @@ fn thread(
 
 impl Drop for SqliteStore {
     fn drop(&mut self) {
-        // The threads end when their queues have no sender any more. The writer last, alone: SQLite
-        // folds the log into the file when a connection finds itself the only one, and of two that
-        // close at once neither does. A thread that panicked is as closed as one that did not.
+        // The threads end when their queues have no sender. The writer last, alone: SQLite folds
+        // the log into the file when a connection finds itself the only one, and of two that close
+        // at once neither does. A thread that panicked is as closed as one that did not.
         self.readers.clear();
         self.reading.drain(..).for_each(|thread| drop(thread.join()));
         self.writer = mpsc::channel(1).0;
@@ -179,7 +179,7 @@ impl Unchecked for SqliteStore {
     async fn ensure(&self, tables: &[&'static TableDecl]) -> Answered<()> {
         let (wanted, again) = (tables.to_vec(), tables.to_vec());
         if self.read(move |session| tables::is_all_there(&session.conn, &wanted)).await? {
-            // The usual start: nobody waits for the write lock.
+            // The usual start: no other process waits for the write lock.
             return Ok(());
         }
         self.change(move |session| tables::ensure(&session.conn, &again)).await

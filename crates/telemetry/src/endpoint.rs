@@ -1,4 +1,5 @@
-//! An HTTP server beside the silo: metrics for Prometheus, and whether the silo works and is ready.
+//! An HTTP server in the silo's process: metrics for Prometheus, and whether the silo works and is
+//! ready.
 //!
 //! A supervisor that gets no answer about health restarts the silo. So nothing that others do here
 //! delays it: a connection that waits for nothing makes room for a new one, and scrapes have few
@@ -64,7 +65,8 @@ pub enum EndpointError {
 ///   for `liveness_timeout` although calls wait and the store answers;
 /// * `/readyz`: 200 while the silo is Active, runs turns and does not leave; else 503, and why.
 ///
-/// It has no login: whoever reaches the address reads what is there. It may be encrypted.
+/// It has no login: every process that reaches the address reads what is there. It may be
+/// encrypted.
 pub struct Endpoint {
     #[cfg(feature = "tls")]
     tls: Option<Arc<WebTls>>,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use emmer_virtual::CallFault;
 
-/// The calls of one name in a world, whoever makes them: see [`World::calls`](crate::World::calls).
+/// The calls of one name in a world, from all callers: see [`World::calls`](crate::World::calls).
 #[derive(Clone, Debug)]
 pub struct Calls {
     pub(crate) all: Arc<emmer_virtual::Calls>,

@@ -173,8 +173,8 @@ impl Cluster {
         self.nodes[n].host.kill();
     }
 
-    /// Takes the power from the machine of the silo `n`: nobody hears of it any more, and nobody is
-    /// told.
+    /// Takes the power from the machine of the silo `n`: its connections do not end, it is only
+    /// silent.
     pub fn unplug(&self, n: usize) {
         self.net().silence(self.ip(n));
         self.nodes[n].host.kill();
@@ -219,7 +219,7 @@ impl Cluster {
     }
 
     /// Loses what is sent over the connections between two silos that are open now, as a firewall
-    /// does that has forgotten them: neither side is told, and new connections work.
+    /// does that has forgotten them: neither side notices, and new connections work.
     pub fn forget_connections(&self, one: usize, other: usize) {
         self.net().forget(self.ip(one), self.ip(other));
     }

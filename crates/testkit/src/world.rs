@@ -38,8 +38,8 @@ impl World {
         &self.store
     }
 
-    /// The calls of one method, whoever makes them: `world.calls("account.deposit")`. The grain
-    /// type is named as `#[grain_interface]` names it; alone it stands for all its methods.
+    /// The calls of one method, from all callers: `world.calls("account.deposit")`. The grain type
+    /// is named as `#[grain_interface]` names it; alone it stands for all its methods.
     pub fn calls(&self, name: &str) -> Calls {
         Calls { all: self.inner.calls().clone(), name: name.to_owned() }
     }
@@ -70,9 +70,8 @@ impl World {
         self.inner.events()
     }
 
-    /// Starts a cluster of so many silos, one after the other. `describe` says what each of them
-    /// hosts and how it is configured, as in production; store, addresses and gateway are the
-    /// world's.
+    /// Starts a cluster of `silos` silos, one after the other. `describe` says what each of them hosts
+    /// and how it is configured, as in production; store, addresses and gateway are the world's.
     ///
     /// # Panics
     /// A silo does not start.

@@ -14,7 +14,7 @@ pub enum CallFault {
     Overloaded,
     /// The grain's silo refuses it. The call does not run.
     Rejected,
-    /// The call runs, and its answer is lost: its caller is told that it may have run.
+    /// The call runs, and its answer is lost: its caller hears that it may have run.
     LostAnswer,
 }
 

@@ -65,7 +65,7 @@ impl HostClock {
         u64::try_from(base).unwrap_or(0).saturating_add(self.at(rate) / 1_000)
     }
 
-    /// Lets both clocks go faster (or slower) than the world by so many parts of a million from now
+    /// Lets both clocks go faster (or slower) than the world by `ppm` parts of a million from now
     /// on; at -1,000,000 they stand still.
     pub fn drift(&self, ppm: i32) {
         let mut rate = self.rate.lock();
@@ -77,7 +77,7 @@ impl HostClock {
         };
     }
 
-    /// Sets the wall clock forward by so many milliseconds, or back.
+    /// Sets the wall clock forward by `ms` milliseconds, or back.
     pub fn set_wall_by(&self, ms: i64) {
         let mut rate = self.rate.lock();
         rate.wall_ahead_ms = rate.wall_ahead_ms.saturating_add(ms);

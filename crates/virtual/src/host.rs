@@ -147,7 +147,7 @@ impl Host {
     }
 
     /// Ends it as `kill -9` does: its tasks are dropped where they stand, and its kernel closes its
-    /// connections. What the code of dropped tasks still does reaches nobody.
+    /// connections. What the code of dropped tasks still does has no effect outside.
     pub fn kill(&self) {
         let stashed = {
             let mut life = self.life.lock();
@@ -182,7 +182,8 @@ impl Host {
         }
     }
 
-    /// Returns true if a task may run now. One that may not is woken when the host goes on or dies.
+    /// Returns true if a task may run now. A task that may not is woken when the host continues or
+    /// dies.
     pub(crate) fn may_run(&self, waker: &Waker) -> State {
         let mut life = self.life.lock();
         if life.state == State::Paused && !life.stashed.iter().any(|w| w.will_wake(waker)) {

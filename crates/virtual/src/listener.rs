@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 use crate::net::Net;
 use crate::stream::Stream;
 
-/// Connections that nobody has taken yet; what comes then is not answered.
+/// Maximum connections that wait to be accepted; later ones are not answered.
 pub(crate) const BACKLOG: usize = 1_024;
 
 /// An open port. Dropping it closes the port.

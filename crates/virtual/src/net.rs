@@ -18,7 +18,7 @@ use crate::listener::{BACKLOG, Listener};
 use crate::stream::{Link, Stream};
 use crate::trace::Trace;
 
-/// The first port of those that nobody asked for by number.
+/// The first of the ports that are given for port 0.
 const FREE_PORTS_FROM: u16 = 40_000;
 
 /// Model of the way that bytes take.
@@ -126,7 +126,7 @@ impl Net {
         state.silent.remove(&ip);
     }
 
-    /// Lets nothing from `from` reach `to` any more. What is sent is held back, as by TCP, until
+    /// Lets nothing from `from` reach `to` from now on. What is sent is held back, as by TCP, until
     /// [`heal`](Self::heal).
     pub fn cut(&self, from: IpAddr, to: IpAddr) {
         self.state.lock().cut.insert((from, to));
@@ -171,8 +171,8 @@ impl Net {
     }
 
     /// Loses what is sent over the connections between two machines that are open now, as a
-    /// firewall or a translator of addresses does that has forgotten them: neither end is told.
-    /// New connections work.
+    /// firewall or a translator of addresses does that has forgotten them: neither end notices. New
+    /// connections work.
     pub fn forget(&self, a: IpAddr, b: IpAddr) {
         let links = self.links();
         self.event("forget", &[]);
@@ -242,7 +242,7 @@ impl Net {
     /// Listens at `address`, whose port may be 0 for any.
     ///
     /// # Errors
-    /// Somebody does already.
+    /// The address is taken.
     pub fn listen(self: &Arc<Self>, host: &Arc<Host>, address: SocketAddr) -> io::Result<Listener> {
         let mut state = self.state.lock();
         let port = if address.port() == 0 { state.port() } else { address.port() };
@@ -265,7 +265,7 @@ impl Net {
     /// Connects from `host` to `to`.
     ///
     /// # Errors
-    /// Nobody listens there. A machine that is not there, or is cut off, never answers.
+    /// Nothing listens there. A machine that is not there, or is cut off, never answers.
     pub async fn connect(self: &Arc<Self>, host: &Arc<Host>, to: SocketAddr) -> io::Result<Stream> {
         let from = host.ip();
         self.travel(from, to.ip()).await;
@@ -296,8 +296,8 @@ impl Net {
         let (here, there) =
             (Stream::new(link.clone(), 0, self.clone()), Stream::new(link, 1, self.clone()));
         if listener.try_send((there, mine)).is_err() {
-            // The queue of connections that nobody took yet is full, or the port was closed just
-            // now.
+            // The queue of connections that wait to be accepted is full, or the port was closed
+            // just now.
             return std::future::pending().await;
         }
         self.travel(to.ip(), from).await;

@@ -28,7 +28,7 @@ pub(crate) struct Pipe {
     refused: Option<Instant>,
     /// Nothing arrives: the link is cut.
     held: bool,
-    /// Nothing arrives ever again, and nobody is told: something on the way has forgotten the
+    /// Nothing arrives ever again, and neither end notices: something on the way has forgotten the
     /// connection.
     forgotten: bool,
     reader: Option<Waker>,
@@ -116,7 +116,7 @@ impl Pipe {
         Ok(())
     }
 
-    /// The waker of whoever waits for room.
+    /// The waker of the task that waits for room.
     pub(crate) fn wait_for_room(&mut self, writer: &Waker) {
         self.writer = Some(writer.clone());
     }
@@ -154,7 +154,7 @@ impl Pipe {
         self.wake_writer();
     }
 
-    /// Lets nothing arrive any more.
+    /// Lets nothing arrive from now on.
     pub(crate) fn hold(&mut self) {
         self.held = true;
     }

@@ -37,7 +37,7 @@ pub struct Place {
     pub listen: SocketAddr,
     /// Address where it listens for clients.
     pub gateway: SocketAddr,
-    /// Address that other silos are told, when that is another one.
+    /// Address that other silos dial, when that is another one.
     pub advertise: Option<SocketAddr>,
 }
 
@@ -50,7 +50,7 @@ impl Default for Place {
 }
 
 impl Place {
-    /// This program, run there; configured by nothing but what it is told.
+    /// This program, run there; configured by its arguments only.
     pub fn program(&self) -> Result<Command> {
         let program = std::env::current_exe()?;
         let mut command = match &self.namespace {
@@ -75,7 +75,7 @@ impl Place {
 }
 
 /// This program as a silo with a gateway. It stops when its standard input ends, so that it does
-/// not outlive whoever started it.
+/// not outlive the process that started it.
 pub fn silo(settings: &Settings<'_>, place: &Place) -> Result<Command> {
     let Settings { store, cluster, name, profile, placement, log, certs } = settings;
     let mut command = place.program()?;
@@ -90,7 +90,7 @@ pub fn silo(settings: &Settings<'_>, place: &Place) -> Result<Command> {
         }
     }
     if certs.is_none() && !place.listen.ip().is_loopback() {
-        // Addresses of a network namespace: nobody else is in it.
+        // Addresses of a network namespace: no other process is in it.
         command.arg("--insecure");
     }
     command.args(["--gateway", &place.gateway.to_string()]);

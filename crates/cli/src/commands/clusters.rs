@@ -18,7 +18,7 @@ pub struct Args {
     /// The system store, as in sqlite://cluster.db
     #[arg(long, value_name = "URL")]
     store: Option<String>,
-    /// At most so many clusters, by name; each takes a read of its table
+    /// Maximum clusters to show, by name; each takes a read of its table
     #[arg(long, value_name = "N", default_value_t = 100)]
     limit: usize,
     /// A table for people, or one JSON document (docs/operations.md describes its fields)
@@ -69,7 +69,7 @@ pub(super) fn run(args: Args, log: Option<String>) -> Result<()> {
     })
 }
 
-/// The clusters in the list of the store; none if nobody ever made one.
+/// The clusters in the list of the store; none if the list was never made.
 pub(super) async fn known(store: &dyn SystemStore) -> Result<Vec<(ClusterId, Timestamp)>> {
     match clusters(store).await {
         Ok(all) => Ok(all),

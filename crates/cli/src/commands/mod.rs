@@ -97,8 +97,8 @@ pub enum Command {
     /// Make an authority and certificates, or a secret, for a development cluster
     ///
     /// The first run makes the authority; later ones use it, for the certificates of more silos and
-    /// clients. Whoever has its key, or the secret, can be a silo: a cluster that serves others
-    /// gets its certificates from the authority of its organisation.
+    /// clients. With its key, or with the secret, any process can be a silo: a cluster that serves
+    /// others gets its certificates from the authority of its organisation.
     Certs(certs::Args),
     /// Show every setting of a silo: its value, and where that comes from
     ///

@@ -19,7 +19,7 @@ use emmer::config::{Settings, SiloFlags};
 const ONE_REQUEST: Duration = Duration::from_secs(1);
 
 /// The flags of `emmer silo`.
-// No group of its own: another program has these flags beside more.
+// No group of its own: another program has these flags and more.
 #[derive(clap::Args)]
 #[group(skip)]
 pub struct Args {
@@ -40,7 +40,7 @@ pub struct Args {
     /// The form of the log on stderr: text, or json for one object a line [default: text]
     #[arg(long, value_name = "FORM")]
     log_format: Option<String>,
-    /// Stop in good order when the standard input ends: for whoever starts silos as children
+    /// Stop in good order when the standard input ends: for programs that start silos as children
     #[arg(long, hide = true)]
     until_stdin_ends: bool,
 }
@@ -74,7 +74,8 @@ pub fn run(args: Args, log: Option<String>, host: fn(SiloBuilder) -> SiloBuilder
         );
     }
     let placement = settings.placement()?;
-    // Settings that contradict each other are told now; the files are read when the silo starts.
+    // Settings that contradict each other are reported now; the files are read when the silo
+    // starts.
     let builder = emmer::config::secured(&settings, Silo::builder().options(options))
         .map_err(Failure::usage)?;
     let builder = builder.default_placement(placement);

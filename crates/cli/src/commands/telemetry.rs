@@ -120,7 +120,7 @@ impl Telemetry {
 #[cfg(feature = "otlp")]
 const METRICS_PERIOD: std::time::Duration = std::time::Duration::from_secs(60);
 
-/// The part of the calls that begin a trace when nobody says.
+/// The part of the calls that begin a trace by default.
 #[cfg(feature = "otlp")]
 const TRACES: f64 = 0.01;
 

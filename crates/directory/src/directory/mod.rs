@@ -100,7 +100,7 @@ impl Directory {
         self.command(now, token, grain, Operation::Unregister(activation))
     }
 
-    /// The caller of `token` gave up. A registration on its way is withdrawn; a removal goes on.
+    /// The caller of `token` gave up. A registration on its way is withdrawn; a removal continues.
     ///
     /// True: no `Complete` with this token will follow. False: the command is done, and its
     /// `Complete`, if it has not been polled yet, is in the queue (a `Registered` in it is for the
@@ -296,7 +296,7 @@ impl Directory {
     }
 
     /// Returns true if this silo was found Dead or missing in a view: nothing is served or asked
-    /// any more.
+    /// from then on.
     pub const fn is_closed(&self) -> bool {
         self.closed
     }

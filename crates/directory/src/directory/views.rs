@@ -75,8 +75,8 @@ impl Directory {
         self.catch_up();
     }
 
-    /// The next view in sequence: keeps what this silo lost for those that gained it, and goes on
-    /// recovering what is still its own. Returns what it has to learn in another way.
+    /// The next view in sequence: keeps what this silo lost for those that gained it, and continues
+    /// to recover what is still its own. Returns what it has to learn in another way.
     fn go_on(&mut self, before: &RangeSet, served: &RangeSet, ended: &[SiloAddress]) -> RangeSet {
         let (facts, out, owner) = (&self.facts, &mut self.out, &mut self.owner);
         let lost = before.subtract(facts.owned());
@@ -124,7 +124,7 @@ impl Directory {
         self.drain();
     }
 
-    /// The view is installed: what waited for it goes on.
+    /// The view is installed: what waited for it continues.
     fn catch_up(&mut self) {
         self.requester.follow_view(&self.facts, &mut self.out);
         self.settle_own();

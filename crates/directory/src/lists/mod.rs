@@ -101,7 +101,7 @@ impl Lists {
     }
 
     /// Sends once more what was collected for `to`, or what is `handed` to it. Returns false if
-    /// that is not here any more.
+    /// that is no longer here.
     pub(crate) fn repeat(
         &mut self,
         facts: &Facts,
@@ -121,7 +121,7 @@ impl Lists {
         true
     }
 
-    /// A view was installed: a silo that cannot own anything any more needs nothing.
+    /// A view was installed: a silo that can no longer own anything needs nothing.
     pub(crate) fn view_changed(&mut self, facts: &Facts, out: &mut Out) {
         let active: BTreeSet<SiloAddress> = self
             .0

@@ -206,8 +206,8 @@ impl Collecting {
     }
 
     /// A view was installed: a silo that died without telling is not waited for, and named to the
-    /// new owners. A collector that is not Active any more collects nothing: the new owners see
-    /// that too.
+    /// new owners. A collector that is no longer Active collects nothing: the new owners see that
+    /// too.
     pub(crate) fn view_changed(&mut self, facts: &Facts, out: &mut Out, ended: &[SiloAddress]) {
         let collects = facts.silos().is_active(&facts.me());
         self.collections.retain(|view, collection| {

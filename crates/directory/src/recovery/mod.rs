@@ -116,8 +116,8 @@ impl Recoveries {
     }
 
     /// The next view in sequence: recoveries go on for what is still owned. A silo that died
-    /// without an answer is not asked any more, but has to have faded. Silos that became hosts
-    /// since need not be asked (crate page, lemma 3).
+    /// without an answer is no longer asked, but has to have faded. Silos that became hosts since
+    /// need not be asked (crate page, lemma 3).
     pub(crate) fn view_changed(&mut self, facts: &Facts, out: &mut Out, ended: &[SiloAddress]) {
         self.0.retain(|id, recovery| {
             recovery.ranges = recovery.ranges.intersect(facts.owned());
@@ -184,7 +184,7 @@ impl Recoveries {
     // ---- asking
     // -----------------------------------------------------------------------------------------------------
 
-    /// No silo collects for this recovery (any more): this silo asks the hosts by itself.
+    /// No silo collects for this recovery: this silo asks the hosts by itself.
     fn ask_everybody(&mut self, facts: &Facts, out: &mut Out, id: u64) {
         if let Some(recovery) = self.0.get_mut(&id) {
             recovery.source = Source::Hosts;
@@ -260,7 +260,7 @@ impl Recoveries {
     // ---- what is told
     // -----------------------------------------------------------------------------------------------
 
-    /// The former owner has nothing (any more).
+    /// The former owner has nothing, or nothing is left.
     pub(crate) fn on_unheld(&mut self, facts: &Facts, out: &mut Out, from: SiloAddress, view: u64) {
         if let Some(id) = self.told_by(Source::Former(from), view) {
             self.begin_again(facts, out, id);
@@ -358,7 +358,7 @@ impl Recoveries {
     ) -> bool {
         let id = self.collected_by(from, view);
         let Some(recovery) = id.and_then(|id| self.0.get_mut(&id)) else {
-            // Of no use here any more: the collector need not keep it.
+            // Of no use here: the collector need not keep it.
             out.send(from, Message::Credit { series, batches: u32::MAX });
             return false;
         };

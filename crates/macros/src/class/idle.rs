@@ -7,7 +7,7 @@ use syn::LitStr;
 pub(super) const HOW_TO_WRITE: &str =
     "write the idle time as a whole number and a unit, `ms`, `s`, `m` or `h`: `idle = \"10m\"`";
 
-/// Longer than this nobody waits; it keeps every sum of times in range.
+/// Longest idle time; it keeps every sum of times in range.
 const IDLE_HOURS_MAX: u64 = 24 * 365;
 
 /// The time a text such as `10m` means.

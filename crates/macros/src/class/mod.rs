@@ -86,7 +86,7 @@ fn check_workers(
     }
 }
 
-/// An activation outlives whoever made it, so everything in it is owned.
+/// An activation outlives its maker, so everything in it is owned.
 fn check_generics(generics: &Generics, errors: &mut Errors) {
     for param in &generics.params {
         match param {

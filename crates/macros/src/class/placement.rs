@@ -21,7 +21,7 @@ enum Strategy {
     BuiltIn(&'static str),
     /// Silos of a role.
     Role(LitStr),
-    /// On the silo that the call comes from, at most so many on each; 0: as many as it has
+    /// On the silo that the call comes from, at most this many on each; 0: as many as it has
     /// processors.
     Workers(u16),
     /// The name that its director is registered under, and data for that.
@@ -187,7 +187,7 @@ fn wanted(input: ParseStream<'_>) -> syn::Result<(LitStr, Option<LitStr>)> {
     Ok((key, value))
 }
 
-/// The filters behind a strategy; `wrong`: what anything else is told.
+/// The filters behind a strategy; `wrong`: the message for anything else.
 fn rest(
     input: ParseStream<'_>,
     mut filters: Vec<Filter>,

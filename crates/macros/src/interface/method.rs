@@ -130,7 +130,7 @@ fn hides_interleave(attribute: &Attribute) -> bool {
     list.path.is_ident("cfg_attr") && list.tokens.to_string().contains(ALWAYS_INTERLEAVE)
 }
 
-/// `CounterAddArgs`: beside the trait and not in a module of its own, so that the types of the
+/// `CounterAddArgs`: in the module of the trait and not in one of its own, so that the types of the
 /// arguments mean the same there as in the trait, whatever their names, also inside a function.
 fn args_type(interface: &Ident, method: &Ident) -> Ident {
     let method_name = names::camel(&method.unraw().to_string());

@@ -294,7 +294,7 @@ fn all_mistakes_are_reported_together() {
     assert_eq!(complaints(quote!(), item).len(), 6);
 }
 
-/// The numbers that callers use, and those that a class serves beside them.
+/// The numbers that callers use, and the older numbers that a class serves.
 fn numbers(args: TokenStream) -> (Vec<String>, Vec<String>) {
     let item = quote!(
         trait Counter {

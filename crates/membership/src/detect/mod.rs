@@ -324,9 +324,8 @@ impl Detect {
                 }
             }
             DialOutcome::OtherEpoch(other) if !silo.is_succeeded_by(&other) => {}
-            // Something answers for the host, and says that no such process is there (any more).
-            // Together with a connection that the host's kernel ended it is proof; alone it may be
-            // a firewall.
+            // Something answers for the host, and says that no such process is there. Together with
+            // a connection that the host's kernel ended it is proof; alone it may be a firewall.
             DialOutcome::Refused | DialOutcome::Vacant | DialOutcome::OtherEpoch(_) => {
                 out.count().dials_refused += 1;
                 if outcome == DialOutcome::Vacant && facts.is_on_own_host(&silo) {

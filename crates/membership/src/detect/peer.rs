@@ -9,8 +9,8 @@ use crate::config::{Config, grown};
 /// The most unanswered probes of one burst whose send times are remembered.
 const UNANSWERED_MAX: usize = 12;
 
-/// After so many misses in a row a silo that answers dials gets a new connection: a firewall may
-/// have forgotten the old one. A slow silo answers one of so many.
+/// Number of misses in a row after which a silo that answers dials gets a new connection: a
+/// firewall may have forgotten the old one. A slow silo answers one of as many.
 pub(super) const RENEW_MISSES: u32 = 3;
 
 /// One probed silo.
@@ -207,8 +207,8 @@ impl Peer {
         repeats
     }
 
-    /// It answers a dial. Returns true if its connection is to be renewed: it has answered no probe
-    /// for so long that the old connection seems to lose what is sent. Once for each silence.
+    /// It answers a dial. Returns true if its connection is to be renewed: it has missed so many
+    /// probes in a row that the old connection seems to lose what is sent. Once for each silence.
     pub(super) const fn renews(&mut self) -> bool {
         self.misses >= RENEW_MISSES && !std::mem::replace(&mut self.renewed, true)
     }
@@ -266,7 +266,7 @@ impl Peer {
         self.stuck
     }
 
-    /// It is not Joining any more.
+    /// It is no longer Joining.
     pub(super) const fn has_joined(&mut self) {
         (self.joining_since, self.stuck) = (None, false);
     }
@@ -377,7 +377,7 @@ impl Peer {
         }
     }
 
-    /// It answers: what its host said before means nothing any more.
+    /// It answers: what its host said before means nothing now.
     const fn forget_hints(&mut self) {
         self.refused = false;
         self.broken = false;

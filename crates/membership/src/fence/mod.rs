@@ -15,9 +15,9 @@
 //! stamp of the answer they heard, so that old messages in the sockets of a frozen process confirm
 //! nothing.
 //!
-//! Two deaths do not take the patience: a refused dial (the process does not listen any more, so it
-//! is gone) and a successor on the same `ip:port` (the writer of its join tells the predecessor
-//! before it commits).
+//! Two deaths do not take the patience: a refused dial (the process no longer listens, so it is
+//! gone) and a successor on the same `ip:port` (the writer of its join tells the predecessor before
+//! it commits).
 
 mod fading;
 mod risen;
@@ -197,9 +197,9 @@ impl Fence {
         let mut times: Vec<Instant> = heard.map(|(_, at)| *at).collect();
         times.sort_unstable_by(|a, b| b.cmp(a));
         // One that became Active in a later view is no monitor here, and may vote after its
-        // patience. That is longer than `fence_timeout`, and whoever takes over waits for
-        // `fence_table_timeout` more. And a silo without the store may go on for so long only:
-        // a little later a newcomer may overlook its row, become Active, and vote after its
+        // patience. That is longer than `fence_timeout`, and a silo that takes over waits for
+        // `fence_table_timeout` more. And a silo without the store may run on for a limited time
+        // only: a little later a newcomer may overlook its row, become Active, and vote after its
         // patience.
         let config = facts.config();
         if word.behind_for > config.fence_table_timeout
@@ -207,7 +207,7 @@ impl Fence {
         {
             return;
         }
-        // A silo that leaves is not counted any more, perhaps before it hears of it.
+        // A silo that leaves is no longer counted, perhaps before it hears of it.
         let leaving = usize::from(facts.standing().is_leaving());
         let active = facts.view().active_count().saturating_sub(leaving);
         // While this silo cannot touch its row it may look stale to others, and one vote may be

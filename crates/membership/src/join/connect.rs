@@ -2,8 +2,7 @@
 //! description, step 8).
 //!
 //! The first view with the joiner's row says whom it has to reach. It wishes to be Active when no
-//! silo is in the way any more, and the writer judges that wish by the view that its commit is
-//! based on.
+//! silo is in the way, and the writer judges that wish by the view that its commit is based on.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -376,7 +375,7 @@ impl Check {
                 out.count().dials_refused += 1;
                 self.refused.insert(silo);
             }
-            // Of a host that says nothing any more an earlier refusal may have been a firewall's.
+            // An earlier refusal of a host that has fallen silent may have been a firewall's.
             DialOutcome::Answered | DialOutcome::NoAnswer => {
                 self.refused.remove(&silo);
             }

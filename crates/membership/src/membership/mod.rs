@@ -53,8 +53,8 @@ use crate::write::Write;
 ///   call [`handle_timeout`](Self::handle_timeout). Calling it early is harmless.
 /// * **Getters**, which change nothing.
 ///
-/// The machine knows only the time that it is told. `now.mono` must never go backwards from one
-/// call to the next; `now.wall` may do what wall clocks do. Two machines made with the same
+/// The machine knows only the time that its inputs carry. `now.mono` must never go backwards from
+/// one call to the next; `now.wall` may do what wall clocks do. Two machines made with the same
 /// arguments and given the same inputs give the same outputs.
 ///
 /// After [`Effect::Terminate`] nothing more comes out, whatever goes in.
@@ -311,7 +311,7 @@ impl Membership {
     fn begin(&mut self, now: Now) {
         self.facts.pass(now);
         // Before anything else, also when this process was frozen and another input comes first: a
-        // join whose time is over writes nothing any more (I3), and a silo without a recent
+        // join whose time is over no longer writes anything (I3), and a silo without a recent
         // confirmation starts no turn (I8).
         if self.out.timers().is_due(Timer::JoinDeadline, now.mono) {
             self.join.on_deadline(&mut self.out);

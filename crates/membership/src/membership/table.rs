@@ -59,8 +59,8 @@ impl Membership {
             return;
         }
         self.out.count().commits += 1;
-        // A silo that is about to be declared dead by its successor's arrival is told first: it may
-        // be alive and serving.
+        // A silo that is about to be declared dead by its successor's arrival hears of it first: it
+        // may be alive and serving.
         for (old, by) in superseded {
             self.out.send(old, Message::Superseded { by });
         }

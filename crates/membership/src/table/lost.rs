@@ -20,14 +20,14 @@ use crate::out::Out;
 use crate::snapshot::TableSnapshot;
 use crate::timers::Timer;
 
-/// After so many reads in a row that showed an older version than the view in force, the table has
-/// gone back.
+/// Number of reads in a row that showed an older version than the view in force, after which the
+/// table has gone back.
 const OLDER_READS_MAX: u32 = 20;
 
 /// The pause between two such reads.
 const OLDER_READ_PAUSE: Duration = Duration::from_millis(500);
 
-/// A table that is not there for so long is gone.
+/// A table that is missing for this time is gone.
 const MISSING_FOR: Duration = Duration::from_secs(10);
 
 /// The least number of requests that find it missing, however far they lie apart.
@@ -107,7 +107,7 @@ impl Loss {
         out.timers().set_no_later(Timer::Refresh, facts.now().mono + OLDER_READ_PAUSE);
     }
 
-    /// The store answers, and has no table. Returns true if this silo goes on.
+    /// The store answers, and has no table. Returns true if this silo continues.
     pub(super) fn bears_missing_table(&mut self, facts: &Facts, out: &mut Out) -> bool {
         let now = facts.now().mono;
         if self.missing.is_none() {

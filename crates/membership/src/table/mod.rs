@@ -199,7 +199,7 @@ impl Table {
         std::mem::replace(&mut self.unsettled, false)
     }
 
-    /// The view is not fresh from the table any more.
+    /// The view is no longer fresh from the table.
     pub(crate) const fn use_up(&mut self) {
         self.fresh = false;
     }

@@ -30,8 +30,8 @@ use crate::message::Message;
 use crate::out::Out;
 use crate::timers::Timer;
 
-/// Time that a version of which only strangers speak may take to arrive by itself. The table is
-/// asked for strangers' sake no more often than that.
+/// Time that a version of which only strangers speak may take to arrive by itself. Shortest time
+/// between two reads of the table for strangers' sake.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Claims of strangers about versions.

@@ -115,7 +115,7 @@ impl Votes {
     }
 
     /// A doubt whose commit is over needs the table to end it; time alone says nothing about what
-    /// the commit did. At the end of the window no vote counts any more.
+    /// the commit did. At the end of the window no vote counts.
     pub(crate) fn press_doubt(&mut self, facts: &Facts, out: &mut Out, silo: &SiloAddress) {
         let now = facts.now().mono;
         let Some(until) = self.doubts.get(silo).copied().filter(|until| now >= *until) else {

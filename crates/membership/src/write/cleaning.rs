@@ -1,4 +1,4 @@
-//! Dead rows that no silo needs any more.
+//! Dead rows that no silo needs.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -55,8 +55,8 @@ impl Cleaning {
         let expiration = config.defunct_silo_expiration.max(keep);
         let age = |at: Timestamp| now.wall.saturating_since(at);
         let seen = |silo: &SiloAddress| self.dead_since.get(silo).copied().unwrap_or(now.mono);
-        // A silo in a crash loop never lives for so long. What its wall clock says counts as well
-        // where no clock is that wrong.
+        // A silo in a crash loop never lives as long. What its wall clock says counts as well where
+        // no clock is that wrong.
         let rested = |at: Timestamp, silo: &SiloAddress| {
             now.mono.saturating_since(seen(silo)) > keep || age(at) > keep + WALL_CLOCK_ERROR_MAX
         };

@@ -13,7 +13,7 @@ use crate::facts::Facts;
 pub(super) enum Verdict {
     /// It is in the draft.
     Written,
-    /// It has nothing to change any more, or never may.
+    /// It has nothing left to change, or never may.
     Drop,
     /// It has to wait for a later view, or for more votes.
     Wait,
@@ -51,7 +51,7 @@ pub(super) fn join(
             .map(|other| (other.address, other.clone())),
     );
     earlier.retain(|_, old| old.status != SiloStatus::Dead);
-    // I8: one that may still run must not be confirmed any more.
+    // I8: a silo that may still run must no longer be confirmed.
     if !earlier.keys().all(|old| evictions.may_supersede(facts, old)) {
         return Verdict::Wait;
     }

@@ -109,7 +109,7 @@ impl Ripe {
             if draft.room() < 2 {
                 break;
             }
-            // I6: a silo that dies by this very commit is no voter any more.
+            // I6: a silo that dies by this very commit is no longer a voter.
             let is_gone = row.votes.iter().any(|vote| vote.gone);
             if suffice(facts, quorum, draft, &row, is_gone) {
                 draft.put(row);
@@ -183,7 +183,7 @@ fn weigh(
     // A vote from far in the future bears a wrong clock's time, and would expire all others.
     let window = facts.config().vote_window();
     row.votes.retain(|vote| !window.is_ahead(facts.now().wall, vote.at));
-    // Refusals count beside the word of a silo that knows the process to be gone.
+    // Refusals count together with the word of a silo that knows the process to be gone.
     let knows = |intent: &Intent| match intent {
         Intent::Vote { voter, evidence, .. } => *evidence == Evidence::Gone && may_vote(voter),
         _ => false,

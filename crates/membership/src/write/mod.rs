@@ -108,7 +108,7 @@ impl Write {
         self.queue.collect(facts, out);
     }
 
-    /// Looks for Dead rows that no silo needs any more.
+    /// Looks for Dead rows that no silo needs.
     pub(crate) fn clean_up(&mut self, facts: &Facts) {
         if let Some(deletes) = self.cleaning.look(facts) {
             self.deletes = deletes;

@@ -3,7 +3,7 @@
 //!
 //! A join declares earlier incarnations dead without anybody's patience. One that still runs must
 //! not start turns for longer than its fence allows, so the writer of the join first makes sure
-//! that nobody confirms it any more:
+//! that no silo confirms it:
 //!
 //! * it tells the predecessor, which closes its fence, says so and ends: nothing more is needed; or
 //! * it asks every monitor of the predecessor to confirm it no longer. One whose host says that its
@@ -37,13 +37,13 @@ const EVICTIONS_MAX: usize = 256;
 /// Time after it was asked for, for which a commit that is sent may rely on a monitor's word.
 const WORD_LASTS: Duration = Duration::from_secs(2);
 
-/// The first tries follow each other after this time, ...
+/// Time between the first, quick tries.
 const TRY_EVERY: Duration = Duration::from_millis(25);
 
-/// ... so many of them, ...
+/// Number of quick tries.
 const QUICK_TRIES: u32 = 10;
 
-/// ... and the later ones after this.
+/// Time between the later tries.
 const TRY_LATER_EVERY: Duration = Duration::from_millis(250);
 
 /// Time for which a dial that found a process gone counts.
@@ -247,7 +247,7 @@ impl Evictions {
         }
     }
 
-    /// Something was learnt: drafts a commit soon if a join need not wait any more.
+    /// Something was learnt: drafts a commit soon if a join need not wait longer.
     fn look(&self, facts: &Facts, out: &mut Out) {
         let ready = self.by_silo.keys().any(|old| self.may_supersede(facts, old));
         if ready {
@@ -295,7 +295,7 @@ impl Evictions {
 
     /// Returns true if `old`, the predecessor of `new` on its `ip:port`, is known to have ended: it
     /// said so, or the two run on one host, whose kernel gives a port to one process at a time.
-    /// Hosts are told apart by their names.
+    /// Hosts are distinguished by their names.
     pub(super) fn is_known_gone(&self, new: &SiloEntry, old: &SiloEntry) -> bool {
         let yielded = self.by_silo.get(&old.address).is_some_and(|eviction| eviction.yielded);
         yielded || (!new.host_name.is_empty() && new.host_name == old.host_name)
@@ -309,7 +309,7 @@ fn needs_eviction(facts: &Facts, old: &SiloAddress, status: SiloStatus) -> bool 
         && *old != facts.me()
 }
 
-/// The writer of the join of `by` asks this silo not to confirm `target` any more.
+/// The writer of the join of `by` asks this silo to stop confirming `target`.
 pub(crate) fn on_hush(
     facts: &Facts,
     out: &mut Out,

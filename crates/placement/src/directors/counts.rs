@@ -31,7 +31,7 @@ impl ActivationCountDirector {
         Self { choices: choices.max(1), draws: Mutex::new(Draws::new(seed)) }
     }
 
-    /// From now on draws so many silos (at least one).
+    /// From now on draws `choices` silos (at least one).
     pub(crate) fn set_choices(&mut self, choices: usize) {
         self.choices = choices.max(1);
     }

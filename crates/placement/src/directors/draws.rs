@@ -35,7 +35,7 @@ impl Draws {
 
     /// The best of `choices` different silos, drawn at random: the one with the least rank, and of
     /// several the first one drawn. A silo is ranked by its last report, if there is one, and how
-    /// many were placed on it since. Whoever takes the best one notes it.
+    /// many were placed on it since. The caller that takes the best one notes it.
     pub(super) fn best(
         &mut self,
         choices: usize,
@@ -96,7 +96,7 @@ impl Draws {
     }
 
     /// Returns true if a silo that was drawn is left out this once, since it has just become
-    /// Active. In a cluster that is new as a whole its age counts beside that of the oldest.
+    /// Active. In a cluster that is new as a whole its age counts together with that of the oldest.
     fn is_spared(&mut self, known: Option<&Known>, context: &PlacementContext<'_>) -> bool {
         let Some(known) = known else { return false };
         let age = |since| context.now.saturating_since(since).as_secs_f64();

@@ -156,7 +156,7 @@ mod testing {
     use super::*;
     use crate::load::{Known, LoadReport};
 
-    /// What is known when each silo has so many busy activations, as of `at`.
+    /// Reports of `silos` as of `at`, each with its number of `busy` activations.
     pub(super) fn loads(silos: &[SiloAddress], busy: &[u32], at: Instant) -> Loads {
         let known = silos.iter().zip(busy).map(|(silo, busy)| {
             let report = LoadReport { busy: *busy, ..LoadReport::default() };

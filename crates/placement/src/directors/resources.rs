@@ -30,7 +30,7 @@ const LOCAL_MARGIN: f64 = 5.0;
 /// 5 above the least, also when it has just joined.
 ///
 /// A figure that a silo does not report is taken as the mean of those that do: not knowing makes a
-/// silo neither better nor worse. Where nobody reports anything, every silo has the same
+/// silo neither better nor worse. Where no silo reports anything, every silo has the same
 /// probability.
 #[derive(Debug)]
 pub struct ResourceDirector {
@@ -131,7 +131,7 @@ mod tests {
     fn each_resource_that_is_in_use_makes_a_silo_worse() {
         let worse = [(Some(20), Some(0), 0), (Some(0), Some(30), 0), (Some(0), Some(0), 200)];
         for figures in worse {
-            // Two of four are drawn, so the worse one is taken only beside itself: never.
+            // Two of four are drawn, so the worse one is never taken.
             let counts = chosen(&[idle(), idle(), idle(), Some(figures)], elsewhere(), 3_000);
             assert_eq!(counts[3], 0, "{figures:?}: {counts:?}");
             assert!(counts[..3].iter().all(|count| *count > 800), "{counts:?}");

@@ -69,7 +69,7 @@ pub struct Learner {
 }
 
 impl Learner {
-    /// The machine of `me`, which hosts `own` and knows nobody else.
+    /// The machine of `me`, which hosts `own` and knows no other silo.
     pub fn new(me: SiloAddress, own: Arc<Manifest>) -> Self {
         Self {
             me,

@@ -2,8 +2,8 @@
 //!
 //! Silos need not host the same types. Each has a [`Manifest`]: its grain types, their methods, and
 //! how each is placed, and what the silo says of itself. The number of its manifest goes round with
-//! its load report. Whoever hears a number that it does not know asks one of the silos that said it
-//! ([`Learner`]). So silos that host the same ask nobody. Placement looks at the result
+//! its load report. A silo that hears an unknown number asks one of the silos that said it
+//! ([`Learner`]). So silos that host the same ask no questions. Placement looks at the result
 //! ([`Hosted`]).
 
 mod known;

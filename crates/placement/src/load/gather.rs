@@ -8,14 +8,14 @@
 //! report reaches each silo once, and a silo sends one message for each round, however many silos
 //! there are.
 //!
-//! Nobody leads. Whoever finds a wave overdue begins one, and whoever hears of a later wave joins
-//! it at once. A silo that is silent holds the next ones up for a moment (`patience`) in one round,
-//! and what came through it is missing in this wave. The next wave has another circle, so other
-//! pairs are concerned. There are four and no more, for a silo has a connection to each of those
-//! that it sends to: to some forty among a thousand.
+//! There is no leader. A silo that finds a wave overdue begins one, and a silo that hears of a
+//! later wave joins it at once. A silo that is silent holds the next ones up for a moment
+//! (`patience`) in one round, and what came through it is missing in this wave. The next wave has
+//! another circle, so other pairs are concerned. There are four and no more, for a silo has a
+//! connection to each of those that it sends to: to some forty among a thousand.
 //!
-//! Messages of another view are not taken: its silos stand elsewhere. Whoever has missed a wave so
-//! begins the next one a moment after it has seen that view.
+//! Messages of another view are not taken: its silos stand elsewhere. A silo that has missed a wave
+//! so begins the next one a moment after it has seen that view.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -34,7 +34,7 @@ const CIRCLES: u64 = 4;
 /// may see it even later.
 const SETTLE: Duration = Duration::from_millis(200);
 
-/// Messages of views so much later are not heeded.
+/// Number of views by which a message may be ahead; later ones are ignored.
 pub(super) const AHEAD_MAX: u64 = 10_000;
 
 /// Nor are messages of waves beyond this one.
@@ -133,7 +133,7 @@ struct Wave {
     sent: u32,
     /// Time at which this silo continues although the last round that it waits for was not heard.
     due: Instant,
-    /// Nothing is waited for any more.
+    /// Nothing is waited for.
     over: bool,
 }
 
@@ -278,7 +278,7 @@ impl Gather {
 
     /// The circle of the wave of a message, if it is what its sender has to send in that wave.
     fn circle_of(&mut self, from: SiloAddress, message: &Message) -> Option<Circle> {
-        // Numbers that no silo comes to are nobody's.
+        // Numbers that no silo reaches belong to no silo.
         let ahead = message.view.checked_sub(self.view)?;
         if ahead > AHEAD_MAX || message.wave > WAVE_MAX {
             return None;

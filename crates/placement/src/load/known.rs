@@ -39,9 +39,9 @@ pub struct Loads {
 /// The means of the silos that said something.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Mean {
-    /// In percent; 0 where nobody says it.
+    /// In percent; 0 where no silo says it.
     pub(crate) cpu: f64,
-    /// In percent; 0 where nobody says it.
+    /// In percent; 0 where no silo says it.
     pub(crate) memory: f64,
     pub(crate) activations: f64,
     pub(crate) busy: f64,

@@ -249,7 +249,7 @@ fn what_does_not_fit_changes_nothing() {
         ]);
     }
     wrong.push((from, other(&|m| m.wave = 0)));
-    // Numbers that no silo comes to, whoever sends them.
+    // Numbers that no silo reaches, from any sender.
     for from in world.silos.clone() {
         for view in [fitting.view, fitting.view + 1] {
             for wave in (WAVE_MAX + 1)..=(WAVE_MAX + 4) {

@@ -25,7 +25,7 @@ impl World {
             };
             let last = life.schedule.last_due(until);
             let skips = life.missed == MissedPolicy::Skip;
-            // A skipped end is told by no later tick.
+            // A skipped end shows in no later tick.
             let is_over = life.schedule.time_of(last + 1).is_none();
             let told = covered.last().copied().unwrap_or(0);
             for number in 1..=last {

@@ -363,8 +363,8 @@ impl World {
         for told in all {
             let machine = &mut silo.machine;
             match told {
-                // The end of a freeze: nothing is told but what has waited.
-                // Neither is a view that is older than the one in force.
+                // The end of a freeze: only what has waited arrives. Neither is a view that is
+                // older than the one in force.
                 Told::View(number, _) if number <= silo.view => {}
                 Told::View(number, active) => {
                     silo.view = number;
@@ -487,7 +487,7 @@ impl World {
         if unknown { Settled::Unknown } else { settled }
     }
 
-    /// The tick reaches its grain. Whose life it belongs to is told by the schedule.
+    /// The tick reaches its grain. The schedule says whose life it belongs to.
     fn fire(&mut self, reminder: &Reminder, tick: &Tick, silo: usize) -> Ticked {
         let due = reminder.schedule.time_of(tick.number);
         assert_eq!(due, Some(tick.due), "seed {}: the time of an occurrence", self.seed);
@@ -512,7 +512,7 @@ impl World {
             life.delivered.push((tick.number, tick.missed, now));
             self.seen.repeated += u64::from(again);
             let ended = life.ended;
-            // The memory is read again within 10 s: nobody said in calm times that it ended.
+            // The memory is read again within 10 s: no event said in calm times that it ended.
             let longest = if self.faulty || now < FAULTS + SETTLE { SETTLE } else { 10_200 };
             assert!(
                 ended.is_none_or(|ended| now <= ended + longest) || !self.silos[silo].is_alive,

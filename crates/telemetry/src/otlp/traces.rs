@@ -9,7 +9,8 @@ use opentelemetry_sdk::trace::{Sampler, SamplingDecision, SamplingResult, Should
 use tracing::Span;
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 
-/// Knows the spans that a layer of `tracing-opentelemetry` records, whoever has made the layer.
+/// Knows the spans that a layer of `tracing-opentelemetry` records, also a layer that the
+/// application made.
 #[derive(Clone, Copy, Debug)]
 pub struct OpenTelemetry;
 

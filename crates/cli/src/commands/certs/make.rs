@@ -191,7 +191,8 @@ fn write(folder: &Path, files: &[File], renew: bool) -> Result<()> {
         }
     }
     fs::create_dir_all(folder).map_err(at(folder))?;
-    // Each is written beside its place and put there whole: a silo may read it at any moment.
+    // Each is written under another name in its folder and put in its place whole: a silo may read
+    // it at any moment.
     let mut written = Vec::new();
     for file in files {
         let path = folder.join(&file.file);

@@ -104,7 +104,7 @@ pub(super) async fn play(
     Ok(Played { feed: report, counts, killed })
 }
 
-/// Moves the live line for ever.
+/// Moves the live line; never ends.
 async fn show_live(progress: &Progress, client: &Client, watcher: &Watcher, screen: &Screen) {
     let (mut last, mut calls, mut at) = (None, 0, Instant::now());
     loop {

@@ -88,7 +88,7 @@ impl Watcher {
     }
 }
 
-/// An unreadable table is read again; whoever waits for something has a deadline of its own.
+/// An unreadable table is read again; a caller that waits for something has a deadline of its own.
 async fn look(table: &SiloTable, seen: &Mutex<Seen>, screen: &Screen) {
     if let Ok((version, silos)) = table.read_all().await {
         let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);

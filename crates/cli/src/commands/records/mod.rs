@@ -70,7 +70,7 @@ fn read<T: Default, F: Future<Output = std::result::Result<T, StoreError>>>(
     })
 }
 
-/// A span of at most so many days, as flags have it: `1h`, `90s`.
+/// A span of at most `days_max` days, as flags have it: `1h`, `90s`.
 fn parse_span(text: &str, days_max: u64) -> std::result::Result<Duration, String> {
     let span = humantime::parse(text).map_err(|error| error.to_string())?;
     if span > Duration::from_secs(days_max * 86_400) {

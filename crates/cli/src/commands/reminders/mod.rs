@@ -31,7 +31,7 @@ pub struct Args {
     /// hexadecimal digits, as in 7FFFFFFF..BFFFFFFF; around, where the first is the larger one
     #[arg(long, value_name = "HASH..HASH", value_parser = parse_range)]
     range: Option<(u32, u32)>,
-    /// Show at most so many, those that are due first
+    /// Maximum reminders to show, those that are due first
     #[arg(long, value_name = "N", default_value_t = 100)]
     limit: usize,
     /// A table for people, or one JSON document (docs/reminders.md describes its fields)

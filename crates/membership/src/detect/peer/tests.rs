@@ -102,7 +102,7 @@ fn after_misses_one_answer_is_not_enough() {
         peer.on_miss();
     }
     peer.on_sent(at(800), 4, Duration::from_millis(700));
-    // Late, and to an earlier probe: the one in flight goes on.
+    // Late, and to an earlier probe: the one in flight stays.
     assert_eq!(peer.on_answer(at(900), 2, second, 2, Duration::MAX), Answer::Counted);
     assert_eq!((peer.misses, peer.deadline), (3, Some(at(1_500))));
     assert_eq!(
