@@ -142,8 +142,8 @@ fn doctests(context: &Context, packages: &[&str]) -> Result<Vec<Row>, String> {
     Ok(rows)
 }
 
-/// The commands in the READMEs of the examples, with the programs that are compiled beside the
-/// tests: each command alone would compile what its package needs with other features.
+/// The commands in the READMEs of the examples, with the programs that are compiled for the tests:
+/// each command alone would compile what its package needs with other features.
 fn examples(context: &Context, packages: &[&str]) -> Result<Vec<Row>, String> {
     let crates = first::packages()?;
     let crates: Vec<&str> = crates.iter().map(String::as_str).collect();

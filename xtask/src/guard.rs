@@ -3,7 +3,7 @@
 //! part: two runs of one program count alike.
 //!
 //! Another compiler or another standard library counts differently; then the baseline is written
-//! anew, in a commit that says why: `cargo xtask guard --renew`.
+//! again, in a commit that says why: `cargo xtask guard --renew`.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -28,7 +28,7 @@ const STEPS: &[&str] = &[
     "live",
 ];
 
-/// So many seeds are traced by each build: a debug build takes three seconds for one.
+/// Number of seeds that each build traces: a debug build takes three seconds for one.
 const TRACED_SEEDS: &str = "4";
 /// The crates with mechanical mutants, and the nights over which these are spread.
 const MECHANICAL: [&str; 3] = ["emmer-membership", "emmer-directory", "emmer-reminders"];
@@ -141,8 +141,8 @@ fn with(mut command: Command, arguments: &[&str]) -> Command {
     command
 }
 
-/// The mechanical mutants of this night, beside the unit tests of their crates. One that survives
-/// is no failure: the note counts them, the log names them.
+/// The mechanical mutants of this night, and the unit tests of their crates. One that survives is
+/// no failure: the note counts them, the log names them.
 fn mechanical(context: &Context) -> Result<Row, String> {
     let step = "mechanical";
     let program = match tools::MUTANTS.find(context) {

@@ -91,7 +91,7 @@ impl Context {
 #[derive(Debug)]
 pub(crate) struct Ran {
     pub(crate) success: bool,
-    /// What to say beside a failure: the exit code, or the time limit.
+    /// Words for a failure: the exit code, or the time limit.
     pub(crate) ending: String,
     pub(crate) took: Duration,
 }
@@ -107,7 +107,7 @@ pub(crate) fn run(
     let out = File::create(log).map_err(|e| format!("{}: {e}", log.display()))?;
     command.stdin(Stdio::null()).stdout(out.try_clone().map_err(say)?).stderr(out);
     let live = std::io::stdout().is_terminal();
-    // Without a terminal nobody can press Ctrl-C, and a group of its own lets the time limit end
+    // Without a terminal Ctrl-C cannot be pressed, and a group of its own lets the time limit end
     // the whole tree.
     let own_group = !live && set_own_group(&mut command);
     println!("--> {name}");

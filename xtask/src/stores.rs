@@ -1,5 +1,5 @@
 //! The third tier, `cargo xtask test --stores`: the suites of all system stores but SQLite, each
-//! against its real server, beside each other where they mostly wait; and one line for each store,
+//! against its real server, at the same time where they mostly wait; and one line for each store,
 //! with the server it was run against. The build machine runs the conformance suite of each store,
 //! and the rest of those that a change may have touched.
 
@@ -211,8 +211,8 @@ pub(crate) fn one(context: &Context, name: &str) -> Result<Vec<Row>, String> {
     Ok(rows)
 }
 
-/// Runs the tests of some stores: a row for the run, one for each store, one for each package
-/// beside them.
+/// Runs the tests of some stores: a row for the run, one for each store, one for each further
+/// package.
 fn suites(
     context: &Context,
     stores: &[&Store],
@@ -377,7 +377,7 @@ struct Told {
 impl Told {
     /// Reads the file that tests wrote lines to.
     fn read(path: &Path) -> Self {
-        // No file: nobody told anything.
+        // No file: the tests reported nothing.
         Self::parse(&std::fs::read_to_string(path).unwrap_or_default())
     }
 

@@ -25,13 +25,13 @@ const DATA_VARIABLE: &str = "EMMER_TEST_DATA";
 pub(crate) struct Run<'a> {
     pub(crate) name: &'a str,
     pub(crate) packages: &'a [&'a str],
-    /// Features beside the packages' own.
+    /// Features added to the packages' own.
     pub(crate) features: &'a [&'a str],
     /// Filter expression of nextest; all tests of the profile when none.
     pub(crate) filter: Option<String>,
     /// How long it takes on two quiet cores, compiling included, in seconds.
     pub(crate) stated: u64,
-    /// What the tests are told.
+    /// Environment of the tests.
     pub(crate) env: &'a [(String, String)],
     /// How many run at a time; as many as there are cores when none.
     pub(crate) threads: Option<u32>,

@@ -1,14 +1,15 @@
 //! Reminders by the million on three silo processes, and timers by the hundred thousand on one.
 //!
-//! `cargo run --release -p emmer-benches --example reminders -- 1000000 180`: so many reminders
-//! with periods of 1 to 60 min in a SQLite file, for so many seconds. Each silo says every 30 s how
+//! `cargo run --release -p emmer-benches --example reminders -- 1000000 180`: 1,000,000 reminders
+//! with periods of 1 to 60 min in a SQLite file, for 180 seconds. Each silo says every 30 s how
 //! many ticks it delivered, how late, with which memory.
 //!
-//! `... --example reminders -- timers 100000 60`: so many grains with a timer of 60 s
-//! (`PERIOD_MS=60000`); the processor time of their ticks, beside that of as many one-way calls.
+//! `... --example reminders -- timers 100000 60`: 100,000 grains with a timer of 60 s
+//! (`PERIOD_MS=60000`); the processor time of their ticks, compared with that of as many one-way
+//! calls.
 //!
 //! `... --example reminders -- wheel 100000`: what an entry costs in the ordered map that the
-//! silo's wheel is, beside `tokio-util`'s `DelayQueue`, with so many others in it.
+//! silo's wheel is, compared with `tokio-util`'s `DelayQueue`, with 100,000 others in it.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};

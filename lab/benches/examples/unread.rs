@@ -1,5 +1,5 @@
 //! Clients that do not read, and clients that call a busy grain: the memory of the silo, and an
-//! honest call beside them.
+//! honest call at the same time.
 //!
 //! `cargo run --release -p emmer-benches --example unread`. The silo is a process of its own. The
 //! clients of an attack call through a proxy that passes on what they send and, once they are

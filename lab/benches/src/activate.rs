@@ -1,4 +1,4 @@
-//! Cold activations: the first call to grains that nobody called before, from 64 callers, until
+//! Cold activations: the first call to grains that were never called before, from 64 callers, until
 //! each was answered.
 
 use std::collections::HashMap;

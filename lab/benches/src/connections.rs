@@ -26,7 +26,7 @@ const OPENING: usize = 64;
 const HONEST: usize = 100;
 /// How long after the sockets were opened the silo is left alone before it is measured.
 const SETTLE: Duration = Duration::from_secs(3);
-/// How long a client goes on with a frame that the silo does not read.
+/// Time for which a client continues with a frame that the silo does not read.
 const WRITE_PATIENCE: Duration = Duration::from_secs(5);
 /// The whole frame that is begun, and how much of it is sent.
 const FRAME: usize = 16 << 20;
@@ -53,7 +53,7 @@ pub struct Measured {
     /// Processor time of the silo in percent of one core: with no connection, and with the idle
     /// ones.
     pub idle_percent: [f64; 2],
-    /// Honest handshakes, with no other socket, and beside the silent ones: the median and the
+    /// Honest handshakes, with no other socket, and with the silent ones: the median and the
     /// longest.
     pub handshakes: [[Duration; 2]; 2],
     /// Resident bytes that the half frames hold.
@@ -187,7 +187,7 @@ async fn honest(gateway: SocketAddr) -> Result<[Duration; 2]> {
     Ok([0.5, 1.0].map(|q| quantile(&times, q).unwrap_or_default()))
 }
 
-/// How much of one core the silo uses when nobody calls, in percent.
+/// Share of one core that the silo uses without calls, in percent.
 async fn busy(server: &mut Server, time: Duration) -> Result<f64> {
     tokio::time::sleep(SETTLE).await;
     let (before, begun) = (server.usage()?.cpu, Instant::now());

@@ -159,7 +159,7 @@ mod tests {
         }
         let after = store.counts();
         assert_eq!(after.get(states), Some(&1));
-        // Membership goes on by itself: its table is asked by the time, not by the calls.
+        // Membership works by itself: its table is asked by the time, not by the calls.
         let others: u64 =
             after.iter().map(|(table, count)| count - before.get(table).unwrap_or(&0)).sum();
         assert!(others < 100, "{before:?} {after:?}");

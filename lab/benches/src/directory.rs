@@ -62,7 +62,7 @@ pub(crate) fn silo_address(number: usize) -> SiloAddress {
     SiloAddress::new(SocketAddr::from(([10, 0, host, 1], port)), 1)
 }
 
-/// The identities of so many grains.
+/// The identities of `count` grains.
 pub(crate) fn grain_ids(count: u64) -> Vec<GrainId> {
     let grain_type = GrainTypeId::of("bench-cell");
     (0..count).map(|key| GrainId::new(grain_type, key)).collect()

@@ -159,7 +159,7 @@ impl Exchanging {
         Self { stop, recording, counted, callers }
     }
 
-    /// Waits until a call was counted, at most `at_most`: a busy machine may answer nobody within
+    /// Waits until a call was counted, at most `at_most`: a busy machine may answer no call within
     /// a short window, which would measure nothing.
     pub async fn counted(&self, at_most: Duration) {
         let _ = tokio::time::timeout(at_most, self.counted.notified()).await;

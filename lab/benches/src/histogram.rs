@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// Values are told apart by so many digits.
+/// Number of digits by which values differ.
 const DIGITS: u8 = 2;
-/// The longest latency that is told from longer ones, in nanoseconds: an hour.
+/// The longest latency that is distinguished from longer ones, in nanoseconds: an hour.
 const MOST_NS: u64 = 3_600_000_000_000;
 
 /// Latencies in nanoseconds.

@@ -3,7 +3,7 @@
 //! A [`Job`] travels as JSON in a command line; what it measured comes back as JSON lines on
 //! standard output. A serving process says `READY` and its address, then answers each line on its
 //! standard input with its processor time and its resident memory, and ends when its standard input
-//! ends, so that it never outlives whoever started it.
+//! ends, so that it never outlives the process that started it.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
@@ -38,7 +38,7 @@ pub enum Job {
 /// Runs the scenario of this name by a plan.
 type Run = fn(&str, serde_json::Value, &Launcher) -> Result<Vec<Sample>>;
 
-/// Serves until it is stopped; the address is told as soon as it is known.
+/// Serves until it is stopped; the address goes out as soon as it is known.
 type ServeUntil = fn(&Serve, Ready, oneshot::Receiver<()>) -> Result<()>;
 
 /// Takes the address of a server.
@@ -89,7 +89,7 @@ pub enum What {
     SecuredSilo(String, PathBuf),
 }
 
-/// A runtime with so many threads; with one, it has no other thread than the caller's.
+/// A runtime with this number of threads; with one, it has no other thread than the caller's.
 ///
 /// # Errors
 /// What the operating system says.

@@ -1,4 +1,4 @@
-//! Emmer measured beside the floors: what a call, an activation and an idle grain cost.
+//! Emmer measured against the floors: what a call, an activation and an idle grain cost.
 //!
 //! A *contender* is Emmer or a *floor*: the least that could do the same work, written by hand.
 //! Every contender runs in a process of its own, one after the other, in several rounds, so that

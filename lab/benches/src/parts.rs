@@ -32,7 +32,7 @@ use crate::{Result, silos};
 /// The largest frame that is decoded here.
 const FRAME_BYTES_MAX: u32 = 1 << 20;
 
-/// A silo on a runtime that nobody drives while something is measured.
+/// A silo on a runtime that stands still while something is measured.
 #[derive(Debug)]
 pub struct Local {
     runtime: Runtime,
@@ -72,7 +72,7 @@ impl Local {
         Ok(sum)
     }
 
-    /// Calls each of these grains, which nobody called before.
+    /// Calls each of these grains, which were never called before.
     ///
     /// # Errors
     /// The first call that failed.
@@ -227,7 +227,7 @@ pub struct Views {
 }
 
 impl Views {
-    /// Of a cluster of so many silos.
+    /// Of a cluster of this number of silos.
     pub fn of(silos: usize) -> Self {
         let directory = Directory::new(silo_address(0), Config::default(), Instant::from_millis(1));
         let mut views = Self { all: rows(silos), directory, version: 0 };
@@ -266,7 +266,7 @@ pub struct Registered {
 }
 
 impl Registered {
-    /// So many grains.
+    /// This number of grains.
     pub fn of(grains: u64) -> Self {
         let (mut directory, now) = sole_owner();
         let ids = grain_ids(grains);
@@ -293,7 +293,7 @@ pub struct Owners {
 }
 
 impl Owners {
-    /// Of a cluster of so many silos, with as many points each as the directory uses.
+    /// Of a cluster of this number of silos, with as many points each as the directory uses.
     pub fn of(silos: usize) -> Self {
         let points = Config::default().points_per_silo;
         let ring = Ring::with_points((0..silos).map(silo_address), 0, points);

@@ -199,7 +199,7 @@ impl Compared {
         Goal::at_most(title, reached, at_most)
     }
 
-    /// A goal: at most so many times the CPU of a floor.
+    /// A goal: at most `times` the CPU of a floor.
     pub fn goal_times(
         &self,
         what: &str,
@@ -214,7 +214,7 @@ impl Compared {
         Goal::at_most(title, reached, at_most)
     }
 
-    /// A goal: at most so many times the wall time of a floor.
+    /// A goal: at most `times` the wall time of a floor.
     pub fn goal_wall_times(
         &self,
         what: &str,
@@ -230,7 +230,7 @@ impl Compared {
         Goal::at_most(title, reached, at_most)
     }
 
-    /// A goal: at most so many times the median latency of a floor.
+    /// A goal: at most `times` the median latency of a floor.
     pub fn goal_p50(
         &self,
         what: &str,

@@ -30,7 +30,7 @@ pub struct Plan {
     lookups: u64,
 }
 
-/// The rows of a cluster of so many Active silos.
+/// The rows of a cluster of this number of Active silos.
 pub fn rows(silos: usize) -> Vec<Arc<SiloEntry>> {
     let row = |number| {
         SiloEntry::new(silo_address(number), SiloStatus::Active, Timestamp::from_millis(1))

@@ -1,4 +1,5 @@
-//! A storm: 300,000 grains that nobody called before are called at once, each by a task of its own.
+//! A storm: 300,000 grains that were never called before are called at once, each by a task of its
+//! own.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

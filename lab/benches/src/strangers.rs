@@ -42,9 +42,9 @@ const CALLS_EVERY: Duration = Duration::from_millis(5);
 const BYTES_MAX: u64 = 2_000;
 /// The most handshakes whose cost is measured.
 const HANDSHAKES_MAX: usize = 2_000;
-/// The honest handshakes beside silent sockets.
+/// Number of honest handshakes during which silent sockets are open.
 const HONEST: usize = 100;
-/// The silo is left alone so long before its memory is read.
+/// The silo is left alone for this time before its memory is read.
 const SETTLE: Duration = Duration::from_secs(3);
 
 /// The settings of a run.
@@ -52,7 +52,7 @@ const SETTLE: Duration = Duration::from_secs(3);
 pub struct Plan {
     /// Strangers in all: a quarter each before and after the handshake, without and with TLS.
     pub count: usize,
-    /// Sockets that say nothing, beside which honest handshakes are timed.
+    /// Sockets that say nothing while honest handshakes are timed.
     pub silent: usize,
     /// Decides what they say.
     pub seed: u64,
@@ -71,7 +71,8 @@ pub struct Measured {
     pub calls: (usize, usize, Duration),
     /// Processor time of the silo for one honest handshake, from its first byte to its Welcome.
     pub handshake: Duration,
-    /// The longest honest handshake beside silent sockets, less the median without them.
+    /// The longest honest handshake during which silent sockets are open, less the median without
+    /// them.
     pub delay: Duration,
 }
 

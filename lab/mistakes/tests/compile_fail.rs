@@ -3,8 +3,8 @@
 //!
 //! `ui/` holds what the macros themselves say. In `ui/rustc/` the compiler speaks, in words that
 //! the traits give it; the rest of its words changes from version to version, so these are compared
-//! with one version only. `TRYBUILD=overwrite cargo test -p emmer-mistakes`
-//! writes the expected outputs anew: read them.
+//! with one version only. `TRYBUILD=overwrite cargo test -p emmer-mistakes` writes the expected
+//! outputs: read them.
 
 use std::io;
 use std::process::Command;

@@ -8,7 +8,7 @@ use loom::thread;
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Bug {
     None,
-    /// A thread counts once more when its number is somebody else's.
+    /// A thread counts once more when its number belongs to another.
     CountsAfterItsEnd,
     /// Those without a number add as owners do.
     SharedAsOwned,

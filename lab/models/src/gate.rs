@@ -1,8 +1,7 @@
 //! The door to a grain: a lock that is only tried, a count of those who wait, and a queue.
 //!
-//! A turn that has to wait leaves its thread, as a task does that is pending; whoever wakes it
-//! polls it on its own thread. When all threads are done, whoever is still in the queue sleeps for
-//! ever.
+//! A turn that has to wait leaves its thread, as a task does that is pending; the thread that wakes
+//! it polls it. When all threads are done, a turn that is still in the queue will sleep for good.
 
 use std::collections::VecDeque;
 
@@ -23,7 +22,7 @@ enum Bug {
     WaiterTriesFirst,
     /// The lock is given back without a release.
     RelaxedUnlock,
-    /// Nobody is woken.
+    /// No waiter is woken.
     NobodyIsWoken,
 }
 

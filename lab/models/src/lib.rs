@@ -2,9 +2,9 @@
 //! loom, with every value that a relaxed load may see. Each comes with planted bugs that it has to
 //! find.
 //!
-//! They are models: the same steps with the same orderings on loom's atomics, written beside the
-//! code, which uses parking_lot's locks and std's atomics. Who changes an ordering there changes it
-//! here.
+//! They are models: the same steps with the same orderings on loom's atomics, written apart from
+//! the code, which uses parking_lot's locks and std's atomics. Who changes an ordering there
+//! changes it here.
 //!
 //! | model | of | what must hold |
 //! |---|---|---|
@@ -14,7 +14,7 @@
 //!
 //! Not modelled, because nothing in it is lock-free: the slab of pending calls itself and the
 //! buffer that callers and driver share lie under one mutex (`Connection::shared`), the driver's
-//! sleep and its waker too. The flags beside it only repeat what lies under it, or are hints
+//! sleep and its waker too. The flags next to it only repeat what is under it, or are hints
 //! (`active`, `roomy`, `rest`, `answered`).
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]

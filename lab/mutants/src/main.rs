@@ -328,7 +328,7 @@ impl Swarm {
                     while let Some((number, mutant)) =
                         mutants.get(next.fetch_add(1, Ordering::Relaxed))
                     {
-                        // Nobody listens any more after a failure.
+                        // The receiver is gone after a failure.
                         if tell.send((*mutant, self.hunt(*number, mutant))).is_err() {
                             return;
                         }

@@ -1,6 +1,6 @@
 //! What is known about each mutant, kept below `target/mutants/results` under a hash of everything
-//! it depends on: a run that was ended goes on where it was, and what did not change is not looked
-//! for again.
+//! it depends on: a run that was ended continues where it was, and what did not change is not
+//! looked for again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -193,8 +193,8 @@ impl Results {
         matches!(self.by_swarm.get(&mutant.name), Some(Finding::Escaped { .. }))
     }
 
-    /// What is known at last, with the swarm's word beside that of the tests; none before the run
-    /// came to it.
+    /// What is known at last, with the swarm's word and that of the tests; none before the run came
+    /// to it.
     pub(crate) fn of(&self, mutant: &Mutant) -> Option<&Finding> {
         let swarm = self.by_swarm.get(&mutant.name)?;
         match swarm {

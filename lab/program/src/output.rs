@@ -8,7 +8,7 @@ use emmer_report::Report;
 /// How the table of an experiment or a measurement is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum TableFormat {
-    /// Aligned columns, then the numbers beside their goals
+    /// Aligned columns, then the numbers next to their goals
     Table,
     /// One JSON object for each row
     Json,

@@ -18,7 +18,7 @@ use std::{fs, io};
 pub enum Cell {
     /// Text.
     Text(String),
-    /// A number, printed with so many decimals.
+    /// A number, printed with this number of decimals.
     Number(f64, u8),
     /// A count.
     Count(u64),
@@ -73,7 +73,7 @@ impl Cell {
     }
 }
 
-/// A number that was reached, beside the number to reach.
+/// A number that was reached, next to the number to reach.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Goal {
     /// What is measured, with its unit.

@@ -1,4 +1,4 @@
-//! The book's table of numbers: figures that were reached, each beside its goal.
+//! The book's table of numbers: figures that were reached, each next to its goal.
 //!
 //! Each row belongs to a measurement and says what was measured. A measurement that runs again
 //! replaces its own rows and leaves the others alone.

@@ -87,13 +87,13 @@ pub struct Call {
 pub enum Phase {
     /// The directory has not said yet that it is the grain's one activation.
     Registering,
-    /// Its state is read and its hook runs; so many polls are left.
+    /// Its state is read and its hook runs; the number of polls left.
     Waking(u8),
     /// No turn runs.
     Idle,
-    /// A turn runs; so many polls are left.
+    /// A turn runs; the number of polls left.
     Running(Call, u8),
-    /// Its deactivation hook runs; so many polls are left.
+    /// Its deactivation hook runs; the number of polls left.
     Falling(u8),
     /// Its registration is given back.
     Leaving,
@@ -188,7 +188,7 @@ pub struct Shell {
     pub blocked: Vec<(u32, u64)>,
     /// True if everything is to be deactivated.
     pub leaving: bool,
-    /// True if no turn begins or goes on any more, since the silo asks for its own death next.
+    /// True if no further turn begins or continues, since the silo asks for its own death next.
     pub shut: bool,
     next_token: u64,
     next_activation: u64,
@@ -268,7 +268,7 @@ pub struct GrainTruth {
     pub messages_lost_at: Option<VirtualTime>,
     /// How many of the calls at the end of a run were answered, and how many failed.
     pub must: (u64, u64),
-    /// True if nobody calls and nothing is deactivated any more: the directory shall come to rest.
+    /// True if no call is made and nothing is deactivated: the directory shall come to rest.
     pub quiet: bool,
     /// How many registrations were acknowledged.
     pub acknowledged: u64,
@@ -279,12 +279,12 @@ pub struct GrainTruth {
 }
 
 impl GrainTruth {
-    /// So many grains, all nowhere.
+    /// This number of grains, all nowhere.
     pub fn new(grains: u32) -> Self {
         Self { ids: (0..grains).map(GrainLoad::grain).collect(), ..Self::default() }
     }
 
-    /// What is true now, at `at`, about `grain`, for somebody whose directory has the view `view`.
+    /// What is true now, at `at`, about `grain`, for a silo whose directory has the view `view`.
     pub fn asked(&self, grain: u32, at: VirtualTime, view: u64) -> Asked {
         Asked { at, view, known: self.held.get(&grain).copied(), removals: self.removals }
     }
@@ -300,7 +300,7 @@ impl GrainTruth {
         }
     }
 
-    /// The registration is over: nobody who asks from now on is told of it.
+    /// The registration is over: no question from now on gets it.
     pub fn end(&mut self, grain: u32, registration: Registration) {
         self.removals += 1;
         self.removed.entry((grain, registration)).or_insert(self.removals);

@@ -26,7 +26,7 @@ pub struct Host {
 pub struct Hosts(Vec<Host>);
 
 impl Hosts {
-    /// So many hosts, all up and empty.
+    /// This number of hosts, all up and empty.
     pub fn new(count: u32) -> Self {
         Self(
             (0..count)

@@ -101,8 +101,8 @@ pub struct Process {
     pub dead_at: Option<VirtualTime>,
     /// The version of the table that first said so.
     pub death_version: Option<u64>,
-    /// Since when one of its grains may be granted to somebody else: from then on it may run no
-    /// turn (invariant I8).
+    /// Since when one of its grains may be granted to another silo: from then on it may run no turn
+    /// (invariant I8).
     pub granted_at: Option<VirtualTime>,
     /// The timer was found late by this much since the last health sample.
     pub stalled: Duration,
@@ -120,7 +120,7 @@ pub struct Process {
     pub answered: HostSet,
     /// When the first of them did.
     pub answered_at: Option<VirtualTime>,
-    /// True if somebody dialled it at its address and was answered.
+    /// True if a member dialled it at its address and was answered.
     pub reached: bool,
 }
 
@@ -249,7 +249,7 @@ impl Process {
     }
 
     /// Until when it may run turns, in true time, if nothing further confirms that it is alive;
-    /// none: for ever.
+    /// none: without end.
     pub fn turns_until(&self) -> Option<VirtualTime> {
         self.machine
             .as_ref()

@@ -85,7 +85,7 @@ pub enum Fault {
     Start(u32),
     /// The host's process leaves in good order.
     Leave(u32),
-    /// The host's process is told to stop in haste.
+    /// The host's process is asked to stop in haste.
     Stop(u32),
     /// The host's process dies; the host stays up and refuses connections (kill -9).
     Kill(u32),
@@ -98,7 +98,7 @@ pub enum Fault {
     /// The process stands still, its sockets stay open (SIGSTOP, a collector's pause); then
     /// everything that came in meanwhile bursts in.
     Pause(u32),
-    /// The machine is suspended: nothing on it runs, its kernel answers nobody.
+    /// The machine is suspended: nothing on it runs, its kernel answers no packet.
     Suspend {
         /// Where.
         host: u32,
@@ -163,7 +163,7 @@ pub enum Fault {
     StoreForgets(u32),
     /// The store loses the table, and answers that it has none until a process starts.
     StoreEmptied,
-    /// The store answers nobody.
+    /// The store answers no request.
     StoreOutage,
     /// The store answers everybody but these.
     StoreCut(HostSet),
@@ -255,7 +255,7 @@ pub struct Scenario {
     /// The hosts with a process at the beginning start one within this time, evenly spread at
     /// random.
     pub start_within: Duration,
-    /// The first so many hosts have a process at the beginning.
+    /// Number of hosts that have a process at the beginning.
     pub start_hosts: u32,
     /// The healthy network.
     pub network: NetworkModel,
@@ -265,8 +265,8 @@ pub struct Scenario {
     pub clocks: ClockModel,
     /// Faults and commands, in any order.
     pub steps: Vec<Step>,
-    /// A supervisor starts a new process this long after one ended in any way but a leave. None:
-    /// nobody does.
+    /// A supervisor starts a new process this long after one ended in any way but a leave. None: no
+    /// process does.
     pub restart_after: Option<Duration>,
     /// How often a process measures its health; none: never.
     pub health_period: Option<Duration>,
@@ -284,7 +284,7 @@ pub struct Scenario {
     pub grains: Option<GrainLoad>,
     /// True if what is under way on a connection that is reset is lost, in worlds with grains.
     pub resets_lose: bool,
-    /// A planted bug, for tests: the shell tells the directory of nobody who fades.
+    /// A planted bug, for tests: the shell does not tell the directory which silos fade.
     pub fading_forgotten: bool,
     /// A planted bug, for tests: turns go on without a look at the fence.
     pub fence_not_asked: bool,

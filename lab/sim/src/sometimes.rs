@@ -8,8 +8,8 @@ use emmer_membership::{Event, Message, TerminateReason};
 use crate::table::Record;
 
 /// What is counted and not asked for, because it comes up in one of a thousand seeds only: since
-/// the directory takes back what it was refused, and since a silo that was away for so long that
-/// nobody it knows is left hears of its death from the table alone.
+/// the directory takes back what it was refused, and since a silo that was away until no silo it
+/// knows is left hears of its death from the table alone.
 pub const RARE: &[&str] =
     &["a registration of an activation that is gone is removed", "an end: the row was missing"];
 

@@ -325,8 +325,8 @@ impl Store {
         })
     }
 
-    /// A store that is out answers nothing (half the time) or fails at once; of a commit that got
-    /// no answer nobody can say that it was not applied.
+    /// A store that is out answers nothing (half the time) or fails at once; a commit without an
+    /// answer may have been applied.
     fn refuse(&mut self, request: &TableRequest) -> Answer {
         let silent = self.rng.chance(0.5);
         let after = if silent { STORE_TIMEOUT } else { self.travel() };

@@ -268,7 +268,7 @@ const LATER_KINDS: [fn(&mut SeededRng, u32) -> Fault; 6] = [
     |rng, n| Fault::KillUnread(index(rng, n)),
 ];
 
-/// Above so many silos several faults always come at once.
+/// Number of silos above which several faults always come at once.
 const MANY_SILOS: u32 = 64;
 
 /// Faults that came with the second meaning of seeds.

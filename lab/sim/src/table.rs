@@ -82,7 +82,7 @@ pub struct Table {
     fallbacks: u32,
     /// Its identity, as its first commit gave it.
     id: TableId,
-    /// It was dropped, and nobody has made it anew.
+    /// It was dropped, and no process has made it again.
     pub dropped: bool,
 }
 

@@ -149,7 +149,7 @@ impl Clock {
     }
 
     /// The monotonic clock stands still from `from` on until `until`, as it does on systems whose
-    /// clock does not count the time that the machine is suspended. The wall clock goes on.
+    /// clock does not count the time that the machine is suspended. The wall clock continues.
     pub fn sleep(&mut self, from: VirtualTime, until: VirtualTime) {
         self.asleep_at = self.now(from).mono.as_nanos().saturating_sub(self.mono_start);
         self.slept = self.slept.saturating_add(nanos(until.since(from)));

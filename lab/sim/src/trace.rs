@@ -12,7 +12,7 @@ pub const TRACE_LINES_MAX: usize = 2_000_000;
 pub struct Trace {
     hash: u64,
     events: u64,
-    /// None when nobody asked for lines.
+    /// None without a request for lines.
     lines: Option<Vec<String>>,
     dropped: u64,
 }

@@ -2,7 +2,7 @@
 //! asks of each mutant.
 //!
 //! `hunt cpu=60`, or `hunt seed=17` for one of them; `skip=runtime:17` leaves one out, `all=yes`
-//! goes on after a violation. What was found is told as one JSON object per line. Other words are
+//! continues after a violation. Each finding is one JSON object on a line. Other words are
 //! understood by the protocol's `hunt` only.
 #![allow(clippy::print_stdout, reason = "a program")]
 

@@ -1,4 +1,4 @@
-//! Callers outside the cluster: they wait, give up, keep futures, and judge what they are told.
+//! Callers outside the cluster: they wait, give up, keep futures, and judge the answers.
 
 use std::future::Future;
 use std::pin::pin;

@@ -18,7 +18,7 @@ use crate::ledger;
 use crate::orders::{Order, Step, Subject};
 use crate::plan::Plan;
 
-/// Grains from this one on are called by nobody else.
+/// Grains from this one on are called by nothing else.
 const OURS: u64 = 1_000_000;
 
 /// Those of circles among faults: from this one on.
@@ -27,8 +27,8 @@ const AMONG_FAULTS: u64 = 2_000_000;
 /// The most grains of a circle among faults.
 const LENGTH_MAX: u64 = 4;
 
-/// So long a turn of a circle holds its grain before it calls the next one: all of them have begun
-/// by then.
+/// Time for which a turn of a circle holds its grain before it calls the next one: all of them have
+/// begun by then.
 const HOLD_MS: u64 = 500;
 
 /// Among faults some take so much longer.

@@ -1,4 +1,5 @@
-//! R16: whoever waits for a turn of a silo that is dead is told so as soon as the others know.
+//! R16: a call that waits for a turn of a silo that is dead gets its error as soon as the others
+//! know.
 //!
 //! A silo that has lost its machine says nothing: its connections stay open, and only the view says
 //! that it is dead.
@@ -13,18 +14,18 @@ use emmer_core::{SiloAddress, SiloStatus};
 
 use crate::ledger;
 
-/// So long after the last silo has learned of the death, clients have heard of it as well; and half
-/// a second is left for the last answers of one that may have left in good order.
+/// Time after the last silo has learned of the death by which clients have heard of it as well; and
+/// half a second is left for the last answers of one that may have left in good order.
 const TOLD_WITHIN: Duration = millis(1_500);
 
-/// How often a silo loses its power while it leaves, and so long after it began.
+/// Share of leaves during which a silo loses its power, and how long after they began.
 const LEAVES: f64 = 0.3;
 const AFTER: Duration = millis(300);
 
 /// How often views are looked at.
 const LOOK_EVERY: Duration = millis(100);
 
-/// A call that somebody awaits all the time.
+/// A call that is awaited all the time.
 #[derive(Default)]
 struct Awaited {
     /// The silo of the caller; none for a client.
@@ -45,7 +46,7 @@ pub(crate) fn open() {
 /// A caller that awaits its call, as long as this lives.
 pub(crate) struct Waits(u64);
 
-/// Somebody, on this silo or outside the cluster, begins to await a call.
+/// A caller, on this silo or outside the cluster, begins to await a call.
 pub(crate) fn awaits(call: u64, from: Option<String>) -> Waits {
     AWAITED.with_borrow_mut(|awaited| awaited.insert(call, Awaited { from, on: None }));
     Waits(call)

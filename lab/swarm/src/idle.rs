@@ -1,5 +1,5 @@
-//! R13: nobody runs out of time in front of a grain that is free; R14: an activation that has asked
-//! to go lets nobody in who comes later; R15: a grain's queue has its limit.
+//! R13: no call runs out of time in front of a grain that is free; R14: an activation that has
+//! asked to go lets no later call in; R15: a grain's queue has its limit.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -12,20 +12,20 @@ use tokio::time::Instant;
 use crate::ledger;
 use crate::orders::Order;
 
-/// A grain that was free for so long at the end of a call's time could have taken the call.
+/// A grain that was free for this time at the end of a call's time could have taken the call.
 const FREE_FOR: Duration = Duration::from_millis(1_500);
 
 /// Calls with less time than this are not asked.
 const ASKED_FROM_MS: u64 = 2_000;
 
-/// In plans with `tight=yes` so many calls wait for one grain, and one more is refused.
+/// Number of calls that wait for one grain in plans with `tight=yes`; one more is refused.
 pub(crate) const TIGHT_QUEUE: u32 = 3;
 
-/// Those that kept their call, lost their place and come back to it are not refused; nor is whoever
-/// ends the activation.
+/// Those that kept their call, lost their place and come back to it are not refused; nor is the
+/// closer of the activation.
 const COME_BACK_MAX: u32 = 8;
 
-/// Who is inside a grain, and since when nobody is.
+/// What is inside a grain, and since when it is free.
 struct Grain {
     inside: u32,
     free_since: Instant,
@@ -47,7 +47,7 @@ pub(crate) fn open() {
     BOOK.take();
 }
 
-/// Somebody is inside a grain: a turn or a hook.
+/// A turn or a hook inside a grain.
 pub(crate) struct Inside(u64);
 
 /// A turn or a hook of a grain begins.
@@ -73,7 +73,7 @@ impl Drop for Inside {
     }
 }
 
-/// How long nobody has been inside a grain; without end when nobody ever was.
+/// Time for which a grain has been free; without end when it always was.
 fn free_for(grain: u64) -> Duration {
     BOOK.with_borrow(|book| match book.grains.get(&grain) {
         Some(grain) if grain.inside > 0 => Duration::ZERO,

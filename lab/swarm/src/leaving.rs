@@ -19,7 +19,7 @@ const SLACK: Duration = Duration::from_millis(60);
 /// It stops waiting for turns then: the rest is for its death.
 const MET_ITS_LIMIT: Duration = secs(55);
 
-/// So long after a silo has left everybody knows.
+/// Time after a silo has left by which every silo knows.
 const KNOWN_WITHIN: Duration = secs(2);
 
 /// How often views are looked at.
@@ -31,7 +31,7 @@ const IDLE_LEFT_WITHIN: Duration = Duration::from_millis(100);
 /// A turn that takes longer than any silo waits for it.
 const STUBBORN_MS: u64 = 90_000;
 
-/// Grains from this one on hold silos up, and are called by nobody else.
+/// Grains from this one on hold silos up, and are called by nothing else.
 const STUBBORN: u64 = 3_000_000;
 
 /// Makes turns that silos have to wait for when they leave; on some of them.
@@ -67,7 +67,7 @@ pub(crate) async fn leave(world: &World, cluster: &Cluster, at: usize) -> Durati
         );
     }
     let left = world.elapsed();
-    // Where no other silo runs, nobody is left to know it.
+    // Where no other silo runs, none is left to know it.
     let others = || cluster.nodes().iter().any(|node| node.address() != silo && !node.has_ended());
     while others() && !death::is_known(cluster, silo) {
         if world.elapsed() > left + KNOWN_WITHIN {

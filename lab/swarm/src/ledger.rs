@@ -100,7 +100,7 @@ fn with<T>(write: impl FnOnce(&mut Ledger) -> T) -> T {
 
 /// Begins an empty ledger, within a world.
 pub(crate) fn open(plan: &Plan, store: &TestStore) {
-    // Where the only silo leaves, nobody answers for a while.
+    // Where the only silo leaves, no silo answers for a while.
     let is_calm = plan.is_whole() || (plan.is_gentle && plan.silos > 1);
     let ledger = Ledger::new(plan.seed, plan.trouble, plan.is_whole(), is_calm);
     LEDGER.set(Ledger { store: Some(store.clone()), ..ledger });

@@ -1,9 +1,8 @@
-//! R10: calls of one silo to one grain that nobody awaits begin in the order in which they were
-//! made.
+//! R10: one-way calls of one silo to one grain begin in the order in which they were made.
 //!
 //! As docs/calls.md says it: calls that waited in the queue of an activation that ends keep no
 //! order. A grain tells when an activation of it ends; from then on its queue is emptied, for a
-//! while that nobody sees from here.
+//! while that is not seen from here.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -13,7 +12,7 @@ use tokio::time::Instant;
 
 use crate::ledger;
 
-/// So long after an activation has dropped its grain it may still have a queue: it gives its
+/// Time after an activation has dropped its grain for which it may still have a queue: it gives its
 /// registration back. Far more than that takes where nothing fails.
 const AFTER_ITS_END: Duration = Duration::from_secs(2);
 

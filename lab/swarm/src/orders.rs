@@ -1,4 +1,4 @@
-//! What a call tells a grain to do, and the interface by which it is told.
+//! What a call tells a grain to do, and the interface for it.
 
 use emmer::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -61,6 +61,6 @@ pub(crate) enum Step {
 pub(crate) trait Subject {
     /// Does it alone.
     async fn work(&mut self, order: Order) -> Result<u64, StateError>;
-    /// Does it beside others; adds nothing.
+    /// Does it while others look; adds nothing.
     async fn look(&self, order: Order) -> u64;
 }

@@ -1,8 +1,8 @@
 //! R9: a call that certainly did not run is not given up before its time.
 //!
-//! It is tried again until its deadline (docs/calls.md), so a caller is told `unreachable` or
+//! It is tried again until its deadline (docs/calls.md), so a caller gets `unreachable` or
 //! `shutting_down` only when no time was left for one more try. And where silos only leave in good
-//! order, whatever they have not begun is tried again elsewhere: a call that nobody ran was not
+//! order, whatever they have not begun is tried again elsewhere: a call that never ran was not
 //! perhaps run. (A silo whose turns take longer than it waits for them leaves all the same, and
 //! what it had is lost. That is let pass.)
 
@@ -25,7 +25,7 @@ const IN_TIME: Duration = Duration::from_secs(50);
 /// A caller that keeps its call may hear that long after a silo has left what became of it.
 const HEARD_WITHIN: Duration = Duration::from_secs(40);
 
-/// Calls of which nobody knows whether they ran, and why.
+/// Calls of which it is unknown whether they ran, and why.
 #[derive(Default)]
 struct Book {
     doubtful: BTreeMap<u64, String>,
@@ -70,7 +70,7 @@ pub(crate) fn judge<T, E: std::fmt::Debug>(
     }
 }
 
-/// A silo has left in good order and took so long; meanwhile the others have learned it.
+/// A silo has left in good order and took this long; meanwhile the others have learned it.
 pub(crate) fn left(took: Duration) {
     BOOK.with_borrow_mut(|book| {
         let doubtful = std::mem::take(&mut book.doubtful);
@@ -83,7 +83,7 @@ pub(crate) fn left(took: Duration) {
     });
 }
 
-/// At the end: nobody was left in doubt over a call that has never run.
+/// At the end: no caller was left in doubt over a call that has never run.
 pub(crate) fn judge_doubts() {
     for (call, why) in BOOK.take().judged {
         if !ledger::has_begun(call) {

@@ -12,10 +12,10 @@ use crate::subject::send;
 /// Grains that each silo and each client calls.
 const CALLED: u64 = 12;
 
-/// Grains from this one on are called by nobody else.
+/// Grains from this one on are called by nothing else.
 const NOBODYS: u64 = 1_000_000;
 
-/// To so many grains each silo sends so many calls that it does not await.
+/// Number of grains to which each silo sends that number of one-way calls.
 const SENT_TO: u64 = 6;
 const SENT: u64 = 4;
 

@@ -14,7 +14,7 @@ use crate::{
     callers, circles, death, faults, idle, kinds, leaving, order, patience, peace, quiet, turns,
 };
 
-/// So many circles are made before every fault.
+/// Number of circles that are made before every fault.
 const CIRCLES: usize = 3;
 
 /// How often queues and circles are looked at.

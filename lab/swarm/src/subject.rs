@@ -14,7 +14,7 @@ use crate::{answers, circles, death, idle, ledger, order, patience};
 /// How long a call has whose caller says nothing: the default of `response_timeout`.
 const RESPONSE_TIMEOUT_MS: u64 = 30_000;
 
-/// A turn keeps a call for so long after its other steps, at most.
+/// Maximum time for which a turn keeps a call after its other steps, in milliseconds.
 const KEPT_MS_MAX: u64 = 400;
 
 /// The number of an activation, and a trap for who drops it.
@@ -81,7 +81,7 @@ impl SubjectGrain {
         Turn::begins(call, self.key(), self.silo())
     }
 
-    /// Does one step that changes nothing. `until_ms`: until when somebody waits for the turn.
+    /// Does one step that changes nothing. `until_ms`: until when a caller waits for the turn.
     async fn step(&self, step: Step, until_ms: u64, kept: &mut Vec<Kept>) {
         match step {
             Step::Wait(ms) => self.watched(tokio::time::sleep(Duration::from_millis(ms))).await,
@@ -254,7 +254,7 @@ impl Subject for SubjectGrain {
     }
 }
 
-/// A write under way: if its turn is dropped, nobody knows what became of it.
+/// A write under way: if its turn is dropped, its outcome is unknown.
 struct Write {
     grain: u64,
     added: u64,
@@ -270,7 +270,7 @@ impl Drop for Write {
     }
 }
 
-/// A piece of a turn, of which every poll is told.
+/// A piece of a turn, of which every poll is noted.
 struct Watched<F> {
     grain: u64,
     activation: u64,

@@ -1,8 +1,8 @@
-//! R8: a turn that has begun on a silo that goes on living runs to its end.
+//! R8: a turn that has begun on a silo that lives on runs to its end.
 //!
 //! A turn tells when it begins and when it ends. If it is dropped in between, that is noted with
-//! its silo; whoever knows which silos live judges it, before anything happens to them. What a
-//! panic of the grain's own code ends has ended.
+//! its silo; the part that knows which silos live judges it, before anything happens to them. What
+//! a panic of the grain's own code ends has ended.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

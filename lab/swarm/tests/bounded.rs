@@ -8,11 +8,10 @@ use emmer_swarm::{Plan, Report, run};
 /// Seeds that reach much in little time; they come first.
 const RICH: [u64; 5] = [86, 47, 12, 52, 2];
 
-/// A test run has so many seeds at least, ...
+/// Fewest seeds of a test run.
 const SEEDS_MIN: usize = 10;
 
-/// ... and more, up to so many, while something was not reached. `cargo xtask nightly` runs
-/// hundreds.
+/// Most seeds of a test run, while something was not reached. `cargo xtask nightly` runs hundreds.
 const SEEDS_MAX: usize = 64;
 
 /// What they have to reach: what is never reached is not tested.

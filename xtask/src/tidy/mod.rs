@@ -1,7 +1,7 @@
 //! `cargo xtask tidy`: the house rules that neither the compiler nor clippy checks.
 //!
 //! Each rule is a module of its own: a function from the [`Tree`] to its [`Finding`]s, with its
-//! tables beside it.
+//! tables in the same file.
 
 mod circles;
 mod crates;

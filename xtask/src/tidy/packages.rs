@@ -3,7 +3,7 @@
 use super::{Finding, Tree};
 use crate::workspace::Member;
 
-/// What lies beside the manifest of a package that is published.
+/// Files next to the manifest of a package that is published.
 const FILES: [&str; 3] = ["README.md", "LICENSE-APACHE", "LICENSE-MIT"];
 
 /// The line that keeps a package private: the workspace's `publish = false`.

@@ -79,7 +79,7 @@ fn depth(within: &str) -> usize {
     module.split('/').count()
 }
 
-/// Every path that begins at the crate's root, as `crate::` or as so many `super::`, without that
+/// Every path that begins at the crate's root, as `crate::` or as `super::` repeated, without that
 /// beginning; and where.
 fn named_from_root(code: &str, depth: usize) -> Vec<(usize, String)> {
     let to_root = format!("{}super::", "super::".repeat(depth.saturating_sub(1)));

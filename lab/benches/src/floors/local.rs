@@ -27,7 +27,7 @@ impl Ask for Inline {
     }
 }
 
-/// What an actor is told.
+/// A message of an actor.
 enum Message {
     /// Answer with one more.
     Ask(u64, oneshot::Sender<u64>),

@@ -47,7 +47,7 @@ impl Grains {
     }
 }
 
-/// Accepts connections on `listener` for ever.
+/// Accepts connections on `listener`; never ends.
 pub async fn accept(listener: TcpListener, what: Served) {
     let grains = Arc::new(Grains::new());
     while let Ok((stream, _)) = listener.accept().await {

@@ -20,7 +20,7 @@ use crate::lock;
 
 /// A place in the slab.
 enum Place {
-    /// Nobody's; the next free one.
+    /// A free place; the next free one.
     Free(Option<usize>),
     /// A caller waits.
     Waiting(Waker),

@@ -19,7 +19,7 @@ use emmer_cli::exit::{Failure, Result};
 
 /// How often calls begin.
 const TICK: Duration = Duration::from_millis(5);
-/// How often the sums are told.
+/// Time between two reports of the sums.
 const TELL: Duration = Duration::from_millis(200);
 /// How many grains are called at one time.
 const GRAINS: u64 = 400;
@@ -169,13 +169,13 @@ impl Dice {
     }
 }
 
-/// Whoever started this process holds its standard input open as long as it shall call.
+/// The process that started this one holds its standard input open as long as it shall call.
 fn stdin_ended() -> Result<oneshot::Receiver<()>> {
     let (ended, stop) = oneshot::channel();
     let watch = move || {
         let mut nowhere = [0; 64];
         while matches!(std::io::stdin().lock().read(&mut nowhere), Ok(1..)) {}
-        // Nobody may be waiting any more.
+        // The receiver may be gone.
         let _ = ended.send(());
     };
     let thread = std::thread::Builder::new().name("emmer-stdin".to_owned()).spawn(watch);

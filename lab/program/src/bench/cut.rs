@@ -1,4 +1,4 @@
-//! One silo process is cut from the others under load, while the store and the callers beside it
+//! One silo process is cut from the others under load, while the store and the callers next to it
 //! still reach it.
 
 use std::time::Duration;
@@ -25,7 +25,7 @@ pub(super) struct Args {
     /// How long the cut lasts after the silo has ended
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration)]
     hold: Duration,
-    /// Calls in a second, of each of the processes that call: one beside each silo, one outside
+    /// Calls in a second, of each of the processes that call: one next to each silo, one outside
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = RangedU64ValueParser::<u64>::new().range(1..=10_000))]
     rate: u64,
     /// How silos are cut from each other [default: netns, where it is allowed]

@@ -1,6 +1,6 @@
 //! What callers see of each fault: a silo process is killed, frozen and woken, asked to leave, and
-//! all are replaced one after the other, while a client calls at a steady pace. Beside it stands
-//! what others were measured to do.
+//! all are replaced one after the other, while a client calls at a steady pace. The numbers
+//! measured of others stand next to it.
 
 use std::time::{Duration, Instant};
 
@@ -23,7 +23,7 @@ use emmer_cli::exit::{Failure, Result};
 const LOOK: Duration = Duration::from_millis(5);
 /// How long a silo may take to leave, or to end itself.
 const END_LIMIT: Duration = Duration::from_secs(70);
-/// How long the load goes on between two replacements of a rolling restart.
+/// Time for which the load continues between two replacements of a rolling restart.
 const BETWEEN: Duration = Duration::from_secs(2);
 
 #[derive(clap::Args)]
@@ -134,7 +134,7 @@ impl Cluster<'_> {
         Ok((address, self.processes.take(&name)?))
     }
 
-    /// Waits until the window is over, and no call of the fault is under way any more.
+    /// Waits until the window is over, and no call of the fault is under way.
     async fn after(&self, fault_at: Instant, window: Duration) {
         let rest = (window * 3 / 4).max(CALL_TIMEOUT);
         tokio::time::sleep(rest.saturating_sub(fault_at.elapsed())).await;

@@ -68,7 +68,7 @@ pub(super) struct Flow {
 }
 
 impl Flow {
-    /// Connects, calls every grain once, and goes on with `load`.
+    /// Connects, calls every grain once, and continues with `load`.
     pub(super) async fn start(stage: &Stage, grains: u64, load: Load) -> Result<Self> {
         let connecting =
             Client::builder().store(stage.store.clone()).cluster_id(stage.cluster.clone());

@@ -3,9 +3,9 @@
 //!
 //! The grain's activations are put in the order of their first pieces of code. Whatever a piece of
 //! an earlier one ends later than the first piece of the next one begins, is *stale*: the earlier
-//! activation could still run when the later one was admitted. A turn that is suspended for ever is
-//! none: nothing of it runs any more. Where a silo that has fallen silent begins an activation
-//! while another silo has one, it is the silent one's pieces that are stale.
+//! activation could still run when the later one was admitted. A turn that is suspended for good is
+//! none: nothing of it runs. Where a silo that has fallen silent begins an activation while another
+//! silo has one, it is the silent one's pieces that are stale.
 //!
 //! An activation is *early* when an earlier one ran after it began, or was neither deactivated by
 //! then nor on a silo that had fallen silent.
@@ -29,7 +29,7 @@ const KEPT: Duration = Duration::from_secs(120);
 /// How long after a thread was woken it may begin the one turn that it had admitted before it was
 /// stopped.
 const DOOR: Duration = Duration::from_millis(100);
-/// The most stale pieces that are told word by word, in each verdict.
+/// Maximum stale pieces that are listed word by word, in each verdict.
 const TOLD_MAX: usize = 12;
 
 /// The log of one silo.

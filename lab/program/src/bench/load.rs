@@ -24,7 +24,7 @@ impl Pace {
     /// Load, but not all that the machine can bear.
     pub(super) const STEADY: Self = Self { callers: 16, rest: Duration::from_millis(5) };
 
-    /// About so many calls a second, as long as they are answered in a few milliseconds.
+    /// About `rate` calls a second, as long as they are answered in a few milliseconds.
     pub(super) fn of_rate(rate: u64) -> Self {
         let callers = (rate / CALLS_OF_A_CALLER).max(1);
         Self { callers, rest: Duration::from_micros(1_000_000 * callers / rate.max(1)) }
@@ -35,7 +35,7 @@ impl Pace {
 const CALLS_OF_A_CALLER: u64 = 50;
 /// How many grains are called again and again.
 const GRAINS: u64 = 64;
-/// Every so manieth call of a caller goes to a grain that nobody called before.
+/// Number of calls of a caller of which one goes to a grain that was never called before.
 const FRESH_EVERY: u64 = 10;
 /// How long a call waits for its answer.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -72,7 +72,7 @@ pub(super) struct Load {
 }
 
 impl Load {
-    /// Connects, calls every grain once, and goes on.
+    /// Connects, calls every grain once, and continues.
     pub(super) async fn start(stage: &Stage, pace: Pace) -> Result<Self> {
         let connecting =
             Client::builder().store(stage.store.clone()).cluster_id(stage.cluster.clone());

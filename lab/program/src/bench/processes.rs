@@ -156,7 +156,7 @@ impl<'a> Processes<'a> {
         found.await?
     }
 
-    /// Takes those out that have ended, though nobody asked them to.
+    /// Takes those out that have ended without being asked to.
     pub(super) fn take_ended(&mut self) -> Vec<Process> {
         self.running.extract_if(.., |process| process.if_ended().is_some()).collect()
     }

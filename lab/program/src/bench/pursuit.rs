@@ -1,5 +1,5 @@
 //! Calls that follow the grains of a dead silo: how soon they are active elsewhere must not depend
-//! on when somebody happens to call them.
+//! on when they happen to be called.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use super::stage::Stage;
 use crate::grains::slow::Slow;
 
-/// How long one call waits before it is made anew.
+/// Time for which one call waits before it is made again.
 const TRY: Duration = Duration::from_secs(1);
 /// How long a call that failed waits for the next one.
 const PAUSE: Duration = Duration::from_millis(10);

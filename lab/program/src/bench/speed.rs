@@ -1,4 +1,4 @@
-//! What calls, activations and idle grains cost, beside the floors. The scenarios are in the
+//! What calls, activations and idle grains cost, compared with the floors. The scenarios are in the
 //! package `emmer-benches`.
 
 use std::path::PathBuf;
@@ -29,7 +29,7 @@ pub(super) enum Scenario {
     All(Flags),
     /// Calls within one process: one caller, 64 callers, one way
     Local(Flags),
-    /// The first call to grains that nobody called before, with and without state
+    /// The first call to grains that were never called before, with and without state
     Activate(Flags),
     /// Resident memory of a million idle grains
     Memory(Flags),
@@ -118,7 +118,7 @@ pub(super) struct StrangersFlags {
     /// Strangers in all: a quarter each before and after the handshake, without and with TLS
     #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = RangedU64ValueParser::<usize>::new().range(40..=100_000_000))]
     count: usize,
-    /// Sockets that say nothing, beside which honest handshakes are timed
+    /// Sockets that say nothing while honest handshakes are timed
     #[arg(long, value_name = "N", default_value_t = 5_000, value_parser = RangedU64ValueParser::<usize>::new().range(1..=9_000))]
     silent: usize,
     /// Decides what they say

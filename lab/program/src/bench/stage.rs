@@ -1,4 +1,4 @@
-//! Where a measurement takes place: a store, a cluster nobody else uses, a folder for logs.
+//! Where a measurement takes place: a store, a cluster of its own, a folder for logs.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

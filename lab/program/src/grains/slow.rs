@@ -23,9 +23,9 @@ const DEACTIVATE: Duration = Duration::from_millis(10);
 pub(crate) trait Slow {
     /// A turn that cannot suspend.
     async fn quick(&mut self);
-    /// Sleeps so many milliseconds at each step, alone on its grain.
+    /// Sleeps for the milliseconds of each step, alone on its grain.
     async fn work(&mut self, steps: Vec<u32>);
-    /// The same beside others that look.
+    /// Sleeps for the milliseconds of each step, while others may look.
     async fn look(&self, steps: Vec<u32>);
     /// Lets another grain work meanwhile. True when that came to its end.
     async fn ask(&mut self, other: u64, steps: Vec<u32>) -> bool;

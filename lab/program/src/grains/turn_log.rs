@@ -36,7 +36,7 @@ pub(crate) enum Kind {
     Instant,
     /// A turn that sleeps, alone on its grain.
     Alone,
-    /// A turn that sleeps, beside others of its kind.
+    /// A turn that sleeps, while others of its kind may run.
     Shared,
     /// A turn that waits for another grain's turn.
     Nested,
@@ -142,7 +142,7 @@ impl TurnLog {
         Ok(Self(writing))
     }
 
-    /// Writes what is left. Turns after it are not written any more.
+    /// Writes what is left. Turns after it are no longer written.
     pub(crate) fn finish(self) -> std::io::Result<()> {
         if let Some(lines) = LINES.get() {
             // Fails only when the thread is gone; why it went comes next.

@@ -245,7 +245,7 @@ fn work(swarm: &Swarm, end: u64, tally: &Tally, flags: &str) {
         tally.failed.fetch_add(1, Relaxed);
         let mut failures = tally.failures.lock().unwrap_or_else(PoisonError::into_inner);
         if failures.len() < FAILURES_SHOWN_MAX {
-            // At once, for whoever waits; that nobody reads is seen at the end.
+            // At once, for readers that wait; a missing reader is seen at the end.
             let _ = write_out(&format!(
                 "seed {seed}: {violation}\n    emmer-lab sim run --seed {seed}{flags}\n"
             ));

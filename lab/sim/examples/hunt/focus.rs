@@ -12,7 +12,7 @@ use emmer_sim::{Fault, Profile, Scenario, VirtualTime};
 /// A situation: its name, and the scenario of a seed.
 pub(crate) type Focus = (&'static str, fn(u64) -> Scenario);
 
-/// The situations of this file; those of `focus_*.rs` come beside them.
+/// The situations of this file; those of `focus_*.rs` are added.
 pub(crate) const ALL: [Focus; 9] = [
     ("cut", cut),
     ("takeover", takeover),
@@ -230,7 +230,7 @@ fn stale(seed: u64) -> Scenario {
         );
     }
     if rng.chance(0.4) {
-        // So many are gone that half cannot vote any more.
+        // Half of the silos are gone, so those left cannot vote.
         let when = between(&mut rng, 10_000, 50_000);
         for lost in 0..hosts / 2 + 1 {
             scenario =

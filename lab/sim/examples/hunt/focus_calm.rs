@@ -60,7 +60,7 @@ fn calm(seed: u64) -> Scenario {
 }
 
 /// The store is away for a while, and nothing else happens; long before that some votes were
-/// written that did not suffice, or somebody missed some probes.
+/// written that did not suffice, or a silo missed some probes.
 fn outage(seed: u64) -> Scenario {
     let (mut rng, mut scenario) = kind(seed, 32, 8);
     scenario.config.vote_hold = ms(one_of(&mut rng, &[0, 300]));

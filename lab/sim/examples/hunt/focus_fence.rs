@@ -98,8 +98,8 @@ fn unripe(seed: u64) -> Scenario {
     ending(scenario, 58_000)
 }
 
-/// A vote that stands in the table while its voter ceases to be a monitor, and then as many more as
-/// a death takes beside it.
+/// A vote that stands in the table while its voter ceases to be a monitor, and then the number of
+/// further votes that a death takes.
 fn standing(seed: u64) -> Scenario {
     let (mut rng, mut scenario) = base(seed, 13, 5);
     scenario.start_hosts = between(&mut rng, 4, 7).try_into().unwrap_or(5);
@@ -119,7 +119,7 @@ fn standing(seed: u64) -> Scenario {
     for _ in 0..between(&mut rng, 1, 3) {
         let voter = host(&mut rng, first);
         if voter != victim {
-            // Until it is no monitor any more, or not so long.
+            // Until it is no longer a monitor, or a shorter time.
             let until = one_of(&mut rng, &[15_500, 21_000]);
             let link = Fault::BreakLink { from: victim, to: voter };
             scenario = scenario.during(at(8_000 + rng.below(1_000)), at(until), link);

@@ -216,7 +216,7 @@ fn settled(rng: &mut SeededRng, scenario: &mut Scenario) {
     }
 }
 
-/// A silo that is unheard by all but one or two, who are told late of its death: they go on asking
+/// A silo that is unheard by all but one or two, which hear late of its death: they continue to ask
 /// it.
 fn friends(seed: u64) -> Scenario {
     let (mut rng, mut scenario) = base(seed, 15, 6);

@@ -171,7 +171,7 @@ fn ice(seed: u64) -> Scenario {
     ending(scenario, until + 4_000)
 }
 
-/// A silo is cut off from all others, and nobody but it reaches the store.
+/// A silo is cut off from all others, and it alone reaches the store.
 fn exile(seed: u64) -> Scenario {
     let (mut rng, mut scenario) = base(seed, 45, 8);
     scenario.hosts = scenario.hosts.max(5);
@@ -195,7 +195,8 @@ fn exile(seed: u64) -> Scenario {
     ending(scenario, 46_000)
 }
 
-/// A silo is not heard by just so many as a death takes, and one of them dies when they vote.
+/// The silos that do not hear a silo are just as many as a death takes, and one of them dies when
+/// they vote.
 fn orphan(seed: u64) -> Scenario {
     let (mut rng, mut scenario) = base(seed, 46, 7);
     scenario.hosts = scenario.hosts.max(3);

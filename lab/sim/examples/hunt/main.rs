@@ -1,14 +1,14 @@
 //! Runs seeds until something is violated or the CPU time is spent: what `cargo xtask mutants` asks
 //! of each mutant.
 //!
-//! `hunt cpu=60` runs all classes of scenarios in turn: the swarm's, and those of `focus.rs`.
-//! `hunt class=cut seed=17` runs one seed, with `trace=yes` line by line; `class=cut,votes` takes
-//! these classes in turn. `all=yes` goes on after a violation, `skip=small:17,large:3` leaves seeds
+//! `hunt cpu=60` runs all classes of scenarios in turn: the swarm's, and those of `focus.rs`. `hunt
+//! class=cut seed=17` runs one seed, with `trace=yes` line by line; `class=cut,votes` takes these
+//! classes in turn. `all=yes` continues after a violation, `skip=small:17,large:3` leaves seeds
 //! out, and `grains=yes` those without grains. A panic counts as a violation, and so does a seed
-//! that does not end. What was found is told as one JSON object per line.
+//! that does not end. Each finding is one JSON object on a line.
 //!
 //! `known=J:70/6600` says that the unmutated sources violate J in 70 of 6,600 seeds: then one
-//! violation of J says nothing, and only so many that chance does not explain them count.
+//! violation of J says nothing, and only a number that chance does not explain counts.
 
 mod focus;
 mod focus_calm;
@@ -30,14 +30,14 @@ use serde_json::json;
 struct Class {
     name: &'static str,
     scenario: fn(u64) -> Scenario,
-    /// One seed of it in so many.
+    /// Number of seeds of it of which one runs.
     every: u64,
     /// True if it is about the directory: hunts among grains run others less often.
     directory: bool,
 }
 
-/// Where only scenarios with grains are asked for, those that are not about the directory run once
-/// in so many times.
+/// Number of rounds after which scenarios that are not about the directory run once, where only
+/// scenarios with grains are asked for.
 const OTHERS_EVERY: u64 = 4;
 
 fn classes() -> Vec<Class> {
@@ -122,7 +122,7 @@ fn tell(kind: &str, class: &str, seed: u64, invariant: &str, what: &str) {
     println!("{line}");
 }
 
-/// Ends the process when one seed takes for ever.
+/// Ends the process when one seed never ends.
 fn guard(classes: &[&'static str]) {
     loop {
         std::thread::sleep(LOOK_EVERY);
@@ -136,7 +136,7 @@ fn guard(classes: &[&'static str]) {
     }
 }
 
-/// Below this probability so many violations are no chance any more.
+/// Below this probability the number of violations is no longer chance.
 const CHANCE_MAX: f64 = 1e-5;
 
 /// The probability of `count` events or more where `expected` are expected (Poisson).
@@ -159,7 +159,7 @@ struct Noise {
 }
 
 impl Noise {
-    /// Notes a violation within so many seeds; whether it, with those before, is more than noise.
+    /// Notes a violation within `seeds` seeds; whether it, with those before, is more than noise.
     fn is_signal(&mut self, invariant: &str, seeds: u64) -> bool {
         let Some(rate) = self.rates.get(invariant) else { return true };
         let count = self.counts.entry(invariant.to_owned()).or_default();

@@ -13,7 +13,7 @@ use emmer_report::{Cell, Goal, Report};
 /// How long the silo stays unreachable: longer than any death takes.
 const LASTS: Duration = Duration::from_secs(20);
 
-/// How long a run goes on after the silo was reachable again: it learns of its death.
+/// Time for which a run continues after the silo was reachable again: it learns of its death.
 const AFTERWARDS: Duration = Duration::from_secs(5);
 
 /// How often the survivors are asked whether they would grant the silo's grains.

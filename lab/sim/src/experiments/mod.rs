@@ -1,4 +1,4 @@
-//! Experiments: each a function that runs worlds and returns a table with the numbers beside their
+//! Experiments: each a function that runs worlds and returns a table with the numbers next to their
 //! goals.
 //!
 //! | name | what is measured | file |

@@ -30,7 +30,7 @@ pub fn why_not_whole(facts: &Facts<'_>) -> Option<String> {
         }
     }
     if !anybody {
-        // Nobody is left who could declare anybody dead.
+        // No silo is left that could declare another dead.
         return None;
     }
     let content = facts.table.content_at(version).unwrap_or_default();

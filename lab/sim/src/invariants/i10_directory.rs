@@ -1,5 +1,5 @@
 //! I10 of the directory: it ends. No command of it waits for longer than its rules explain; and
-//! once the cluster is whole, within a bound, nobody is recovering, no command waits, no range is
+//! once the cluster is whole, within a bound, no silo is recovering, no command waits, no range is
 //! locked, every registration has an activation and every activation its registration, and then a
 //! call of every grain succeeds.
 
@@ -22,11 +22,10 @@ const AFTER_LOSS: Duration = Duration::from_millis(4_500);
 /// again after 100 ms at most.
 const WITHOUT_LOSS: Duration = Duration::from_millis(1_600);
 
-/// A loss that is so long ago is over: nothing that was on its way then is still on its way.
+/// A loss older than this is over: nothing that was on its way then is still on its way.
 const LOSS_IS_OVER: Duration = Duration::from_secs(20);
 
-/// So many times a message travels one way at most, one after the other, until a command is
-/// answered.
+/// Maximum one-way trips of messages, one after the other, until a command is answered.
 const TRIPS: u32 = 12;
 
 /// How long after the last of the silos has faded and the cluster is whole the directory may take
@@ -70,7 +69,7 @@ pub(crate) fn check_prompt(
     if facts.now.since(since) <= bound + travel { Ok(()) } else { too_long(facts, number, since) }
 }
 
-/// Returns true if somebody is gone whom the table does not call Dead yet, or has not heard of the
+/// Returns true if a process is gone that the table does not call Dead yet, or has not heard of the
 /// newest version.
 fn views_are_on_their_way(facts: &Facts<'_>) -> bool {
     let version = facts.table.version().number;

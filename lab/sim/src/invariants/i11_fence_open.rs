@@ -64,7 +64,7 @@ pub(super) fn check(facts: &Facts<'_>, number: u32) -> Result<(), Violation> {
 }
 
 /// Returns true if there are some silos, every row that is not Dead is Active for long, its process
-/// runs, and nobody died lately.
+/// runs, and no silo died lately.
 fn all_run(facts: &Facts<'_>) -> bool {
     let changed = facts.table.history().last().map(|record| record.at);
     let settled = changed.is_some_and(|at| facts.now.since(at) >= LATELY);

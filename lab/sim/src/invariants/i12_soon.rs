@@ -82,8 +82,8 @@ pub(super) fn ended(facts: &Facts<'_>, number: u32) -> Result<Option<VirtualTime
     if facts.calm.open > 0 || facts.now.since(since) < END_MAX {
         return Ok(Some((since + END_MAX).max(facts.now + END_MAX / 6)));
     }
-    // One that thinks that it is alone probes nobody, and who came after its own view does not know
-    // it. Nor can they tell it who have not heard of its death themselves.
+    // A silo that thinks that it is alone probes no other, and a silo that came after its own view
+    // does not know it. Nor can they tell it who have not heard of its death themselves.
     let Some(machine) = &process.machine else { return Ok(None) };
     let others = facts.processes.iter().any(|other| {
         let active = other.active_at.is_some() && other.dead_at.is_none() && other.is_running();
@@ -102,8 +102,8 @@ pub(super) fn ended(facts: &Facts<'_>, number: u32) -> Result<Option<VirtualTime
     Err(facts.violated("I12", what))
 }
 
-/// How long after the last trouble every vote is taken back: until nobody can say any more that it
-/// is on its way, and some time to write.
+/// Time after the last trouble by which every vote is taken back: until no silo can say that it is
+/// on its way, and some time to write.
 const VOTES_GONE_AFTER: Duration = Duration::from_secs(30);
 
 /// In a cluster that is whole no vote stands whose voter hears the suspect.

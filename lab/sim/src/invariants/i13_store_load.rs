@@ -1,7 +1,7 @@
 //! I13: a cluster that nothing happens to leaves the store in peace.
 //!
 //! In quiet times a silo touches its row once in each publish period and reads the version once in
-//! each refresh period; now and then somebody deletes old rows.
+//! each refresh period; now and then a silo deletes old rows.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ pub(crate) const SPAN: Duration = Duration::from_secs(10);
 /// For how long everything must have been quiet before: votes and doubts are over.
 const BEFORE: Duration = Duration::from_secs(20);
 
-/// Whoever is alone reads the version after each touch, and one of two has few monitors.
+/// A silo that is alone reads the version after each touch, and one of two has few monitors.
 const SILOS_MIN: usize = 4;
 
 /// Requests beyond the regular ones.

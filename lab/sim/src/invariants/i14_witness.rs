@@ -1,4 +1,4 @@
-//! I14: a silo that is itself cut off accuses nobody, save one or two whose last probe was on its
+//! I14: a silo that is itself cut off accuses no other, save one or two whose last probe was on its
 //! way just then.
 //!
 //! Looked at for silos that alone are cut off, both ways, in clusters in which the table is not a
@@ -12,10 +12,10 @@ use crate::invariants::{Facts, Violation};
 use crate::table::Record;
 use crate::time::VirtualTime;
 
-/// So many Active silos there have to be: the table is a witness among three.
+/// Fewest Active silos: the table is a witness among three.
 const ACTIVE_MIN: usize = 5;
 
-/// So many silos one that is cut off may accuse.
+/// Maximum silos that one that is cut off may accuse.
 const ACCUSED_MAX: usize = 2;
 
 /// Whom each silo that is cut off has accused since when.
@@ -50,7 +50,7 @@ impl Accused {
                 else {
                     continue;
                 };
-                // Whoever was missed just before the cut is accused with or without it.
+                // A silo that was missed just before the cut is accused with or without it.
                 let missed = facts
                     .process(&vote.voter)
                     .and_then(|process| process.missed.get(&change.address));

@@ -8,8 +8,8 @@ use emmer_membership::View;
 use crate::invariants::{Facts, Violation};
 use crate::table::row_hash;
 
-/// In large clusters one view in so many is compared row by row; the others by the digest they
-/// carry.
+/// Number of views of which one is compared row by row in large clusters; the others by the digest
+/// they carry.
 const FULL_EVERY: u64 = 64;
 
 /// The digest of each version, as the first view that was compared row by row carried it.

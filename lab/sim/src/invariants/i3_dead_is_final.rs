@@ -44,8 +44,7 @@ impl EverDead {
 /// Share of a time that must be over when it is said to be: clocks drift.
 const NEARLY: f64 = 0.9;
 
-/// A Dead row is kept until a silo that was frozen while it joined has given up, and for as long as
-/// the options say, unless there are too many.
+/// Number of calls of a caller of which one goes to a grain that was never called before.
 fn check_deleted(facts: &Facts<'_>, record: &Record, who: SiloAddress) -> Result<(), Violation> {
     let config = &facts.scenario.config;
     let Some(died) = facts.process(&who).and_then(|process| process.dead_at) else { return Ok(()) };

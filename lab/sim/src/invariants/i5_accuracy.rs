@@ -1,5 +1,5 @@
 //! I5: no death is written from evidence gathered while the store was unreachable for longer than
-//! the vote window; a store outage alone kills nobody.
+//! the vote window; a store outage alone kills no silo.
 //!
 //! Stated so that it can be seen from outside: a silo that runs, does not leave and was not
 //! succeeded is declared dead only when something other than the store (the network, a pause, a

@@ -126,7 +126,7 @@ fn valid_votes(facts: &Facts<'_>, record: &Record, after: &SiloEntry) -> BTreeSe
 
 /// As many as configured, fewer in small clusters: a majority of the Active silos that are not
 /// stale. Counted here is the least that any silo could have thought: a row that may have looked
-/// stale to somebody is left out. The writer's clock may have stepped while the request was on its
+/// stale to some silo is left out. The writer's clock may have stepped while the request was on its
 /// way: what it showed when the writer asked decides.
 fn votes_needed(facts: &Facts<'_>, record: &Record) -> usize {
     let config = &facts.scenario.config;
@@ -163,8 +163,8 @@ fn status_before(facts: &Facts<'_>, record: &Record, silo: &SiloAddress) -> Opti
     }
 }
 
-/// How far the time of a vote may lie after its voter's end, beside a quarter of the window, when a
-/// writer takes its own clock's time for it.
+/// Time by which a vote may be dated after its voter's end, in addition to a quarter of the window,
+/// when a writer takes its own clock's time for it.
 const DATE_SLACK: Duration = Duration::from_millis(800);
 
 /// No vote bears a time after its voter has ended, by clocks that are right.

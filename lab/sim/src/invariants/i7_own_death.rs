@@ -57,7 +57,7 @@ pub(super) fn check_reason(
     let is_true = match reason {
         TerminateReason::DeclaredDead | TerminateReason::RowMissing => process.dead_at.is_some(),
         TerminateReason::Superseded(_) => facts.has_successor(&process.address),
-        // Where the store goes back nothing is looked at any more.
+        // Where the store goes back nothing further is checked.
         TerminateReason::TableWentBack
         | TerminateReason::TableReplaced
         | TerminateReason::TableGone => false,
@@ -73,8 +73,8 @@ pub(super) fn check_reason(
         .violated("I7", format!("{} ends itself, and this is not true: {reason}", process.address)))
 }
 
-/// Process `number` answers a probe of `to`, which must not be Dead in its view: nobody goes on
-/// communicating with the dead.
+/// Process `number` answers a probe of `to`, which must not be Dead in its view: no silo continues
+/// to talk with the dead.
 pub(super) fn check_answer(
     facts: &Facts<'_>,
     number: u32,

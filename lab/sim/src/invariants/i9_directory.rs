@@ -4,7 +4,7 @@
 //!
 //! Judged as a history: a command is an interval from the moment it was given to the moment its
 //! outcome came. What was true all through the interval must be its outcome; what was over before
-//! it began must not be. Commands that failed or were lost have unknown outcomes and bind nobody,
+//! it began must not be. Commands that failed or were lost have unknown outcomes and bind no one,
 //! but a registration that failed must never be found acknowledged.
 
 use std::collections::BTreeMap;
@@ -30,7 +30,7 @@ pub(crate) fn check_found(
 ) -> Result<(), Violation> {
     let me = &facts.processes[number as usize];
     if me.dead_at.is_some() {
-        // Who is Dead asks owners of old views, and whatever it is told, it may do nothing with it.
+        // A silo that is Dead asks owners of old views, and may do nothing with any answer.
         return Ok(());
     }
     let known = truth.held.get(&grain).copied();

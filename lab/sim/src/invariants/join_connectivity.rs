@@ -2,14 +2,14 @@
 //! description, step 8).
 //!
 //! Any two silos that are Active in one version have made a round trip: one of them answered a
-//! probe or a dial of the other. Whoever was Active before a joiner started has answered that
-//! joiner. In clusters above 64 silos only the second half is looked at.
+//! probe or a dial of the other. Every silo that was Active before a joiner started has answered
+//! that joiner. In clusters above 64 silos only the second half is looked at.
 //!
-//! Stated so that it holds for every order of joins: whoever was Active before the joiner started,
-//! still is, and is not stale, has been heard by the joiner (a message or an answered dial) before
-//! the joiner is Active. A silo whose row has stood still for longer than a living silo's would
-//! (`Config::overlooked_after`) need not be heard; of one that is gone, and whose host says so, it
-//! must have stood still for a little more than one publish period.
+//! Stated so that it holds for every order of joins: every silo that was Active before the joiner
+//! started, still is, and is not stale, has been heard by the joiner (a message or an answered
+//! dial) before the joiner is Active. A silo whose row has stood still for longer than a living
+//! silo's would (`Config::overlooked_after`) need not be heard; of one that is gone, and whose host
+//! says so, it must have stood still for a little more than one publish period.
 
 use emmer_core::SiloStatus;
 
@@ -21,7 +21,7 @@ use crate::table::Record;
 /// must have passed for it to count as passed.
 const NEARLY: f64 = 0.8;
 
-/// Above so many Active silos only small commits are looked at: the check costs joiners times
+/// Number of Active silos above which only small commits are checked: the check costs joiners times
 /// members.
 const THOROUGH_MEMBERS_MAX: usize = 256;
 
@@ -78,8 +78,8 @@ pub(super) fn check(facts: &Facts<'_>, record: &Record) -> Result<(), Violation>
     Ok(())
 }
 
-/// Returns true if somebody has reached the joiner at its address, if there was anybody who could
-/// try. Whoever answers while the commit is on its way comes too late for that.
+/// Returns true if a member has reached the joiner at its address, if there was a member that could
+/// try. An answer while the commit is on its way comes too late for that.
 fn check_reached(facts: &Facts<'_>, joiner: &Process, record: &Record) -> Result<(), Violation> {
     let config = &facts.scenario.config;
     let in_time = joiner.answered_at.is_some_and(|at| at < record.sent);

@@ -233,7 +233,7 @@ impl Checks {
     /// Active.
     ///
     /// # Errors
-    /// A violation, when two silos own the same range, or nobody does.
+    /// A violation, when two silos own the same range, or no silo does.
     pub fn on_ranges(
         &mut self,
         facts: &Facts<'_>,
@@ -244,7 +244,7 @@ impl Checks {
         self.partition.check(facts, number, version, active)
     }
 
-    /// A grain of process `number`, which is Dead and runs, may be granted to somebody else, or the
+    /// A grain of process `number`, which is Dead and runs, may be granted to another silo, or the
     /// process made a step since.
     ///
     /// # Errors
@@ -274,7 +274,7 @@ impl Checks {
         i7_own_death::check_reason(facts, number, reason)
     }
 
-    /// So long after `what` alone that the cluster has to be whole again.
+    /// Time after `what` alone by which the cluster has to be whole again.
     ///
     /// # Errors
     /// A violation, when it is not.
@@ -287,10 +287,10 @@ impl Checks {
         i12_soon::whole(facts, what, since)
     }
 
-    /// So long after the commit of `version` that everybody has to have it.
+    /// Time after the commit of `version` by which every silo has to have it.
     ///
     /// # Errors
-    /// A violation, when somebody does not.
+    /// A violation, when a silo does not.
     pub fn on_spread_due(
         &self,
         facts: &Facts<'_>,
@@ -361,7 +361,7 @@ impl Checks {
         Err(facts.violated("I3", format!("{who} took itself for {was} and takes itself for {is}")))
     }
 
-    /// A commit of process `number` that was sent so long ago took effect, although its end was
+    /// A commit of process `number` that was sent this long ago took effect, although its end was
     /// looked up since.
     ///
     /// # Errors

@@ -22,8 +22,8 @@ use crate::time::VirtualTime;
 /// How often a machine may ask to be woken again at the same moment before that counts as spinning.
 const TIMER_SPINS_MAX: u32 = 1_000;
 
-/// The membership machine is told of received bytes this often per peer, not for every read, as by
-/// the runtime.
+/// Received bytes are reported to the membership machine this often per peer, not for every read,
+/// as by the runtime.
 const HEARD_EVERY: Duration = Duration::from_millis(100);
 
 /// An event in the queue. Processes and hosts are meant by number.
@@ -41,7 +41,7 @@ pub(super) enum Event {
     Calm,
     /// The process's deadline.
     Timer { process: u32 },
-    /// The process's IO runs again: what waited for it goes on.
+    /// The process's IO runs again: what waited for it continues.
     Resume { process: u32 },
     /// The process's IO sends a request to the store.
     Ask { author: Author, op: OpId, request: TableRequest },
@@ -71,7 +71,7 @@ pub(super) enum Event {
     Traffic { process: u32 },
     /// The host of a leaving silo has finished its turns.
     FinishLeave { process: u32 },
-    /// `by` may grant a grain of `process`, a silo that is Dead and still runs, to somebody else
+    /// `by` may grant a grain of `process`, a silo that is Dead and still runs, to another silo
     /// from now on.
     Granted { process: u32, by: u32 },
     /// The time has come to look at something.
@@ -291,8 +291,8 @@ impl World {
         }
     }
 
-    /// Bytes came in over the connection with `from`: the machine is told, but not for every read.
-    /// In worlds without grains only `traffic` tells it.
+    /// Bytes came in over the connection with `from`: the machine hears of it, but not for every
+    /// read. In worlds without grains only `traffic` tells it.
     fn bytes_from(&mut self, to: u32, from: u32, address: SiloAddress) {
         if self.scenario.grains.is_none() {
             return;

@@ -1,5 +1,5 @@
-//! Looks at the world when their time has come: whether what was to be over is over, and what
-//! nobody's input shows.
+//! Looks at the world when their time has come: whether what was to be over is over, and what no
+//! input shows.
 
 use std::time::Duration;
 
@@ -70,7 +70,7 @@ impl World {
 
     /// Returns true if nothing happened for a while, and the cluster is whole.
     pub(super) fn is_calm(&self) -> bool {
-        // Where nobody runs nothing is broken, and much is left behind.
+        // Without a running process nothing is broken, and much is left behind.
         let anybody = self.processes.iter().any(Process::is_running);
         self.expects.tight && anybody && self.calm.was_quiet(self.now, QUIET) && self.is_whole()
     }

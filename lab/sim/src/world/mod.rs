@@ -110,8 +110,8 @@ pub struct World {
     /// Which rare situations came up.
     sometimes: Sometimes,
     violation: Option<Violation>,
-    /// The store lost commits that it had acknowledged: nothing is promised any more but to end,
-    /// and to be whole again.
+    /// The store lost commits that it had acknowledged: the only promises left are to end, and to
+    /// be whole again.
     went_back: bool,
     /// Processes that are Dead in the table and still run.
     doomed: Vec<u32>,

@@ -1,7 +1,7 @@
 //! IO that stands still: what waits for it, in order, until it runs again.
 //!
-//! A stall ends with its fault. What waits then goes on at once: else a silo would stand still, and
-//! be declared dead, when the checks count on a world without faults.
+//! A stall ends with its fault. What waits then continues at once: else a silo would stand still,
+//! and be declared dead, when the checks count on a world without faults.
 
 use emmer_membership::{OpId, TableRequest};
 
@@ -27,7 +27,8 @@ impl World {
         waiting.push(event);
     }
 
-    /// What waited for the IO of the process `number` goes on, or finds that it has to wait again.
+    /// What waited for the IO of the process `number` continues, or finds that it has to wait
+    /// again.
     pub(super) fn resume(&mut self, number: u32) {
         for event in self.waiting.remove(&number).unwrap_or_default() {
             self.queue.push(self.now, event);

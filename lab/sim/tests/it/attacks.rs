@@ -50,8 +50,7 @@ fn a_lone_silo_that_wakes_up_dead_starts_no_turn() {
     );
 }
 
-/// The same with a quick store that answers the first requests after the sleep and then no more for
-/// a while.
+/// A quick store answers the first requests after the sleep and then stops for a while.
 #[test]
 fn a_lone_silo_that_wakes_up_dead_and_loses_the_store_starts_no_turn() {
     for after in [3, 6, 8, 10, 12] {
@@ -69,7 +68,7 @@ fn a_lone_silo_that_wakes_up_dead_and_loses_the_store_starts_no_turn() {
 }
 
 /// B is cut off and voted out. Then A and B reach each other again, and neither C nor the store: C
-/// alone is enough against A now, and A does not know. Nobody starts.
+/// alone is enough against A now, and A does not know. No silo starts.
 #[test]
 fn the_word_of_a_dead_monitor_keeps_nobody_alive_who_may_die_of_fewer_votes() {
     for (seed, more) in (0..4).flat_map(|seed| (0..1_300).step_by(3).map(move |more| (seed, more)))

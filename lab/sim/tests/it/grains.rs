@@ -119,8 +119,8 @@ fn turns_that_do_not_ask_the_fence_are_found() {
     assert!(found);
 }
 
-/// A list of some eighty registrations, one in each batch, takes twenty round trips of 0.2 s:
-/// whoever waits for it has a reason to. Found by the hunt (lists, seeds 4330 and 4912).
+/// A list of some eighty registrations, one in each batch, takes twenty round trips of 0.2 s: a
+/// command that waits for it has a reason to. Found by the hunt (lists, seeds 4330 and 4912).
 #[test]
 fn commands_wait_while_a_long_list_goes_on() {
     for seed in 1..=4 {

@@ -3,11 +3,10 @@
 use emmer_sim::sometimes::{MUST, RARE, Sometimes};
 use emmer_sim::{Swarm, run};
 
-/// A test run has so many seeds at least, ...
+/// Fewest seeds of a test run.
 const SEEDS_MIN: u64 = 300;
 
-/// ... and more, up to so many, while something was not reached. `cargo xtask nightly` runs
-/// thousands.
+/// Most seeds of a test run, while something was not reached. `cargo xtask nightly` runs thousands.
 const SEEDS_MAX: u64 = 1_200;
 
 #[test]

@@ -118,7 +118,7 @@ fn a_silo_killed_with_unread_bytes_is_dead_within_150_ms() {
 }
 
 /// A firewall resets the connections of a silo, its lifelines among them, and refuses new ones;
-/// what it lets through are the answers to probes. Between some pairs or all: nobody dies.
+/// what it lets through are the answers to probes. Between some pairs or all: no silo dies.
 #[test]
 fn a_firewall_that_resets_and_refuses_kills_nobody() {
     for seed in 0..20 {
@@ -220,7 +220,7 @@ fn the_stall_of_a_slow_host_ends_with_its_fault() {
     // Eight seconds of silence kill; sixty milliseconds do not.
     assert_eq!(five.measures().deaths, []);
     assert!(five.is_whole());
-    // What waited goes on at once: here the commits of a silo that leaves.
+    // What waited continues at once: here the commits of a silo that leaves.
     let leave = begins + Duration::from_millis(30);
     let scenario = Scenario::calm(Profile::Default, 3, 6)
         .during(begins, ends, fault)

@@ -8,8 +8,8 @@
 //! | [`forward`] | the way from namespaces to the store's server |
 //!
 //! A cut is silent: whatever is sent gets lost, nothing is refused and no connection ends. The
-//! store stays within reach of everybody, and so does every silo for the callers beside it and for
-//! those outside.
+//! store stays within reach of all, and so does every silo for the callers next to it and for those
+//! outside.
 
 mod forward;
 mod netns;
@@ -51,8 +51,8 @@ impl Ground {
         Self { how: How::Loopback, store: stage.url.clone() }
     }
 
-    /// Room for so many silos that can be cut from each other; by namespaces, where they are
-    /// allowed, when nobody says.
+    /// Room for this number of silos that can be cut from each other; by default by namespaces,
+    /// where they are allowed.
     pub(super) async fn divided(by: Option<By>, silos: usize, stage: &Stage) -> Result<Self> {
         if by != Some(By::Proxy) {
             match Net::set(silos) {
@@ -91,7 +91,7 @@ impl Ground {
         }
     }
 
-    /// The place of the callers beside a silo, or outside.
+    /// The place of the callers next to a silo, or outside.
     pub(super) fn callers(&self, slot: Option<usize>) -> Place {
         match &self.how {
             How::Netns(net) => net.place(slot),

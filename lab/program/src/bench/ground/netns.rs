@@ -15,7 +15,7 @@ use std::process::{Command, Stdio};
 use emmer_cli::commands::child::Place;
 use emmer_cli::exit::{Failure, Result};
 
-/// The most silos: what 256 addresses have room for, beside this process and the callers outside.
+/// The most silos: what 256 addresses have room for, with this process and the callers outside.
 const SILOS_MAX: usize = 60;
 /// How all our namespaces are called; behind it come the process's number and what it is.
 const PREFIX: &str = "emmer-bench-";
@@ -84,7 +84,7 @@ impl Net {
         self.address(0, false)
     }
 
-    /// The place of a silo and of the callers beside it; that of the callers outside.
+    /// The place of a silo and of the callers next to it; that of the callers outside.
     pub(super) fn place(&self, slot: Option<usize>) -> Place {
         let member = slot.map_or(self.silos, |slot| slot) + 1;
         let free = SocketAddr::from((self.address(member, false), 0));
@@ -156,7 +156,7 @@ fn remove_leftovers() {
         let pid =
             name.strip_prefix(PREFIX).and_then(|rest| rest.split_once('-')).map(|(pid, _)| pid);
         if pid.is_some_and(|pid| !Path::new("/proc").join(pid).exists()) {
-            // Whoever may not remove it may not make new ones either, and hears of that.
+            // A user that may not remove it may not make new ones either, and hears of that.
             let _ = Command::new("ip").args(["netns", "del", name]).stderr(Stdio::null()).status();
         }
     }

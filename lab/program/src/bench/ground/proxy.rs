@@ -107,8 +107,8 @@ async fn connection(
     silo: SocketAddr,
     known: Arc<Known>,
 ) {
-    // One that is let through as nobody's would not be cut when its opener is. Only silos dial
-    // here, and they dial again.
+    // A connection that is let through without a known opener would not be cut when its opener is.
+    // Only silos dial here, and they dial again.
     let Some(opener) = opener_in_time(peer, &known).await else { return };
     let gate = Gate { cut: known.cut.subscribe(), ends: [slot, opener] };
     let mut first = gate.clone();

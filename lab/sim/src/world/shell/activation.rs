@@ -44,7 +44,7 @@ impl World {
         self.grain_rng.duration_below(bound)
     }
 
-    /// An activation is woken: it goes on if the fence is open, else it waits until it is.
+    /// An activation is woken: it continues if the fence is open, else it waits until it is.
     pub(super) fn poll(&mut self, number: u32, grain: u32, activation: u64) {
         let Some(phase) = self.activation(number, grain, activation).map(|found| found.phase)
         else {
@@ -112,7 +112,7 @@ impl World {
         lasts
     }
 
-    /// Nobody else may run `grain` now (invariant I8).
+    /// No other silo may run `grain` now (invariant I8).
     fn judge_turns(&mut self, number: u32, grain: u32, runs: bool) {
         let last = self.truth.segments.get(&grain);
         if self.violation.is_none()
@@ -226,7 +226,7 @@ impl World {
         self.unregister(number, grain, activation, Waiting::Unregister(grain, activation));
     }
 
-    /// The activation is not there any more; who waits for it looks elsewhere: at `moved`, if the
+    /// The activation is gone; a call that waits for it looks elsewhere: at `moved`, if the
     /// directory said so.
     pub(super) fn closed(&mut self, number: u32, grain: u32, activation: u64, moved: Option<u32>) {
         let Some(shell) = self.processes[number as usize].shell.as_deref_mut() else { return };
@@ -250,14 +250,14 @@ impl World {
         }
     }
 
-    /// No code of a grain begins to run on `number` any more; until when some still runs.
+    /// No further code of a grain begins to run on `number`; until when some still runs.
     pub(in crate::world) fn shut_turns(&mut self, number: u32) -> Option<VirtualTime> {
         self.processes[number as usize].shell.as_deref_mut()?.shut = true;
         let here = self.truth.segments.values().filter(|segment| segment.process == number);
         here.map(|segment| segment.end).max().filter(|end| *end > self.now)
     }
 
-    /// The fence may have opened: what waited for it goes on.
+    /// The fence may have opened: what waited for it continues.
     pub(in crate::world) fn unblock(&mut self, number: u32) {
         let process = &mut self.processes[number as usize];
         let Some(shell) = process.shell.as_deref() else { return };

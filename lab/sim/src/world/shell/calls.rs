@@ -7,7 +7,7 @@ use super::super::World;
 use crate::grains::{Activation, Call, FORWARDS_MAX, HELD_MAX, Packet, Phase, QUEUE_MAX, Waiting};
 
 impl World {
-    /// Somebody on `number` calls a grain.
+    /// A caller on `number` calls a grain.
     pub(super) fn random_call(&mut self, number: u32) {
         if self.truth.ids.is_empty() || !self.processes[number as usize].hosted {
             return;
@@ -142,8 +142,7 @@ impl World {
         machine.is_some_and(|machine| machine.view().status_of(silo) == Some(SiloStatus::Dead))
     }
 
-    /// A call arrived over a connection: whoever sent it believes that the grain is, or shall be,
-    /// here.
+    /// A call arrived over a connection: its sender believes that the grain is, or shall be, here.
     pub(in crate::world) fn call_arrives(&mut self, number: u32, call: Call) {
         if self.enqueue(number, call) || self.holds(number, call) {
             return;

@@ -31,11 +31,11 @@ const FULL_PAUSE: Duration = Duration::from_millis(5);
 /// What happens to the grains of one process.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::world) enum GrainEvent {
-    /// Somebody on the silo calls a grain.
+    /// A caller on the silo calls a grain.
     Call,
     /// As `Call`, once.
     CallOnce,
-    /// Somebody calls this grain.
+    /// A caller calls this grain.
     CallOf(u32),
     /// The directory's deadline.
     Timer,
@@ -383,7 +383,7 @@ impl World {
                     self.closed(number, grain, activation, at);
                     return;
                 }
-                // Left behind by an activation that is not there any more.
+                // Left behind by an activation that is gone.
                 self.sometimes.reach("a registration of an activation that is gone is removed");
                 let Some(shell) = self.processes[number as usize].shell.as_deref_mut() else {
                     return;
@@ -414,7 +414,7 @@ impl World {
                     load.map_or(Duration::ZERO, |load| load.directory.unregister_timeout);
                 let mine =
                     Registration { silo: self.processes[number as usize].address, activation };
-                // The directory withdraws it by itself, for so long by a clock that may run fast.
+                // The directory withdraws it by itself, for this time by a clock that may run fast.
                 self.truth.left_behind.insert((grain, mine), self.now + patience * 9 / 10);
                 self.closed(number, grain, activation, None);
             }

@@ -1,5 +1,5 @@
-//! The end of a run: nobody calls any more, the directory comes to rest, and then every grain is
-//! called once.
+//! The end of a run: no further calls are made, the directory comes to rest, and then every grain
+//! is called once.
 
 use std::ops::Range;
 use std::time::Duration;

@@ -50,7 +50,7 @@ fn runs_until(now: VirtualTime, victim: &Process) -> Option<VirtualTime> {
     victim.would_run_turns(at).then(|| victim.turns_until().unwrap_or(VirtualTime::MAX))
 }
 
-/// The first moment at which a silo that is Dead may run turns that somebody else may be granted.
+/// The first moment at which a silo that is Dead may run turns that another silo may be granted.
 fn overlap(world: &World) -> Option<(VirtualTime, String)> {
     let now = world.now();
     let mut first: Option<(VirtualTime, String)> = None;
@@ -78,7 +78,7 @@ fn overlap(world: &World) -> Option<(VirtualTime, String)> {
     first
 }
 
-/// Returns true if a silo that is Dead and may run turns knows of nobody else.
+/// Returns true if a silo that is Dead and may run turns knows of no other silo.
 fn somebody_dead_feels_alone(world: &World) -> bool {
     let runs = |p: &&Process| p.dead_at.is_some() && runs_until(world.now(), p).is_some();
     world.processes().iter().filter(runs).any(|p| {
@@ -139,7 +139,7 @@ fn run(world: &mut World, scenario: &Scenario) -> Option<Breach> {
     let restores = scenario.steps.iter().any(|step| matches!(step.fault, Fault::StoreForgets(_)));
     let quiet = scenario.network.loss == 0.0 && scenario.network.latency.tail == 0.0;
     let ill = ill_hosts(scenario);
-    // With one ill host among three or more the others have nobody but it against them.
+    // With one ill host among three or more it alone speaks against the others.
     let guarded = quiet && ill.len() <= 1 && scenario.hosts >= 3 && !restores;
     let fenced = !scenario.config.fence_timeout.is_zero();
     let mut due: Option<(VirtualTime, String)> = None;
@@ -159,7 +159,7 @@ fn run(world: &mut World, scenario: &Scenario) -> Option<Breach> {
             version = newest;
             let now = world.now();
             let table = &world.store().table;
-            // The victim, and somebody besides it and the one that is ill, who could have said no.
+            // The victim, and a silo besides it and the one that is ill, which could have said no.
             let fit = world.processes().iter().filter(|p| {
                 p.is_running()
                     && !ill.contains(&p.host)

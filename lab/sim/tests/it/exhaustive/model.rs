@@ -76,7 +76,7 @@ pub(crate) enum Action {
     Lose(u8),
     /// A commit is applied and its answer is lost.
     AppliedUnknown(u8),
-    /// A commit is lost, and nobody knows.
+    /// A commit is lost, and its outcome is unknown.
     LostUnknown(u8),
     /// Time moves on to the next deadline of any silo.
     Tick,
@@ -385,7 +385,7 @@ impl World {
             && self.installed.iter().all(|version| *version == self.table.version)
     }
 
-    /// Returns true if a commit that declares somebody dead is on its way.
+    /// Returns true if a commit that declares a silo dead is on its way.
     pub(crate) fn death_is_under_way(&self) -> bool {
         self.flights.iter().any(|flight| match flight {
             Flight::Request { request: TableRequest::Commit { rows, .. }, .. } => {
