@@ -49,7 +49,7 @@ pub(crate) fn script(context: &Context, name: &str) -> Command {
     command
 }
 
-/// What is compiled with; a missing component is named here instead of failing three times below.
+/// Tools that compile it; a missing component is named here instead of failing three times below.
 pub(crate) fn toolchain(context: &Context) -> Row {
     let start = Instant::now();
     let version = |args: &[&str]| -> Option<String> {

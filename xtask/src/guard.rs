@@ -18,7 +18,7 @@ use crate::{tests, tools};
 /// Where the baseline is.
 const BASELINE: &str = "lab/benches/guard.json";
 
-/// How much above its baseline a count may be, in percent. As far below it the baseline is out of
+/// Percentage above its baseline that a count may reach. As far below it the baseline is out of
 /// date.
 const TOLERANCE_PERCENT: u64 = 5;
 
@@ -38,7 +38,7 @@ fn counted(line: &str) -> Option<(String, u64)> {
     Some((name.to_owned(), count))
 }
 
-/// What comparing says: a line for each bench, and whether all is well.
+/// Result of a comparison: a line for each bench, and whether all is well.
 struct Comparison {
     lines: Vec<String>,
     fine: bool,
@@ -107,7 +107,7 @@ pub(crate) fn run(context: &Context, renewing: bool) -> Result<bool, String> {
     Ok(comparison.fine)
 }
 
-/// The same as a step.
+/// The guard as a step.
 pub(crate) fn step(context: &Context) -> Result<Row, String> {
     let (row, counts) = count(context)?;
     if row.verdict != Verdict::Passed {

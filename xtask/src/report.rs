@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// How a line of the table ended.
+/// Result of a line of the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Passed,
@@ -17,7 +17,7 @@ pub(crate) enum Verdict {
 pub(crate) struct Row {
     pub(crate) name: String,
     pub(crate) verdict: Verdict,
-    /// What it counted; a check that counts nothing of its own counts itself.
+    /// Counts of the step; a check that counts nothing of its own counts itself.
     pub(crate) counts: Counts,
     pub(crate) took: Duration,
     /// A remark on a row that passed.
@@ -43,7 +43,7 @@ impl Row {
         Self { name: name.to_owned(), verdict, counts, took, note: String::new() }
     }
 
-    /// The same row, which says so when it took more than twice as long as the stated seconds.
+    /// This row, with a remark when it took more than twice as long as the stated seconds.
     pub(crate) fn stated(self, seconds: u64) -> Self {
         if self.took.as_secs() <= 2 * seconds {
             return self;
@@ -53,7 +53,7 @@ impl Row {
         self.noted(note)
     }
 
-    /// The same row with a remark.
+    /// This row with a remark.
     pub(crate) fn noted(mut self, note: impl Into<String>) -> Self {
         self.note = note.into();
         self

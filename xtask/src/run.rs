@@ -10,16 +10,16 @@ use std::time::{Duration, Instant};
 use crate::report::{Row, Verdict};
 use crate::workspace;
 
-/// How often a command is looked at.
+/// Interval at which a command is looked at.
 const TICK: Duration = Duration::from_millis(100);
-/// How often a sign of life is given: on a terminal, and elsewhere.
+/// Interval at which a sign of life is given: on a terminal, and elsewhere.
 const SIGNS: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(30)];
-/// How much of a log's end a sign of life or a failure looks at, in bytes.
+/// Bytes of a log's end that a sign of life or a failure looks at.
 const TAIL_BYTES: u64 = 256 * 1024;
 /// The most lines that a failure shows.
 const SHOWN_LINES: usize = 80;
 
-/// What every step needs to know.
+/// State that every step needs.
 pub(crate) struct Context {
     pub(crate) root: PathBuf,
     pub(crate) logs: PathBuf,
@@ -87,7 +87,7 @@ impl Context {
     }
 }
 
-/// How a command went.
+/// Result of a command.
 #[derive(Debug)]
 pub(crate) struct Ran {
     pub(crate) success: bool,
@@ -167,7 +167,7 @@ fn tail(path: &Path) -> String {
     String::from_utf8_lossy(&read().unwrap_or_default()).into_owned()
 }
 
-/// What a failure shows: from the first error on, else the end.
+/// Text of a failure: from the first error on, else the end.
 fn excerpt(text: &str) -> Vec<&str> {
     let lines: Vec<&str> = text.lines().collect();
     let is_error = |line: &&str| {

@@ -65,9 +65,9 @@ const FEATURES: &[&str] = &[
     "emmer-test-servers/tsql",
 ];
 
-/// How many departures the demo replays on a store.
+/// Number of departures that the demo replays on a store.
 const DEMO_ROWS: &str = "20000";
-/// How long the server is away.
+/// Time for which the server is away.
 const AWAY: &str = "5s";
 
 /// A store: its name here, its package, the URL schemes it opens, and the server of
@@ -223,7 +223,7 @@ fn suites(
     suites_of(context, stores, packages, &Run { profile, stated, ..Run::default() })
 }
 
-/// The same, run so.
+/// Runs these suites in one way.
 fn suites_of(
     context: &Context,
     stores: &[&Store],
@@ -365,7 +365,7 @@ fn release(context: &Context, store: &Store, package: &str, arguments: &[&str]) 
     command
 }
 
-/// What the tests told of themselves.
+/// Reports of the tests.
 #[derive(Debug, Default)]
 struct Told {
     /// By scheme: the server's name and version, and how many conformance cases passed on it.

@@ -29,11 +29,11 @@ pub(crate) struct Run<'a> {
     pub(crate) features: &'a [&'a str],
     /// Filter expression of nextest; all tests of the profile when none.
     pub(crate) filter: Option<String>,
-    /// How long it takes on two quiet cores, compiling included, in seconds.
+    /// Time that it takes on two quiet cores, compiling included, in seconds.
     pub(crate) stated: u64,
     /// Environment of the tests.
     pub(crate) env: &'a [(String, String)],
-    /// How many run at a time; as many as there are cores when none.
+    /// Number of tests that run at a time; as many as cores when none.
     pub(crate) threads: Option<u32>,
     /// The profile of `.config/nextest.toml`, which says what is left to another tier.
     pub(crate) profile: &'a str,
@@ -79,7 +79,7 @@ pub(crate) fn run(context: &Context, run: &Run<'_>) -> Result<Vec<Row>, String> 
     Ok(rows)
 }
 
-/// The same with the packages apart.
+/// Runs the tests with the packages apart.
 pub(crate) fn grouped(
     context: &Context,
     run: &Run<'_>,
@@ -179,7 +179,7 @@ fn groups(report: &str) -> Result<BTreeMap<String, Group>, String> {
     Ok(groups)
 }
 
-/// How many tests nextest says it left out: those marked `#[ignore]`, and those of other tiers.
+/// Number of tests that nextest left out: those marked `#[ignore]`, and those of other tiers.
 fn skipped(log: &str) -> usize {
     let summary = log.lines().rev().find(|line| line.trim_start().starts_with("Summary ["));
     let piece =
@@ -187,7 +187,7 @@ fn skipped(log: &str) -> usize {
     piece.and_then(|count| count.parse().ok()).unwrap_or(0)
 }
 
-/// What cargo's own test runner says it has run: `test result: ok. 3 passed; 0 failed; 1 ignored`.
+/// Counts of cargo's own test runner: `test result: ok. 3 passed; 0 failed; 1 ignored`.
 pub(crate) fn libtest_counts(log: &str) -> Counts {
     let mut counts = Counts::default();
     for line in log.lines().filter_map(|line| line.strip_prefix("test result: ")) {

@@ -9,7 +9,7 @@ use crate::workspace;
 
 /// A program.
 pub(crate) struct Tool {
-    /// What it is called on disk.
+    /// Name of the program on disk.
     program: &'static str,
     /// Its package in the Python registry, and the version there.
     python: (&'static str, &'static str),

@@ -12,7 +12,7 @@ const SKIPPED_DIRS: &[&str] = &["target", ".git", "node_modules"];
 /// Files larger than this are data, not text to read.
 const MAX_TEXT_BYTES: u64 = 2 * 1024 * 1024;
 
-/// How a dependency edge is used; only `Normal` and `Build` edges ship.
+/// Kind of a dependency edge; only `Normal` and `Build` edges ship.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum EdgeKind {
     /// `[dependencies]`

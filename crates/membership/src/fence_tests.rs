@@ -94,7 +94,7 @@ fn a_silo_that_lacks_a_view_for_long_trusts_no_monitor_of_the_old_one() {
     let mut world = World::cluster(&config, 3);
     let [old, other] = [0, 1].map(|i| world.silos[i].machine.me());
     world.touches_only.extend([old, other]);
-    // What they hear of later views they hear from strangers, and cannot read.
+    // Later views they hear from strangers, and cannot read.
     let last = world.silos[2].machine.me();
     for silo in [old, other] {
         world.cut.extend([(last, silo), (silo, last)]);
@@ -147,7 +147,7 @@ fn a_silo_that_is_alone_behind_a_firewall_stops_before_a_newcomer_has_its_grains
     }
 }
 
-/// What `docs/at-most-one.md` says of a touch: how long a cluster of one outlives the store.
+/// Statement of `docs/at-most-one.md` about a touch: how long a cluster of one outlives the store.
 #[test]
 fn a_touch_is_good_for_as_long_as_the_page_says() {
     for (config, least, most) in [(Config::default(), 8_500, 8_550), (Config::fast(), 6_100, 6_120)]
@@ -172,7 +172,7 @@ fn a_group_without_the_store_stops_where_it_is_told_to() {
     let quick = [(2, 0, false), (5, 2, false)].map(|case| (Config::fast(), case));
     for (config, (group, beside, serve_without_store)) in cases.chain(quick) {
         stops_where_it_is_told_to(&config, (group, beside), serve_without_store, false);
-        // What refuses the newcomer may be a firewall: it overlooks the group sooner.
+        // The newcomer may be refused by a firewall: it overlooks the group sooner.
         stops_where_it_is_told_to(&config, (group, beside), serve_without_store, true);
     }
 }

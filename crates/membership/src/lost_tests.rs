@@ -84,7 +84,7 @@ fn a_table_that_is_missing_for_a_moment_ends_nobody() {
         world.store = Store::Up;
         world.run(secs(8));
     }
-    // The same with an outage after it.
+    // Now with an outage after it.
     world.store = Store::Empty;
     world.run(secs(8));
     world.store = Store::Down;

@@ -11,11 +11,11 @@ use emmer_core::rng::SeededRng;
 use crate::Config;
 use crate::world::{World, address, ms};
 
-/// How many plans the usual run has.
+/// Number of plans of the usual run.
 const PLANS: u64 = 200;
-/// How many the long one has.
+/// Number of plans of the long run.
 const MANY_PLANS: u64 = 40_000;
-/// How often the fences are looked at.
+/// Interval at which the fences are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(25);
 
 /// One silo, or one of a pair.

@@ -402,7 +402,7 @@ fn a_silo_that_lives_on_the_tables_word_is_confirmed_while_commits_come_one_afte
         if world.now.as_nanos().is_multiple_of(4_000_000) {
             world.write_a_row_again();
         }
-        // What a read shows was true when it was sent, and the table takes 5 ms.
+        // The contents of a read were true when it was sent, and the table takes 5 ms.
         let until = world.silos[0].machine.fence_deadline().unwrap();
         assert!(
             until + ms(5) <= world.now + config.fence_table_timeout,

@@ -1,6 +1,5 @@
-//! What large clusters cost, counted. Run with
-//! `cargo test --release -p emmer-membership -- --ignored --nocapture`; the goals themselves are
-//! checked by `emmer-sim`.
+//! Costs of large clusters, counted. Run with `cargo test --release -p emmer-membership --
+//! --ignored --nocapture`; the goals themselves are checked by `emmer-sim`.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What a silo that no view names can do, and what it cannot.
+//! Powers of a silo that no view names, and their limits.
 
 use std::sync::Arc;
 use std::time::Duration;

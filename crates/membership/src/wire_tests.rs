@@ -1,4 +1,4 @@
-//! What messages and options look like outside: sizes on the wire, round trips, files.
+//! Messages and options from outside: sizes on the wire, round trips, files.
 
 use std::sync::Arc;
 

@@ -45,7 +45,7 @@ pub fn check_metadata(metadata: &Metadata) -> Result<(), String> {
     Ok(())
 }
 
-/// What a class asks of the silos where its activations go.
+/// Condition of a class on the silos where its activations go.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SiloFilter {
     /// The key in the silos' metadata.
@@ -71,7 +71,7 @@ impl SiloFilter {
         Self { key: key.into(), value: None, optional: false }
     }
 
-    /// The same filter, which is passed over where no silo would be left.
+    /// This filter, passed over where no silo would be left.
     #[must_use]
     pub const fn preferred(mut self) -> Self {
         self.optional = true;
@@ -114,7 +114,7 @@ impl fmt::Display for SiloFilter {
 pub struct Placement {
     /// None: by the default strategy of the silo that places.
     pub strategy: Option<Strategy>,
-    /// What it asks of the silos.
+    /// Conditions on the silos.
     pub filters: Vec<SiloFilter>,
 }
 
@@ -125,7 +125,7 @@ impl From<Strategy> for Placement {
 }
 
 impl Placement {
-    /// The same with one filter more.
+    /// This placement with one filter more.
     #[must_use]
     pub fn with(mut self, filter: SiloFilter) -> Self {
         self.filters.push(filter);

@@ -26,7 +26,7 @@ pub enum Strategy {
     ResourceOptimized,
     /// A random one of the compatible silos that have this role.
     SiloRole(Cow<'static, str>),
-    /// What a director of the application's own chooses ([`Strategy::custom`]).
+    /// Choice of a director of the application's own ([`Strategy::custom`]).
     Custom(CustomStrategy),
 }
 
@@ -46,7 +46,7 @@ impl CustomStrategy {
         &self.name
     }
 
-    /// What the grain class says to its director, without the name.
+    /// Data of the grain class for its director, without the name.
     ///
     /// # Errors
     /// [`DataError::Read`] when it says nothing, or something else.
@@ -55,7 +55,7 @@ impl CustomStrategy {
             .map_err(|error| DataError::Read(self.name.clone().into_owned(), error.to_string()))
     }
 
-    /// The same as the JSON text that travels; empty when the class says nothing.
+    /// The data as the JSON text that travels; empty when the class says nothing.
     pub fn data_text(&self) -> &str {
         &self.data
     }
@@ -76,7 +76,7 @@ impl Strategy {
         Self::Custom(CustomStrategy { name: Cow::Borrowed(name), data: Cow::Borrowed("") })
     }
 
-    /// The same with data for that director: any value that serde can write as JSON.
+    /// Strategy of the director `name`, with data for it: any value that serde can write as JSON.
     ///
     /// # Errors
     /// [`DataError::Write`] when it cannot, or when the JSON has more than [`DATA_BYTES_MAX`].

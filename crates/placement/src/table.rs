@@ -1,4 +1,4 @@
-//! Which director carries out which strategy on this silo.
+//! Table of the directors that carry out the strategies on this silo.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -29,7 +29,7 @@ enum Custom {
     Later(Arc<dyn AsyncDirector>),
 }
 
-/// What a choice came to.
+/// Result of a choice.
 pub enum Placed {
     /// This silo gets the activation.
     At(SiloAddress),
@@ -61,7 +61,7 @@ impl PlacementTable {
         self.custom.insert(name.into(), Custom::Now(director));
     }
 
-    /// The same with a director that may have to wait.
+    /// Registers a director that may have to wait.
     pub fn register_later(&mut self, name: impl Into<String>, director: Arc<dyn AsyncDirector>) {
         self.custom.insert(name.into(), Custom::Later(director));
     }
@@ -76,7 +76,7 @@ impl PlacementTable {
         self.default = strategy;
     }
 
-    /// How many silos [`Strategy::ActivationCount`] draws (at least one);
+    /// Sets the number of silos that [`Strategy::ActivationCount`] draws (at least one);
     /// [`ActivationCountDirector::CHOICES`] before.
     pub fn set_activation_count_choices(&mut self, choices: usize) {
         self.activation_count.set_choices(choices);

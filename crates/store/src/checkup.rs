@@ -334,7 +334,7 @@ mod tests {
         store.commit(&SILO_INSTANCES, SCRATCH, left).await.unwrap();
         assert!(run(&store, &store, 2).await.trouble().is_none());
         assert_eq!(store.read_partition(&SILO_INSTANCES, SCRATCH).await.unwrap().len(), 1);
-        // The same rows a second time: the first check that meets them says so.
+        // For rows that exist already the first check that meets them says so.
         let found = run(&store, &store, 1).await;
         assert!(matches!(found.trouble(), Some(Trouble::Wrong(_))), "{found:?}");
     }

@@ -305,7 +305,7 @@ mod tests {
             state
         }
 
-        /// What a reader gets, and how many requests it took.
+        /// Result of a reader, and its number of requests.
         fn read(&self) -> (Option<Vec<StoredRow>>, usize) {
             self.read_of(&MOMENT)
         }
@@ -384,7 +384,7 @@ mod tests {
         }
     }
 
-    /// The same server, with a page for all rows that is no moment: others commit between its rows.
+    /// A server with a page for all rows that is no moment: others commit between its rows.
     struct Torn(Server);
 
     impl Pages for Torn {

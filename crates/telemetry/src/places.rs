@@ -103,7 +103,7 @@ mod tests {
         let _newer = places.take().unwrap();
         taken[0].gives_way().await;
         assert_eq!(places.lock().by_number.len(), CONNECTIONS_MAX);
-        // Those that made room are no longer counted.
+        // Places that made room are no longer counted.
         taken.truncate(2);
         taken.clear();
         drop(new);

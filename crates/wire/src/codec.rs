@@ -120,7 +120,7 @@ fn examine(
     failed: Option<rmp_serde::encode::Error>,
 ) -> Result<(), CodecError> {
     let refused = match failed {
-        // What was written of a value that nests without end is too deep before it is cut off.
+        // The written part of a value that nests without end is too deep before it is cut off.
         _ if check::check(&out[start..]) == Err(check::Defect::TooDeep) => {
             CodecError::TooDeep { type_name }
         }

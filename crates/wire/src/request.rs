@@ -202,7 +202,7 @@ pub struct RequestHeader {
     pub flags: RequestFlags,
     /// Rest of the caller's deadline, in milliseconds; 0: none.
     pub deadline_ms: u32,
-    /// How often the call has been passed on from silo to silo.
+    /// Number of times the call has been passed on from silo to silo.
     pub forwards: u8,
     /// The membership version under which the sender found the target's silo; 0: none (a client).
     pub expect_view: u64,
@@ -249,7 +249,7 @@ impl RequestHead<'_> {
 }
 
 impl RequestHeader {
-    /// The same header, borrowed.
+    /// This header, borrowed.
     pub fn head(&self) -> RequestHead<'_> {
         RequestHead {
             correlation: self.correlation,

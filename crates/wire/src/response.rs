@@ -74,7 +74,7 @@ impl TryFrom<u8> for FailureCode {
     }
 }
 
-/// How a call went.
+/// Result of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ResponseStatus {
     /// The method ran; the body is its result (its own `Err` included).
@@ -97,7 +97,7 @@ impl From<ResponseStatus> for u8 {
 pub struct ResponseHeader {
     /// The number the caller gave the call; never 0.
     pub correlation: u64,
-    /// How it went.
+    /// Result of the call.
     pub status: ResponseStatus,
     /// Where the grain really is, when the caller seems not to know: it repairs the caller's cache.
     pub location: Option<SiloAddress>,
@@ -184,7 +184,7 @@ pub fn read_response(payload: &[u8]) -> Result<(ResponseHeader, &[u8]), HeaderEr
 pub struct Failure {
     /// True if the call may have been executed, in part or whole.
     pub maybe_executed: bool,
-    /// What happened, for people.
+    /// Explanation for people.
     pub detail: String,
 }
 

@@ -7,12 +7,12 @@ use std::io::{Error, Result, Write};
 
 use bytes::{BufMut, BytesMut};
 
-/// How much is put together.
+/// Number of bytes that are put together.
 const STAGE_BYTES: usize = 64;
 
-/// How far below the stage the stack may reach while a value is written: a value that nests without
-/// end would overflow it. More than the deepest value that may be written takes, also where nothing
-/// is optimised.
+/// Distance below the stage that the stack may reach while a value is written: a value that nests
+/// without end would overflow it. More than the deepest value that may be written takes, also where
+/// nothing is optimised.
 const STACK_BYTES_MAX: usize = 512 << 10;
 
 /// Writes into `out` through a small stage. [`finish`](Self::finish) it.
@@ -20,7 +20,7 @@ pub(crate) struct Staged<'a> {
     out: &'a mut BytesMut,
     stage: [u8; STAGE_BYTES],
     used: usize,
-    /// How far the stack was seen to reach.
+    /// Distance that the stack was seen to reach, in bytes.
     stack_bytes: usize,
 }
 
@@ -91,7 +91,7 @@ impl<'a> Staged<'a> {
         self.used = 0;
     }
 
-    /// Whatever is left on the stage goes into the buffer; how many bytes below it the stack was
+    /// Moves the rest of the stage into the buffer; returns how many bytes below it the stack was
     /// seen to reach.
     #[inline]
     pub(crate) fn finish(mut self) -> usize {

@@ -13,7 +13,7 @@ use gungraun::{Callgrind, library_benchmark, library_benchmark_group, main};
 
 fn local() -> Local {
     let local = Local::start().unwrap();
-    // Whatever is made once is made before.
+    // Everything that is made once is made before.
     local.calls(10).unwrap();
     local.activations(1_000_000..1_000_100).unwrap();
     local

@@ -23,7 +23,7 @@ const MEGABYTE: usize = 1_000_000;
 const GROWTH_MAX: usize = 256 * MEGABYTE;
 /// The longest honest call.
 const HONEST_MAX: Duration = Duration::from_millis(50);
-/// How long an attack is watched.
+/// Time for which an attack is watched.
 const WATCHED: Duration = Duration::from_secs(8);
 
 #[grain_interface(key = u64, grain = "bench-large")]

@@ -17,15 +17,15 @@ use crate::report::{Compared, Rounds};
 use crate::sample::Sample;
 use crate::{Result, Settings, lock, silos};
 
-/// How many callers share the work.
+/// Number of callers that share the work.
 const CALLERS: u64 = 64;
-/// How many locks the floors' maps are divided over.
+/// Number of locks that the floors' maps are divided over.
 const SHARDS: u64 = 64;
 
-/// What is measured.
+/// Name of the measurement.
 pub const FIRST_CALL: &str = "activation and first call";
 
-/// Who is activated.
+/// Implementation whose activation is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Contender {
     /// The floor `inline`, found in a map.

@@ -17,14 +17,14 @@ use crate::report::{Compared, Rounds};
 use crate::sample::Sample;
 use crate::{Result, Settings, silos};
 
-/// How many silos there are.
+/// Number of silos.
 const SILOS: usize = 3;
-/// How many grains are called.
+/// Number of grains that are called.
 const GRAINS: u64 = 1_000;
-/// How many callers there are.
+/// Number of callers.
 const CALLERS: [usize; 2] = [64, 1_024];
 
-/// Who calls.
+/// Implementation that is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Contender {
     /// A client outside, through the gateways of all three.

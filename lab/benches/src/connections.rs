@@ -20,11 +20,11 @@ use crate::job::{Launcher, Serve, Server, What, runtime};
 use crate::silos::cluster_id;
 use crate::{Result, lock};
 
-/// How many sockets are opened at once.
+/// Number of sockets that are opened at once.
 const OPENING: usize = 64;
-/// How many honest handshakes are timed.
+/// Number of honest handshakes that are timed.
 const HONEST: usize = 100;
-/// How long after the sockets were opened the silo is left alone before it is measured.
+/// Time after the sockets were opened for which the silo is left alone before it is measured.
 const SETTLE: Duration = Duration::from_secs(3);
 /// Time for which a client continues with a frame that the silo does not read.
 const WRITE_PATIENCE: Duration = Duration::from_secs(5);
@@ -34,7 +34,7 @@ const SENT: usize = 15 << 20;
 /// Credit that these clients give; they are sent nothing.
 const CREDIT: u64 = 1 << 20;
 
-/// How it is run.
+/// Parameters of the measurement.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// Clients that have said hello and nothing since.
@@ -43,11 +43,11 @@ pub struct Plan {
     pub silent: usize,
     /// Clients that send 15 of 16 MiB of a frame and stop.
     pub halves: usize,
-    /// How long the idle ones are watched.
+    /// Time for which the idle ones are watched.
     pub time: Duration,
 }
 
-/// What was measured.
+/// Results of the measurement.
 #[derive(Clone, Debug)]
 pub struct Measured {
     /// Processor time of the silo in percent of one core: with no connection, and with the idle
@@ -176,7 +176,7 @@ fn take(left: &std::sync::Mutex<usize>) -> bool {
     any
 }
 
-/// How long honest handshakes take, one after the other: the median and the longest.
+/// Time that honest handshakes take, one after the other: the median and the longest.
 async fn honest(gateway: SocketAddr) -> Result<[Duration; 2]> {
     let mut times = Vec::with_capacity(HONEST);
     for _ in 0..HONEST {

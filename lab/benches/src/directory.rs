@@ -1,4 +1,4 @@
-//! What the directory costs: the machine by itself, and a call by a silo that does not know yet
+//! Costs of the directory: of the machine by itself, and of a call by a silo that does not know yet
 //! where the grain is.
 
 use std::collections::HashMap;
@@ -22,10 +22,10 @@ use crate::report::{Compared, Rounds};
 use crate::sample::{Sample, nanos};
 use crate::{Result, Settings, silos};
 
-/// How many callers share the work between processes.
+/// Number of callers that share the work between processes.
 const CALLERS: usize = 64;
 
-/// What is asked.
+/// Implementation that is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Contender {
     /// The floor: a plain map.

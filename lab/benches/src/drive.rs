@@ -23,7 +23,7 @@ pub trait Ask: Clone + Send + Sync + 'static {
 pub trait Tell: Clone + Send + Sync + 'static {
     /// Hands one message over, waiting while there is no room.
     fn tell(&self) -> impl Future<Output = Result<()>> + Send;
-    /// How many messages were worked off.
+    /// Number of messages that were worked off.
     fn told(&self) -> impl Future<Output = Result<u64>> + Send;
 }
 
@@ -53,14 +53,14 @@ impl Dice {
     }
 }
 
-/// What a run of callers took.
+/// Time and work of a run of callers.
 #[derive(Debug)]
 pub struct Run {
     /// Calls answered.
     pub calls: u64,
     /// Wall and processor time.
     pub took: (Duration, Duration),
-    /// How long each call took; empty when that was not asked for.
+    /// Time that each call took; empty when that was not asked for.
     pub latency: Histogram,
 }
 

@@ -8,7 +8,7 @@ use emmer::{Ctx, Grain, Persistent, StateError, grain, grain_interface};
 pub trait Cell {
     /// Counts a turn, and answers with one more than `n`.
     async fn bump(&mut self, n: u64) -> u64;
-    /// How many turns were counted.
+    /// Number of turns that were counted.
     async fn turns(&self) -> u64;
 }
 

@@ -51,7 +51,7 @@ impl Histogram {
         self.0.len()
     }
 
-    /// What is usually told; none when nothing was counted.
+    /// The usual quantiles; none when nothing was counted.
     pub fn quantiles(&self) -> Option<Quantiles> {
         (!self.0.is_empty()).then(|| Quantiles {
             p50: self.0.value_at_quantile(0.5),

@@ -21,7 +21,7 @@ use crate::{Result, meter};
 /// The longest a job may take in a process of its own before it ends itself: it hangs.
 const LIMIT: Duration = Duration::from_secs(30 * 60);
 
-/// What a process does.
+/// Task of a process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Job {
     /// Runs a scenario.
@@ -58,7 +58,7 @@ impl Scenarios {
     }
 }
 
-/// What a serving process is.
+/// Kind of a serving process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Served {
     /// A floor that echoes from its read loop.
@@ -74,18 +74,18 @@ pub enum Served {
 pub struct Serve {
     /// Threads of its runtime.
     pub threads: usize,
-    /// What it serves.
+    /// Service of the process.
     pub what: What,
 }
 
-/// What a process serves.
+/// Service of a process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum What {
     /// A floor on a free port.
     Floor(Served),
     /// A silo with a gateway and every grain of [`crate::grains`], in the cluster of this store.
     Silo(String),
-    /// The same with TLS, by the certificates in this folder.
+    /// An Emmer silo with TLS, by the certificates in this folder.
     SecuredSilo(String, PathBuf),
 }
 
@@ -125,7 +125,7 @@ impl Job {
     }
 }
 
-/// What a process started with a job does: runs it, and prints what it measured.
+/// Main function of a process started with a job: runs it, and prints its measurements.
 ///
 /// # Errors
 /// A job that cannot be read, or what went wrong in it.
@@ -145,7 +145,7 @@ pub fn main(job: &str, launcher: &Launcher) -> Result<()> {
         writeln!(out, "{}", serde_json::to_string(&sample)?)?;
     }
     out.flush()?;
-    // What the runtimes still hold need not be taken apart.
+    // The process ends without taking its runtimes apart.
     std::process::exit(0)
 }
 
@@ -165,7 +165,7 @@ fn serve_on_standard_streams(serve: &Serve, scenarios: Scenarios) -> Result<()> 
     (scenarios.serve)(serve, ready, stop)
 }
 
-/// How jobs and servers are started.
+/// Starts jobs and servers.
 #[derive(Clone, Debug)]
 pub struct Launcher {
     how: How,
@@ -229,7 +229,7 @@ impl Launcher {
     }
 }
 
-/// What a serving process has used.
+/// Resources that a serving process has used.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Usage {
     /// Processor time, user and system.
@@ -290,8 +290,8 @@ impl Server {
         Err("the server ended".into())
     }
 
-    /// What it has used so far; nothing when it is a thread of this process, whose own is counted
-    /// anyway.
+    /// Resources it has used so far; nothing when it is a thread of this process, whose own is
+    /// counted anyway.
     ///
     /// # Errors
     /// When it has ended.

@@ -49,12 +49,12 @@ pub type Error = Box<dyn std::error::Error + Send + Sync>;
 /// The result of one.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// How a scenario is run.
+/// Settings of a scenario.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// How often every contender runs.
+    /// Number of times every contender runs.
     pub rounds: usize,
-    /// How much work, as a share of the usual: tests take very little.
+    /// Amount of work, as a share of the usual: tests take very little.
     pub scale: f64,
     /// On how many threads the runtimes run; 1 means a runtime that has no other threads.
     pub threads: Vec<usize>,

@@ -23,7 +23,7 @@ pub const SPREAD: &str = "64 callers, 1,000 grains";
 /// See [`ONE`].
 pub const ONE_WAY: &str = "one way";
 
-/// Who is called.
+/// Implementation that is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Contender {
     /// The floor `inline`.

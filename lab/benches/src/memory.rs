@@ -1,4 +1,4 @@
-//! What an idle grain weighs: resident memory before and after a million were activated.
+//! Weight of an idle grain: resident memory before and after a million were activated.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,14 +15,14 @@ use crate::report::{Compared, Rounds};
 use crate::sample::{BYTES_EACH, Sample, ratio};
 use crate::{Result, Settings, silos};
 
-/// What is measured.
+/// Name of the measurement.
 pub const IDLE: &str = "idle grains";
 /// After how many activations others may run.
 const BATCH: u64 = 256;
-/// How long the silo is left alone before its memory is read.
+/// Time for which the silo is left alone before its memory is read.
 const REST: Duration = Duration::from_millis(300);
 
-/// Who is weighed.
+/// Implementation that is weighed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Contender {
     /// The floor `inline`, in a map.
@@ -94,7 +94,7 @@ async fn weigh<S: Clone, F: Future<Output = Result<u64>>>(
     system: S,
     call: impl Fn(S, u64) -> F,
 ) -> Result<Sample> {
-    // What one grain needs is there already: code pages, the first blocks of maps.
+    // The parts that even one grain needs are there already: code pages, the first blocks of maps.
     call(system.clone(), u64::MAX - 1).await?;
     let before = resident()?;
     let meter = Meter::start();

@@ -190,7 +190,7 @@ impl Frames {
         Ok(self.out.len())
     }
 
-    /// What [`encode`](Self::encode) has encoded.
+    /// Bytes that [`encode`](Self::encode) has encoded.
     pub fn encoded(&self) -> BytesMut {
         self.out.clone()
     }

@@ -22,36 +22,36 @@ use crate::{Result, Settings, silos};
 
 /// The bytes of a body.
 const BODY: usize = 100;
-/// How many grains are called.
+/// Number of grains that are called.
 const GRAINS: u64 = 16;
-/// How long callers run before anything is counted.
+/// Time for which callers run before anything is counted.
 const WARM: Duration = Duration::from_millis(300);
 /// A window is kept open at most this long until a first call was counted.
 const FIRST_ANSWER: Duration = Duration::from_secs(10);
-/// How often a cluster is looked at until it is complete.
+/// Interval at which a cluster is looked at until it is complete.
 const LOOK: Duration = Duration::from_millis(5);
-/// How long that may take.
+/// Time that it may take.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How many callers there are.
+/// Number of callers.
 pub const CALLERS: [usize; 3] = [1, 64, 1_024];
 
-/// Who is called.
+/// Implementation that is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Contender {
     /// The floor with a oneshot for each call.
     Mux,
-    /// The same with an actor behind it.
+    /// Multiplexed connections with an actor behind them.
     MuxActor,
     /// The floor without channels.
     Tight,
-    /// The same with a turn of a grain behind it.
+    /// Multiplexed connections with a turn of a grain behind them.
     Turn,
     /// Emmer: a client outside the cluster calls grains through the gateway of the silo that has
     /// them.
     EmmerClient,
     /// Emmer: a silo calls grains on another silo.
     EmmerSilo,
-    /// The same over TLS.
+    /// Emmer over TLS.
     EmmerTls,
 }
 
@@ -94,13 +94,13 @@ impl Contender {
 /// One contender's run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Plan {
-    /// Who is called.
+    /// Implementation that is called.
     pub contender: Contender,
     /// Threads of either process.
     pub threads: usize,
-    /// How many callers, one after the other.
+    /// Numbers of callers, one after the other.
     pub callers: Vec<usize>,
-    /// How long each is measured.
+    /// Time for which each is measured.
     pub time: Duration,
 }
 
@@ -247,7 +247,7 @@ pub(crate) async fn exchange<E: Exchange>(
 ) -> Result<Sample> {
     let callers = targets.len();
     let body = Bytes::from(vec![7u8; BODY]);
-    // Whatever is made on the first call is made before the callers start together.
+    // Everything that the first call makes is made before the callers start together.
     for target in targets.iter().take(usize::try_from(GRAINS)?) {
         target.exchange(&body, 0).await?;
     }

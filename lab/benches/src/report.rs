@@ -63,7 +63,7 @@ pub struct Compared {
 }
 
 impl Compared {
-    /// What was measured of whom with how many threads, in the order of the first round.
+    /// Each measurement, contender and number of threads, in the order of the first round.
     pub fn lines(&self) -> Vec<(String, usize, String)> {
         let mut lines = Vec::new();
         for sample in self.rounds.iter().flatten() {
@@ -72,7 +72,7 @@ impl Compared {
                 lines.push(line);
             }
         }
-        // What belongs together stands together; the order of contenders stays.
+        // Lines of one measurement stand together; the order of contenders stays.
         let order = lines.clone();
         lines.sort_by_key(|(what, threads, _)| {
             (*threads, order.iter().position(|line| line.0 == *what && line.1 == *threads))

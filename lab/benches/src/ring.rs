@@ -1,5 +1,5 @@
-//! What a change of view costs a silo, by the size of the cluster: the view itself, the ring, the
-//! directory's ranges; and what a look-up on the ring costs.
+//! Costs of a change of view for a silo, by the size of the cluster: the view itself, the ring, the
+//! directory's ranges; and the cost of a look-up on the ring.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::report::{Compared, Rounds};
 use crate::sample::Sample;
 use crate::{Result, Settings};
 
-/// How large the clusters are.
+/// Sizes of the clusters, in silos.
 pub const SIZES: [usize; 3] = [10, 100, 1_000];
 
 /// One size's run.

@@ -1,4 +1,4 @@
-//! What one contender's run measured.
+//! Measurements of one contender's run.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,21 +16,21 @@ pub const REFUSED: &str = "refused and made again";
 /// One measurement of one contender.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
-    /// What was measured, such as `64 callers, 1 grain`.
+    /// Name of the measurement, such as `64 callers, 1 grain`.
     pub what: String,
-    /// Who was measured, such as `emmer`.
+    /// Name of the contender, such as `emmer`.
     pub contender: String,
-    /// How many threads each runtime had.
+    /// Number of threads that each runtime had.
     pub threads: usize,
-    /// How many operations.
+    /// Number of operations.
     pub operations: u64,
-    /// How long they took, in nanoseconds.
+    /// Time that they took, in nanoseconds.
     pub wall_ns: u64,
     /// The processor time they took in all processes, in nanoseconds.
     pub cpu_ns: u64,
     /// Of that, in the serving process.
     pub server_cpu_ns: u64,
-    /// How long single operations took, where that was measured.
+    /// Time that single operations took, where that was measured.
     pub latency: Option<Quantiles>,
     /// Numbers that only some scenarios have.
     #[serde(default)]

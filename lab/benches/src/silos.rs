@@ -35,7 +35,7 @@ pub async fn alone() -> crate::Result<Silo> {
     alone_on(Arc::new(MemoryStore::new())).await
 }
 
-/// The same on this store.
+/// Starts a lone silo on this store.
 ///
 /// # Errors
 /// What the start says.
@@ -66,7 +66,7 @@ pub fn tls(folder: &Path) -> Tls {
     Tls::new(file("authority.pem"), file("silo.pem"), file("silo.key"))
 }
 
-/// The same for a client.
+/// TLS of a client, by the certificates in `folder`.
 pub fn client_tls(folder: &Path) -> Tls {
     let file = |name: &str| folder.join(name);
     Tls::new(file("authority.pem"), file("client.pem"), file("client.key"))

@@ -23,25 +23,25 @@ use crate::{Result, lock, silos};
 const BODY: usize = 100;
 /// The most calls under way: the limit of one connection is above it.
 const UNDER_WAY_MAX: usize = 50_000;
-/// How often calls are handed out.
+/// Interval at which calls are handed out.
 const BEAT: Duration = Duration::from_millis(1);
-/// How long is not measured at the beginning.
+/// Time at the beginning that is not measured.
 const WARM: Duration = Duration::from_secs(5);
 
-/// How it is run.
+/// Parameters of the measurement.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// Calls in each second.
     pub rate: u64,
-    /// How long.
+    /// Duration.
     pub time: Duration,
-    /// How often a row is written.
+    /// Interval at which a row is written.
     pub every: Duration,
     /// Threads of either process.
     pub threads: usize,
 }
 
-/// What one interval showed.
+/// Measurements of one interval.
 #[derive(Clone, Debug)]
 pub struct Interval {
     /// When it ended, in seconds.
@@ -118,7 +118,7 @@ async fn interval(
     while begun.elapsed() < length {
         beat.tick().await;
         let due = u64::try_from(begun.elapsed().as_micros())? * plan.rate / 1_000_000;
-        // What a late beat hands out belongs to more than one beat.
+        // The calls of a late beat belong to more than one beat.
         late = late.max(BEAT.saturating_mul(
             u32::try_from((due - made) * 1_000 / plan.rate.max(1)).unwrap_or(u32::MAX),
         ));

@@ -18,11 +18,11 @@ use crate::report::{Compared, Rounds};
 use crate::sample::{REFUSED, Sample, nanos};
 use crate::{Result, Settings, silos};
 
-/// How many silos the cluster has.
+/// Number of silos of the cluster.
 const SILOS: usize = 3;
-/// How long a refused call waits before it is made again.
+/// Time for which a refused call waits before it is made again.
 const AGAIN: Duration = Duration::from_millis(2);
-/// How often a refused call is made again before the run fails.
+/// Number of times a refused call is made again before the run fails.
 const TRIES_MAX: u64 = 20_000;
 
 /// Where the grains are.

@@ -14,7 +14,7 @@ fn tiny() -> Settings {
     Settings { rounds: 1, scale: 1e-6, threads: vec![1, 2] }
 }
 
-/// Who was measured, each once.
+/// Names of the contenders, each once.
 fn contenders(compared: &Compared) -> Vec<String> {
     let mut names: Vec<_> = compared.lines().into_iter().map(|line| line.2).collect();
     names.sort();

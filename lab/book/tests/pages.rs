@@ -1,4 +1,4 @@
-//! What pages say of the code is true.
+//! Statements of pages about the code are true.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 

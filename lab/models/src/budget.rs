@@ -4,20 +4,20 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
 
-/// What is wrong with it.
+/// Planted bugs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Bug {
     None,
     /// It looks before it takes.
     LooksFirst,
-    /// Who finds no room keeps what it has added.
+    /// A caller that finds no room keeps what it has added.
     KeepsWhatItHadNot,
 }
 
 struct Budget {
     bug: Bug,
     taken: AtomicUsize,
-    /// How many have room now, and the most that ever had.
+    /// Number of callers that have room now, and the most that ever had.
     inside: AtomicUsize,
 }
 

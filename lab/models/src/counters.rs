@@ -4,13 +4,13 @@ use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use loom::sync::{Arc, Mutex};
 use loom::thread;
 
-/// What is wrong with it.
+/// Planted bugs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Bug {
     None,
     /// A thread counts once more when its number belongs to another.
     CountsAfterItsEnd,
-    /// Those without a number add as owners do.
+    /// Threads without a number add as owners do.
     SharedAsOwned,
     /// Numbers are taken and given back by a relaxed flag in place of a lock.
     NumbersWithoutLock,

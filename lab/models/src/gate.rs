@@ -10,15 +10,15 @@ use loom::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use loom::sync::{Arc, Mutex};
 use loom::thread;
 
-/// What is wrong with it.
+/// Planted bugs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Bug {
     None,
-    /// Who leaves looks at the count by a plain load.
+    /// A leaver looks at the count by a plain load.
     LeaverOnlyLooks,
-    /// Who leaves looks at the count before it unlocks.
+    /// A leaver looks at the count before it unlocks.
     LeaverLooksFirst,
-    /// Who waits counts itself after its last try.
+    /// A waiter counts itself after its last try.
     WaiterTriesFirst,
     /// The lock is given back without a release.
     RelaxedUnlock,

@@ -1,5 +1,5 @@
-//! What is mutated, and by what it is hunted: the protocol by its simulator, the runtime by its
-//! swarm, reminders by the worlds of their own tests.
+//! Sources that are mutated, and the tests that hunt the mutants: the protocol by its simulator,
+//! the runtime by its swarm, reminders by the worlds of their own tests.
 
 /// One of the three.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -77,7 +77,7 @@ impl Ground {
         }
     }
 
-    /// What its folder below `target/mutants` is called.
+    /// Name of its folder below `target/mutants`.
     pub(crate) const fn tree(self) -> &'static str {
         match self {
             Self::Protocol => "tree",

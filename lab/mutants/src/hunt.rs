@@ -19,10 +19,10 @@ const MEMORY_MAX_KB: u64 = 6 * 1024 * 1024;
 /// By how much longer than its CPU time a run may take on a busy machine.
 const BUSY: u32 = 40;
 
-/// How often the end of a run is looked for.
+/// Interval at which the end of a run is looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// What the swarm found.
+/// Findings of the swarm.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Find {
     pub(crate) class: String,
@@ -33,7 +33,7 @@ pub(crate) struct Find {
     pub(crate) replay: String,
 }
 
-/// How a hunt went.
+/// Result of a hunt.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Hunt {
     pub(crate) found: Vec<Find>,
@@ -132,7 +132,7 @@ fn limited(
     let mut pipe = child.stdout.take().ok_or("no output to read")?;
     let reader = std::thread::spawn(move || {
         let mut bytes = Vec::new();
-        // What was read until the pipe broke is all there is.
+        // The bytes that were read until the pipe broke are all there are.
         let _ = std::io::Read::read_to_end(&mut pipe, &mut bytes);
         String::from_utf8_lossy(&bytes).into_owned()
     });

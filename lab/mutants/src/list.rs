@@ -1,4 +1,5 @@
-//! What is kept by hand: the named mutants, and the explanations of those that nothing finds.
+//! The lists that are kept by hand: the named mutants, and the explanations of those that nothing
+//! finds.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -27,7 +28,7 @@ struct Entry {
     /// Must occur exactly once in the function, whatever its white space and comments.
     find: String,
     replace: String,
-    /// What a careless engineer might have thought.
+    /// Thought of a careless engineer.
     mistake: String,
     /// The invariant, or the promise in a few words.
     breaks: String,
@@ -41,13 +42,13 @@ struct Entry {
 #[serde(deny_unknown_fields)]
 pub(crate) struct Survivor {
     pub(crate) mutant: String,
-    /// What the edit puts there: an explanation is for one edit, not for a name.
+    /// Text that the edit puts there: an explanation is for one edit, not for a name.
     pub(crate) after: String,
     pub(crate) kind: Kind,
     pub(crate) why: String,
 }
 
-/// What an explanation comes to.
+/// Kind of an explanation.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, PartialOrd, Ord)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Kind {

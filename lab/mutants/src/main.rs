@@ -49,7 +49,7 @@ struct Options {
     /// Mutants of the reminders, found by the worlds of their tests
     #[arg(long, conflicts_with = "runtime")]
     reminders: bool,
-    /// Those whose name begins so (may be given more than once)
+    /// Mutants whose name begins so (may be given more than once)
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
     /// All but those (may be given more than once)
@@ -61,7 +61,7 @@ struct Options {
     /// CPU seconds of the swarm for each mutant; by default what the project promises
     #[arg(long, value_name = "SECS", default_value_t = 60)]
     cpu: u64,
-    /// How many the swarm hunts at a time
+    /// Number of mutants that the swarm hunts at a time
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = RangedU64ValueParser::<usize>::new().range(1..=64))]
     jobs: usize,
     /// Only say which mutants there are
@@ -73,12 +73,12 @@ struct Options {
     /// Look again for what is known already
     #[arg(long)]
     fresh: bool,
-    /// What is printed
+    /// Format of the output
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
 }
 
-/// How the report is printed.
+/// Format of the report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Format {
     /// For people
@@ -108,7 +108,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// What a mutant is about.
+/// Subject of a mutant.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum About {
@@ -212,7 +212,7 @@ fn wanted(
     }
     mutants
         .retain(|mutant| !stale.iter().any(|why| why.starts_with(&format!("{}: ", mutant.name))));
-    // What matters most comes first: a run may be ended.
+    // The most important comes first: a run may be ended.
     mutants.sort_by_key(|mutant| mutant.about != About::Safety);
     Ok((mutants, stale))
 }

@@ -8,7 +8,7 @@ use super::list::{self, Kind, Survivor};
 use super::results::{Finding, Results};
 use super::{About, Mutant};
 
-/// What a run found out.
+/// Results of a run.
 pub(crate) struct Report<'a> {
     rows: Vec<Row<'a>>,
     stale: &'a [String],
@@ -22,7 +22,7 @@ struct Row<'a> {
     survivor: Option<&'a Survivor>,
 }
 
-/// How many mutants came to what.
+/// Number of mutants with each result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Counts {
     swarm: usize,

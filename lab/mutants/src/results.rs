@@ -1,6 +1,6 @@
-//! What is known about each mutant, kept below `target/mutants/results` under a hash of everything
-//! it depends on: a run that was ended continues where it was, and what did not change is not
-//! looked for again.
+//! Results of each mutant, kept below `target/mutants/results` under a hash of everything it
+//! depends on: a run that was ended continues where it was, and what did not change is not looked
+//! for again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use super::hunt::Find;
 use super::tree::{Tree, What};
 use super::{Mutant, Options, SMOKE_CPU_SECS};
 
-/// What became of a mutant.
+/// Result of a mutant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Finding {
     /// The swarm found it.
@@ -85,12 +85,12 @@ impl Finding {
     }
 }
 
-/// What the swarm finds in the unmutated sources: nothing, one day.
+/// Violations that the swarm finds in the unmutated sources: none, one day.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub(crate) struct Baseline {
     /// Class and seed of each that fails.
     pub(crate) failing: Vec<String>,
-    /// How often each invariant was violated.
+    /// Number of times each invariant was violated.
     pub(crate) violated: BTreeMap<String, u64>,
     pub(crate) seeds: u64,
 }
@@ -175,14 +175,14 @@ impl Results {
         })
     }
 
-    /// What the swarm said.
+    /// Notes the result of the swarm.
     pub(crate) fn swarm(&mut self, mutant: &Mutant, finding: Finding) -> Result<(), String> {
         write(&self.path("swarm", self.hunts, mutant), &finding.to_json())?;
         self.by_swarm.insert(mutant.name.clone(), finding);
         Ok(())
     }
 
-    /// What the unit tests said.
+    /// Notes the result of the unit tests.
     pub(crate) fn tests(&mut self, mutant: &Mutant, finding: Finding) -> Result<(), String> {
         write(&self.path("tests", self.tests, mutant), &finding.to_json())?;
         self.by_tests.insert(mutant.name.clone(), finding);
@@ -193,8 +193,7 @@ impl Results {
         matches!(self.by_swarm.get(&mutant.name), Some(Finding::Escaped { .. }))
     }
 
-    /// What is known at last, with the swarm's word and that of the tests; none before the run came
-    /// to it.
+    /// Final result, of the swarm and of the tests; none before the run came to it.
     pub(crate) fn of(&self, mutant: &Mutant) -> Option<&Finding> {
         let swarm = self.by_swarm.get(&mutant.name)?;
         match swarm {
@@ -210,7 +209,7 @@ impl Results {
         self.folder.join(format!("baseline-{:032x}-{}.json", self.hunts, self.cpu))
     }
 
-    /// What the unmutated sources violate, if it is known.
+    /// Violations of the unmutated sources, if they are known.
     pub(crate) fn baseline(&self) -> Option<Baseline> {
         serde_json::from_str(&std::fs::read_to_string(self.baseline_path()).ok()?).ok()
     }

@@ -33,7 +33,7 @@ pub(crate) struct Tree {
     build: PathBuf,
 }
 
-/// What to compile.
+/// Target of a compilation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum What {
     /// The simulator's examples.
@@ -51,7 +51,7 @@ pub(crate) struct Program {
     pub(crate) path: PathBuf,
 }
 
-/// What was compiled.
+/// Result of a compilation.
 #[derive(Debug, Default, Deserialize, Serialize)]
 pub(crate) struct Built {
     /// Of which sources and mutants.
@@ -248,8 +248,8 @@ impl Tree {
         Ok((programs, errors))
     }
 
-    /// What a result depends on besides the mutant: every source that a hunt, or a crate's tests,
-    /// are made of.
+    /// Digest of everything that a result depends on besides the mutant: every source that a hunt,
+    /// or a crate's tests, are made of.
     pub(crate) fn fingerprint(&self, what: What) -> Result<u128, String> {
         let mut hash = Xxh3::new();
         let hunter = self.ground.hunter();
@@ -285,7 +285,7 @@ fn blame(error: &Value, woven: &BTreeMap<String, Woven>) -> Option<u32> {
     })
 }
 
-/// What lies in `folder` of `root`, as paths from `root`; folders that are not copied left out.
+/// Contents of `folder` in `root`, as paths from `root`, without folders that are not copied.
 fn entries(root: &Path, folder: &Path) -> Result<Vec<(PathBuf, bool)>, String> {
     let full = root.join(folder);
     let say = |e: std::io::Error| format!("{}: {e}", full.display());

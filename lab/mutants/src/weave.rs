@@ -13,9 +13,9 @@ use super::sites::{self, Function};
 /// The variable with the number of the mutant that is to run; without it none is.
 pub(crate) const VARIABLE: &str = "EMMER_MUTANT";
 
-/// What the crates' roots get: which mutant runs.
+/// Code that the crates' roots get: it selects the mutant that runs.
 pub(crate) const CHOICE: &str = "
-/// Which mutant runs; 0: none.
+/// Number of the mutant that runs; 0: none.
 pub(crate) fn chosen_mutant() -> u32 {
     static CHOSEN: std::sync::OnceLock<u32> = std::sync::OnceLock::new();
     let told = || std::env::var(\"EMMER_MUTANT\").ok();
@@ -27,7 +27,7 @@ pub(crate) fn chosen_mutant() -> u32 {
 #[derive(Debug)]
 pub(crate) struct Woven {
     pub(crate) text: String,
-    /// Which lines, counted from 1, belong to which mutant alone.
+    /// Lines, counted from 1, that belong to one mutant alone, and its number.
     pub(crate) lines: Vec<(Range<usize>, u32)>,
 }
 

@@ -7,13 +7,13 @@ use crate::net::Transport;
 use crate::scenario::{Fault, Scenario};
 use crate::time::VirtualTime;
 
-/// For how long nothing else may have happened before an event whose end is timed.
+/// Time for which nothing else may have happened before an event whose end is timed.
 pub const QUIET: Duration = Duration::from_secs(10);
 
-/// How long a network may take to count as quick.
+/// Time that a network may take to count as quick.
 const LATENCY_MAX: Duration = Duration::from_millis(50);
 
-/// How long a store may take.
+/// Time that a store may take.
 const STORE_MAX: Duration = Duration::from_millis(200);
 
 /// A single event in a world that was calm before.
@@ -45,7 +45,7 @@ pub struct Calm {
     pub at_once: bool,
     /// Open windows of the store's trouble.
     pub store_open: u32,
-    /// How many of them there were so far.
+    /// Number of them so far.
     pub store_times: u32,
     /// Open windows of other trouble.
     pub open: u32,
@@ -57,9 +57,9 @@ pub struct Expects {
     /// The network is quick and loses nothing by itself, and the store answers at once and truly,
     /// where no step says otherwise.
     pub tight: bool,
-    /// How long a message takes at most.
+    /// Time that a message takes at most.
     pub message: Duration,
-    /// How long a request to the store takes at most, there and back.
+    /// Time that a request to the store takes at most, there and back.
     pub store: Duration,
 }
 

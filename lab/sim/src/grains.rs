@@ -14,31 +14,32 @@ use emmer_placement::PlacementTable;
 
 use crate::time::VirtualTime;
 
-/// How often a call is passed on, at most (`Limits::forwards_max`).
+/// Number of times a call is passed on, at most (`Limits::forwards_max`).
 pub const FORWARDS_MAX: u8 = 4;
 
-/// How many calls wait for one activation; one more fails.
+/// Number of calls that wait for one activation; one more fails.
 pub const QUEUE_MAX: usize = 32;
 
-/// How many calls wait for a fence to open on one silo; one more fails.
+/// Number of calls that wait for a fence to open on one silo; one more fails.
 pub const HELD_MAX: usize = 64;
 
-/// How often a registration is tried again over one that an earlier activation of the same silo
-/// left behind.
+/// Number of times a registration is tried again over one that an earlier activation of the same
+/// silo left behind.
 pub const STALE_SELF_RETRIES: u8 = 3;
 
 /// How grains are called.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GrainLoad {
-    /// How many grains there are.
+    /// Number of grains.
     pub grains: u32,
-    /// How often each silo calls one, on average.
+    /// Interval at which each silo calls one, on average.
     pub call_every: Duration,
-    /// How many calls each silo makes right after it learned of a death, and of any other view.
+    /// Number of calls that each silo makes right after it learned of a death, and of any other
+    /// view.
     pub burst: u32,
     /// The longest wait of a turn between two polls.
     pub suspend_max: Duration,
-    /// How long a grain lies idle before it is deactivated, at most.
+    /// Time for which a grain lies idle before it is deactivated, at most.
     pub idle_max: Duration,
     /// The directory's parameters.
     pub directory: Config,
@@ -76,7 +77,7 @@ pub struct Call {
     pub grain: u32,
     /// The process that made it.
     pub origin: u32,
-    /// How often it was passed on.
+    /// Number of times it was passed on.
     pub hops: u8,
     /// True if it is one of those at the end of a run, which must succeed.
     pub must: bool,
@@ -110,7 +111,7 @@ pub struct Activation {
     pub registered: bool,
     /// True if it shall be deactivated when its turns are over.
     pub closing: bool,
-    /// How often its registration met one left behind.
+    /// Number of times its registration met one left behind.
     pub retries: u8,
     /// Turns that wait.
     pub queue: VecDeque<Call>,
@@ -161,7 +162,7 @@ pub struct Asked {
     pub view: u64,
     /// The confirmed registration of the grain, and its place in the history.
     pub known: Option<(Registration, u64)>,
-    /// How many removals were acknowledged by then.
+    /// Number of removals that were acknowledged by then.
     pub removals: u64,
 }
 
@@ -270,11 +271,11 @@ pub struct GrainTruth {
     pub must: (u64, u64),
     /// True if no call is made and nothing is deactivated: the directory shall come to rest.
     pub quiet: bool,
-    /// How many registrations were acknowledged.
+    /// Number of registrations that were acknowledged.
     pub acknowledged: u64,
-    /// How many removals were acknowledged.
+    /// Number of removals that were acknowledged.
     pub removals: u64,
-    /// How many segments ran.
+    /// Number of segments that ran.
     pub ran: u64,
 }
 

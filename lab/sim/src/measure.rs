@@ -73,7 +73,7 @@ pub struct Measures {
     pub overruns: BTreeMap<u32, Overrun>,
 }
 
-/// For how long a silo could run turns after its grains could be granted to others.
+/// Time for which a silo could run turns after its grains could be granted to others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Overrun {
     /// Since when its grains could be granted.
@@ -96,7 +96,7 @@ impl Overrun {
         self.open_until = open_until;
     }
 
-    /// How long it was, as far as is known `now`.
+    /// Length of it, as far as is known `now`.
     pub fn until(&self, now: VirtualTime) -> Duration {
         self.open_until
             .map_or(self.longest, |open| self.longest.max(open.min(now).since(self.granted_at)))
@@ -181,7 +181,7 @@ impl Measures {
         }
     }
 
-    /// How many silos that ran and were not leaving were declared dead.
+    /// Number of silos that were declared dead while they ran and were not leaving.
     pub fn wrong_deaths(&self) -> usize {
         self.deaths.iter().filter(|death| death.was_running && !death.was_leaving).count()
     }

@@ -6,14 +6,14 @@ use emmer_core::rng::SeededRng;
 
 use crate::time::{VirtualTime, nanos};
 
-/// How often a stream transport sends a lost segment again before it gives the connection up: 200
-/// ms, then twice as long each time, about 12.6 s in all.
+/// Number of times a stream transport sends a lost segment again before it gives the connection up:
+/// 200 ms, then twice as long each time, about 12.6 s in all.
 pub const RETRANSMITS_MAX: u8 = 5;
 
 /// The first retransmission timeout of a stream transport (Linux: 200 ms at least).
 pub const RETRANSMIT_FIRST: Duration = Duration::from_millis(200);
 
-/// How long something takes: at least `min`, evenly spread over `spread` more, and for a share of
+/// Time that something takes: at least `min`, evenly spread over `spread` more, and for a share of
 /// `tail` an exponentially distributed `tail_mean` on top.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Latency {

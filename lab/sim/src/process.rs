@@ -65,7 +65,7 @@ pub struct Process {
     pub heard_at: BTreeMap<u32, VirtualTime>,
     /// When the one timer event that counts is due; later than everything when there is none.
     pub timer_at: VirtualTime,
-    /// How often in a row the timer fired at this same moment.
+    /// Number of times in a row that the timer fired at this same moment.
     pub timer_spins: u32,
     /// Whom it has a connection with, by process number.
     pub connections: HostSet,
@@ -110,9 +110,9 @@ pub struct Process {
     pub fence_closes: bool,
     /// What it took itself for after the last step.
     pub status: SiloStatus,
-    /// How many commits ended for it without an outcome.
+    /// Number of commits that ended for it without an outcome.
     pub unknowns: u32,
-    /// How many requests it has sent to the store.
+    /// Number of requests that it has sent to the store.
     pub asked: u32,
     /// When it first missed each peer, of the misses in a row that it counted last.
     pub missed: BTreeMap<SiloAddress, VirtualTime>,
@@ -129,9 +129,9 @@ pub struct Process {
 pub struct Slow {
     /// When it began, with a block.
     pub since: VirtualTime,
-    /// How long it blocks.
+    /// Time for which it blocks.
     pub block: Duration,
-    /// How long it runs.
+    /// Time for which it runs.
     pub run: Duration,
 }
 

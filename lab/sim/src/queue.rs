@@ -33,7 +33,7 @@ pub struct Queue<T> {
     next_seq: u64,
 }
 
-/// How many emptied buckets are kept for later use.
+/// Number of emptied buckets that are kept for later use.
 const SPARE_BUCKETS_MAX: usize = 64;
 
 /// Reversed order, because the standard heap gives the greatest first.
@@ -130,7 +130,7 @@ impl<T> Queue<T> {
         }
     }
 
-    /// How many items wait.
+    /// Number of items that wait.
     pub fn len(&self) -> usize {
         self.slab.len() - self.free.len()
     }

@@ -10,7 +10,7 @@ use crate::store::StoreStats;
 use crate::time::VirtualTime;
 use crate::world::{Prepare, World};
 
-/// How often the liveness phase looks whether the cluster is whole.
+/// Interval at which the liveness phase looks whether the cluster is whole.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// How a run ended.
@@ -18,7 +18,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 pub struct Outcome {
     /// The hash of the whole trace: the same scenario always gives the same.
     pub hash: u64,
-    /// How many events were processed.
+    /// Number of events that were processed.
     pub events: u64,
     /// The first invariant violated; nothing was run after it.
     pub violation: Option<Violation>,
@@ -34,7 +34,7 @@ pub struct Outcome {
     pub measures: Measures,
     /// Which rare situations came up, and how often.
     pub sometimes: Sometimes,
-    /// How many stretches of grains' code ran.
+    /// Number of stretches of grains' code that ran.
     pub turns: u64,
     /// One line for each event, when asked for.
     pub lines: Vec<String>,

@@ -110,9 +110,9 @@ pub enum Fault {
     Slow {
         /// Where.
         host: u32,
-        /// How long IO stands still.
+        /// Time for which IO stands still.
         block: Duration,
-        /// How long it runs in between.
+        /// Time for which it runs in between.
         run: Duration,
     },
     /// The wall clock of the host's process is stepped, and stepped back at the end of the step.
@@ -250,7 +250,7 @@ pub struct Scenario {
     pub seed: u64,
     /// The silos' parameters.
     pub config: Config,
-    /// How many hosts there are.
+    /// Number of hosts.
     pub hosts: u32,
     /// The hosts with a process at the beginning start one within this time, evenly spread at
     /// random.
@@ -268,13 +268,13 @@ pub struct Scenario {
     /// A supervisor starts a new process this long after one ended in any way but a leave. None: no
     /// process does.
     pub restart_after: Option<Duration>,
-    /// How often a process measures its health; none: never.
+    /// Interval at which a process measures its health; none: never.
     pub health_period: Option<Duration>,
-    /// How often application bytes flow between silos that have a connection; none: never.
+    /// Interval at which application bytes flow between silos that have a connection; none: never.
     pub traffic_period: Option<Duration>,
     /// When the safety phase ends: every window is closed and every random fault is over by then.
     pub calm_at: VirtualTime,
-    /// How long the cluster may take after that to be whole again (invariant I10). Zero: there is
+    /// Time that the cluster may take after that to be whole again (invariant I10). Zero: there is
     /// no liveness phase.
     pub liveness_bound: Duration,
     /// Check everything, also what costs time in proportion to the cluster's size at each view. For

@@ -53,7 +53,7 @@ pub const MUST: &[&str] = &[
     "two silos place a grain at once",
 ];
 
-/// How often each situation came up in a run.
+/// Number of times each situation came up in a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sometimes(BTreeMap<&'static str, u64>);
 
@@ -63,7 +63,7 @@ impl Sometimes {
         *self.0.entry(what).or_default() += 1;
     }
 
-    /// How often each situation came up.
+    /// Number of times each situation came up.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
         self.0.iter().map(|(what, times)| (*what, *times))
     }

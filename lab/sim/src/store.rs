@@ -10,7 +10,7 @@ use crate::net::{HostSet, Latency};
 use crate::table::{Author, Refused, Table};
 use crate::time::VirtualTime;
 
-/// How long a client waits for a store that does not answer, at most.
+/// Maximum time for which a client waits for a store that does not answer.
 pub const STORE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// How long ago a replica that lags may have been whole. A silo that sees nothing newer than its
@@ -152,7 +152,7 @@ pub struct Store {
     pub stats: StoreStats,
     model: StoreModel,
     rng: SeededRng,
-    /// How many outage windows are open.
+    /// Number of outage windows that are open.
     outages: u32,
     /// Who cannot reach it now, by the number of the cut.
     cuts: Vec<(u32, HostSet)>,
@@ -171,7 +171,7 @@ impl Store {
         }
     }
 
-    /// How long a request or an answer travels.
+    /// Time for which a request or an answer travels.
     pub fn travel(&mut self) -> Duration {
         self.model.latency.draw(&mut self.rng)
     }

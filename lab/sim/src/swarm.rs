@@ -19,7 +19,7 @@ pub struct Swarm {
     pub hosts_min: u32,
     /// The largest cluster.
     pub hosts_max: u32,
-    /// How long the safety phase lasts, at most.
+    /// Time for which the safety phase lasts, at most.
     pub chaos_max: Duration,
     /// The parameters; none: drawn too.
     pub profile: Option<Profile>,
@@ -111,7 +111,7 @@ fn draw_profile(rng: &mut SeededRng) -> Profile {
     )
 }
 
-/// How long the cluster may take to be whole after the last fault, from the parameters: a whole
+/// Time that the cluster may take to be whole after the last fault, from the parameters: a whole
 /// detection (with a self-health score that stretches timeouts to its worst), a refresh, the expiry
 /// of votes that stood in the way, a join with its retries, twice over, because the death of one
 /// silo may be what lets the next one join.

@@ -16,7 +16,7 @@ use emmer_membership::TableSnapshot;
 use crate::time::VirtualTime;
 use crate::trace::mix;
 
-/// For how long it is remembered that a row stood still.
+/// Time for which it is remembered that a row stood still.
 const STILL_KEPT: Duration = Duration::from_secs(10);
 
 /// Who asks for a commit.
@@ -78,7 +78,8 @@ pub struct Table {
     version: TableVersion,
     content: u64,
     history: Vec<Record>,
-    /// How often it fell back to an earlier version: the same number never has the same etag twice.
+    /// Number of times it fell back to an earlier version: the same number never has the same etag
+    /// twice.
     fallbacks: u32,
     /// Its identity, as its first commit gave it.
     id: TableId,
@@ -138,7 +139,7 @@ impl Table {
         self.rows.range(first..=last).map(|(_, row)| &row.entry)
     }
 
-    /// How many rows there are.
+    /// Number of rows.
     pub fn len(&self) -> usize {
         self.rows.len()
     }
@@ -166,7 +167,7 @@ impl Table {
         TableSnapshot { version: self.version.clone(), rows: self.rows().cloned().collect() }
     }
 
-    /// How many commits were made in the `last` before `at`.
+    /// Number of commits that were made in the `last` before `at`.
     pub fn commits_since(&self, at: VirtualTime, last: Duration) -> usize {
         self.history.iter().rev().take_while(|record| at.since(record.at) < last).count()
     }

@@ -96,8 +96,8 @@ pub struct Clock {
     drift_ppm: i64,
     /// How far the wall clock is off, in milliseconds.
     wall_offset_ms: i64,
-    /// How long the monotonic clock has stood still, in nanoseconds of true time, the sleep that is
-    /// going on included.
+    /// Time for which the monotonic clock has stood still, in nanoseconds of true time, the present
+    /// sleep included.
     slept: u64,
     /// What the monotonic clock showed when it last began to stand still, in nanoseconds since the
     /// process started.

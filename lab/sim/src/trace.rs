@@ -58,7 +58,7 @@ impl Trace {
         self.hash
     }
 
-    /// How many events there were.
+    /// Number of events.
     pub const fn events(&self) -> u64 {
         self.events
     }

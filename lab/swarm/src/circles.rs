@@ -48,7 +48,7 @@ const ACTIVATION: Duration = Duration::from_millis(200);
 
 /// A circle among faults.
 struct Circle {
-    /// How many of its calls are not made yet.
+    /// Number of its calls that are not made yet.
     missing: u64,
     /// Since when it stands.
     since: Option<Instant>,

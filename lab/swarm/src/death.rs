@@ -22,7 +22,7 @@ const TOLD_WITHIN: Duration = millis(1_500);
 const LEAVES: f64 = 0.3;
 const AFTER: Duration = millis(300);
 
-/// How often views are looked at.
+/// Interval at which views are looked at.
 const LOOK_EVERY: Duration = millis(100);
 
 /// A call that is awaited all the time.

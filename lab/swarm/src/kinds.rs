@@ -46,7 +46,7 @@ const fn kind(plan: &Plan, n: usize) -> Kind {
     }
 }
 
-/// How many silos host everything.
+/// Number of silos that host everything.
 pub(crate) fn new_ones(plan: &Plan) -> usize {
     (0..plan.silos).filter(|n| kind(plan, *n) == Kind::New).count()
 }

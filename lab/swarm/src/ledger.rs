@@ -31,13 +31,13 @@ pub struct Violation {
     pub what: String,
 }
 
-/// How often rare things happened: what is never reached is not tested.
+/// Number of times rare things happened: what is never reached is not tested.
 pub type Sometimes = BTreeMap<&'static str, u64>;
 
 /// Everything that was told.
 pub struct Ledger {
     rng: SeededRng,
-    /// How likely each kind of trouble in a grain's own code is.
+    /// Probability of each kind of trouble in a grain's own code.
     trouble: f64,
     /// True if nothing in this world breaks connections.
     is_whole: bool,
@@ -47,7 +47,7 @@ pub struct Ledger {
     start: Instant,
     next_call: u64,
     next_activation: u64,
-    /// How often each call has begun.
+    /// Number of times each call has begun.
     begun: BTreeMap<u64, u32>,
     told: BTreeMap<u64, (Told, &'static str)>,
     /// Which activation of a grain ran last, and on which silo.
@@ -156,12 +156,12 @@ pub(crate) fn reach(what: &'static str) {
     with(|ledger| ledger.reach(what));
 }
 
-/// How often rare things happened.
+/// Number of times rare things happened.
 pub(crate) fn sometimes() -> Sometimes {
     with(|ledger| ledger.sometimes.clone())
 }
 
-/// How many calls have begun to run.
+/// Number of calls that have begun to run.
 pub(crate) fn begun() -> u64 {
     with(|ledger| ledger.begun.values().map(|times| u64::from(*times)).sum())
 }

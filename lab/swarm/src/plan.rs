@@ -29,7 +29,7 @@ pub struct Plan {
     pub calls: u64,
     /// For how many virtual seconds calls are made.
     pub seconds: u64,
-    /// How likely a grain's own code makes trouble, wherever it can.
+    /// Probability that a grain's own code makes trouble, wherever it can.
     pub trouble: f64,
     /// How many faults happen to silos, network and store.
     pub faults: u64,

@@ -17,7 +17,7 @@ use crate::{
 /// Number of circles that are made before every fault.
 const CIRCLES: usize = 3;
 
-/// How often queues and circles are looked at.
+/// Interval at which queues and circles are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// What became of a seed.
@@ -25,7 +25,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 pub struct Report {
     /// The first rule that was broken.
     pub violation: Option<Violation>,
-    /// How often rare things happened.
+    /// Number of times rare things happened.
     pub sometimes: Sometimes,
     /// Calls that began to run.
     pub begun: u64,

@@ -11,7 +11,7 @@ use crate::orders::{Order, Step, Subject};
 use crate::turns::Turn;
 use crate::{answers, circles, death, idle, ledger, order, patience};
 
-/// How long a call has whose caller says nothing: the default of `response_timeout`.
+/// Time limit of a call whose caller says nothing: the default of `response_timeout`.
 const RESPONSE_TIMEOUT_MS: u64 = 30_000;
 
 /// Maximum time for which a turn keeps a call after its other steps, in milliseconds.

@@ -177,7 +177,7 @@ fn without_tests(code: &str) -> (String, Vec<String>) {
     (kept, declared)
 }
 
-/// What follows the block in braces that `code` begins with.
+/// Code behind the block in braces that `code` begins with.
 fn after_block(code: &str) -> &str {
     let mut deep = 0_usize;
     for (at, c) in code.char_indices() {

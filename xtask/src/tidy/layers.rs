@@ -7,7 +7,7 @@ use crate::workspace::{EdgeKind, Member};
 /// The page that has the tables.
 pub(super) const PAGE: &str = "ARCHITECTURE.md";
 
-/// What one package may depend on among the workspace's own packages.
+/// Packages of the workspace that one package may depend on.
 pub(super) struct Layer {
     /// The package; a trailing `*` stands for any ending.
     package: String,

@@ -20,7 +20,7 @@ use std::path::Path;
 
 use crate::workspace::{self, TextFile, Workspace};
 
-/// Whether a finding breaks the build.
+/// Level of a finding: an error breaks the build.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Level {
     /// The rule is broken.
@@ -37,7 +37,7 @@ pub(crate) struct Finding {
     pub(crate) path: String,
     /// The 1-based line; 0 when the finding is about the whole file.
     pub(crate) line: usize,
-    /// What is wrong and what to do instead.
+    /// The fault and its remedy.
     pub(crate) text: String,
 }
 
@@ -58,7 +58,7 @@ pub(crate) struct RustFile {
     pub(crate) split: scan::Split,
 }
 
-/// What the rules read.
+/// Input of the rules.
 #[derive(Debug)]
 pub(crate) struct Tree {
     pub(crate) workspace: Workspace,
@@ -143,7 +143,7 @@ const RULES: &[Rule] = &[
     },
 ];
 
-/// What one rule found.
+/// Findings of one rule.
 pub(crate) struct Outcome {
     pub(crate) name: &'static str,
     pub(crate) about: &'static str,
@@ -151,7 +151,7 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
-    /// How many findings break the build.
+    /// Number of findings that break the build.
     pub(crate) fn failures(&self) -> usize {
         self.findings.iter().filter(|f| f.level == Level::Fail).count()
     }

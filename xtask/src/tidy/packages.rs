@@ -1,4 +1,4 @@
-//! What a package that is published has, and what it may not reach for.
+//! Rules for a package that is published: its parts, and what it may not reach for.
 
 use super::{Finding, Tree};
 use crate::workspace::Member;

@@ -73,7 +73,7 @@ fn check_file(rooms: &[Room], within: &str, rust: &RustFile) -> Vec<Finding> {
     forbidden.map(finding).collect()
 }
 
-/// How many modules deep in its crate a file is.
+/// Number of modules that a file is deep in its crate.
 fn depth(within: &str) -> usize {
     let module = within.trim_end_matches(".rs").trim_end_matches("/mod");
     module.split('/').count()

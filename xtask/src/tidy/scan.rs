@@ -15,7 +15,7 @@ pub(crate) struct Split {
     pub(crate) comments: String,
 }
 
-/// What the lexer is inside of.
+/// Place of the lexer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
     Code,

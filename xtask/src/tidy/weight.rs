@@ -12,7 +12,7 @@ const FACADE_MAX: usize = 130;
 /// The most packages that the README's first command compiles.
 const PROGRAM_MAX: usize = 121;
 
-/// What the program of operators may not contain, as cargo names packages and features.
+/// Packages and features that the program of operators may not contain, as cargo names them.
 const NOT_SHIPPED: &[&str] = &[
     "emmer-benches ",
     "emmer-lab ",
@@ -83,7 +83,7 @@ fn graph(tree: &Tree, arguments: &[&str]) -> Result<String, String> {
     Ok(String::from_utf8_lossy(&out.stdout).into_owned())
 }
 
-/// How many different packages there are in a tree, by name and version.
+/// Number of different packages in a tree, by name and version.
 fn packages(tree: &str) -> usize {
     let name_and_version =
         |line: &str| line.split_whitespace().take(2).collect::<Vec<_>>().join(" ");
@@ -116,7 +116,7 @@ fn impure(package: &str, below: &str) -> Vec<Finding> {
     banned.map(say).collect()
 }
 
-/// What is in the program and does not belong there.
+/// Contents of the program that do not belong there.
 fn shipped(program: &str) -> Vec<Finding> {
     let found =
         NOT_SHIPPED.iter().filter(|name| program.lines().any(|line| line.starts_with(**name)));

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// How long anything may take. Far beyond what it takes, for slow machines.
+/// Time that anything may take. Far beyond what it takes, for slow machines.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The command, configured by nothing but its flags.

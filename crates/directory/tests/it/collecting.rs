@@ -382,7 +382,7 @@ struct Crowd {
     now: Instant,
     nodes: BTreeMap<SiloAddress, (Directory, Vec<(GrainId, u64)>)>,
     wire: VecDeque<(SiloAddress, SiloAddress, Message)>,
-    /// How many messages each has sent.
+    /// Number of messages that each has sent.
     sent: BTreeMap<SiloAddress, usize>,
 }
 

@@ -27,7 +27,7 @@ fn go(name: &str) -> Arc<Notify> {
     GO.lock().unwrap().entry(name.to_owned()).or_default().clone()
 }
 
-/// How many turns came to a place, by name.
+/// Number of turns that came to a place, by name.
 static PASSED: LazyLock<Mutex<BTreeMap<String, u64>>> = LazyLock::new(Mutex::default);
 
 fn passed(place: &str) -> u64 {

@@ -11,7 +11,7 @@ use tokio::sync::Semaphore;
 
 use crate::common::{self, held::HeldStore, until_dead};
 
-/// What a test and its grain tell each other, by the grain's key.
+/// Messages of a test and its grain, by the grain's key.
 #[derive(Default)]
 struct Stage {
     log: Mutex<Vec<&'static str>>,

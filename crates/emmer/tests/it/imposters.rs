@@ -174,7 +174,7 @@ async fn a_process_that_says_it_is_another_silo_evicts_no_grain() {
     assert!(silos[0].statistics().activations >= 10);
 }
 
-/// The same attack on a cluster without TLS shows that it is one.
+/// Shows the attack on a cluster without TLS.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_tls_the_same_process_evicts_them() {
     let store = store();

@@ -12,7 +12,7 @@ use crate::common::store;
 
 #[grain_interface(key = String, grain = "instant-probe")]
 trait Probe {
-    /// Who the turn believes it is.
+    /// Identity that the turn believes it has.
     async fn who(&self) -> String;
     /// Calls itself and looks once whether the answer is there.
     async fn ask_itself(&mut self) -> String;

@@ -1,4 +1,4 @@
-//! How silos leave, and what they learn of it.
+//! Silos that leave, and what they learn of it.
 
 use std::sync::Arc;
 
@@ -53,8 +53,7 @@ async fn whoever_leaves_in_haste_is_told_of_its_own_death() {
     }
 }
 
-/// How long it takes, for whoever wants to know:
-/// `cargo test -p emmer --test it leaving -- --nocapture`.
+/// Prints the time that it takes: `cargo test -p emmer --test it leaving -- --nocapture`.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_idle_silo_leaves_in_good_order() {
     let (mut silos, _stores) = cluster(4).await;

@@ -51,8 +51,7 @@ fn most(name: &str) -> u64 {
     types.find(|most| with(&Limits::default(), name, *most).is_some()).unwrap()
 }
 
-/// What a silo and a client with these options say when they are started. Neither comes as far as
-/// its store.
+/// Errors of a silo and a client that start with these options. Neither comes as far as its store.
 async fn refusals(
     silo: impl FnOnce(&mut SiloOptions),
     client: impl FnOnce(&mut ClientOptions),

@@ -14,9 +14,9 @@ use tokio::sync::Notify;
 
 use crate::common::{self, held::HeldStore, settle};
 
-/// What the grains tell the tests.
+/// Events that the grains report to the tests.
 static SAID: LazyLock<Mutex<Vec<String>>> = LazyLock::new(Mutex::default);
-/// How the tests let them go on, by key.
+/// Signals by which the tests let them continue, by key.
 static GO: LazyLock<Mutex<BTreeMap<String, Arc<Notify>>>> = LazyLock::new(Mutex::default);
 
 fn go(key: &str) -> Arc<Notify> {
@@ -57,7 +57,7 @@ trait Fragile {
     async fn fail_late(&mut self);
     /// Panics in place.
     async fn fail(&mut self);
-    /// The same, beside others.
+    /// Fails while others run.
     async fn fail_together(&self);
     /// Begins and waits until told.
     async fn stay(&mut self);
@@ -359,7 +359,7 @@ async fn a_call_that_is_kept_and_not_polled_holds_nobody_up() {
     go("kept").notify_one();
     staying.await.unwrap().unwrap();
     assert_eq!(behind.await.unwrap().unwrap(), 0);
-    // Who comes back later is served, too.
+    // A caller that comes back later is served, too.
     assert!(kept.pop().unwrap().await.unwrap() > 0);
     writers.pop().unwrap().await.unwrap();
     silo.stop().await.unwrap();

@@ -1,5 +1,5 @@
-//! What the macros make of a user's code: that it compiles without a warning under strict lints,
-//! and that it works on a silo.
+//! Code that the macros make of a user's code: it compiles without a warning under strict lints,
+//! and works on a silo.
 
 #![deny(
     warnings,
@@ -44,10 +44,10 @@ pub mod api {
         async fn never(&self, nothing: NoSuchType);
     }
 
-    /// What `stats` answers.
+    /// Answer of `stats`.
     #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
     pub struct CounterStats {
-        /// How many moves there were.
+        /// Number of moves.
         pub moves: u32,
         /// Whose.
         pub owner: String,

@@ -1,4 +1,4 @@
-//! What a silo counts for its operator, and the limits whose refusals name them.
+//! Counters of a silo for its operator, and the limits whose refusals name them.
 
 use std::future::IntoFuture;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -35,7 +35,7 @@ impl Parcels for ParcelsGrain {
     }
 }
 
-/// Those that are refused are missing; the others arrive in order.
+/// Refused calls are missing; the others arrive in order.
 #[emmer::test(seeds = 8)]
 async fn what_arrives_of_unawaited_calls_arrives_in_order(world: World) {
     let tight = world.seed().is_multiple_of(2);

@@ -41,7 +41,7 @@ impl Load {
         Self { stop, callers }
     }
 
-    /// How many additions were acknowledged, and the failures.
+    /// Number of additions that were acknowledged, and the failures.
     async fn end(self) -> (u64, Vec<CallError<StateError>>) {
         self.stop.store(true, Ordering::Relaxed);
         let ended = self.callers.join_all().await;

@@ -279,7 +279,7 @@ async fn grains_that_ask_for_a_role_are_on_silos_of_that_role(world: World) {
     }
     let nodes = cluster.nodes();
     assert_eq!(used, BTreeSet::from([nodes[0].address(), nodes[2].address()]));
-    // Nobody else takes them where no silo of the role is left.
+    // No other silo takes them where no silo of the role is left.
     for node in [0, 2] {
         cluster.stop(node).await;
     }

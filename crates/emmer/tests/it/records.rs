@@ -228,7 +228,7 @@ async fn gateways_record_the_metrics_of_clients_if_they_shall(world: World) {
         assert!((secs(80)..=secs(150)).contains(&took), "{took:?}");
         assert_eq!((after.gateways, after.shared.sent > 0), (3, true));
     }
-    // Nobody waits for the store.
+    // No call waits for the store.
     world.store().fail(Failure::Unavailable);
     world.advance(secs(90)).await;
     for client in &clients {

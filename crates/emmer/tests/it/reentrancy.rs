@@ -1,5 +1,4 @@
-//! What interleaves: calls that go past those that wait, and turns that hold nothing while they
-//! wait.
+//! Interleaving: calls that go past those that wait, and turns that hold nothing while they wait.
 
 use std::collections::BTreeMap;
 use std::future::IntoFuture;
@@ -13,7 +12,7 @@ use tokio::sync::{Notify, watch};
 
 use crate::common::{self, settle};
 
-/// How the tests let turns go on, and hear that they have come, by name.
+/// Signals by which the tests let turns continue, and hear that they have come, by name.
 static SIGNS: LazyLock<Mutex<BTreeMap<String, Arc<Notify>>>> = LazyLock::new(Mutex::default);
 
 fn sign(name: &str) -> Arc<Notify> {
@@ -248,7 +247,7 @@ async fn a_long_poll_that_holds_nothing_lets_writers_in_and_ends_with_its_grain(
         let board = silo.client().grain::<dyn Board>("poll");
         let known = board.lines().await.unwrap().len();
         let poll = tokio::spawn(board.next(known).into_future());
-        // Whether the poll is inside already or comes later: the writer does not wait for it.
+        // The poll may be inside already or come later: the writer does not wait for it.
         board.post("news".to_owned()).await.unwrap();
         assert_eq!(told(poll.await.unwrap()), Ok(vec!["news".to_owned()]));
     }

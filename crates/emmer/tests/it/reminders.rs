@@ -262,7 +262,7 @@ async fn what_was_missed_is_made_up_for_as_the_reminder_says(world: World) {
     cluster.stop(0).await;
     cluster.stop(1).await;
     ticks();
-    // Nobody is there for the occurrences 2 to 5.
+    // No silo is there for the occurrences 2 to 5.
     world.advance(begun + hours(5) + secs(1_800) - world.elapsed()).await;
     cluster.add().await;
     world.advance(secs(60)).await;
@@ -437,7 +437,7 @@ async fn a_reminder_that_its_grain_does_not_know_to_be_stored_comes_in_time(worl
     remind(&cluster, "lost", asked).await.unwrap_err();
     world.advance(secs(30)).await;
     assert_eq!(numbers("lost"), [1]);
-    // Those that were stored have fired, and are gone: due once.
+    // Stored reminders have fired, and are gone: due once.
     let left: Vec<usize> = {
         let mut left = Vec::new();
         for key in &keys {

@@ -1,4 +1,4 @@
-//! What a silo looks at before it joins.
+//! Checks of a silo before it joins.
 
 use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;

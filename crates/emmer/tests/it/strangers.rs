@@ -68,7 +68,7 @@ async fn a_silo_that_no_view_names_cannot_end_activations() {
     assert_eq!(silos[0].statistics().activated, 1);
 }
 
-/// What a silo is told about membership that would end it, or make it act.
+/// Messages about membership that would end a silo, or make it act.
 #[derive(Serialize)]
 enum Order {
     #[serde(rename = "x")]

@@ -16,7 +16,7 @@ type Text = (&'static str, fn(&mut SiloOptions, String));
 const TEXTS: [Text; 2] =
     [("name", |o, text| o.name = Some(text)), ("role", |o, text| o.role = Some(text))];
 
-/// What a silo that is refused has left: its port is free, and the store was not touched.
+/// Traces of a silo that is refused: none; its port is free, and the store was not touched.
 async fn nothing_is_left(store: &Arc<dyn SystemStore>, listen: std::net::SocketAddr) {
     let table = SiloTable::new(store.clone(), ClusterId::new("dev").unwrap());
     let read = table.read_all().await.map(|(_, rows): (_, Vec<SiloEntry>)| rows.len());
@@ -40,7 +40,7 @@ async fn a_name_or_role_that_is_no_line_of_text_is_refused() {
         let store: Arc<dyn SystemStore> = Arc::new(MemoryStore::new());
         let silo = Silo::builder().store(store.clone()).listen(free).on_terminate(|_| {});
         let start = silo.configure(|o| set(o, text.to_owned())).start();
-        // What is refused late is tried again for ever.
+        // A late refusal is tried again without end.
         let started =
             tokio::time::timeout(Duration::from_secs(20), start).await.expect("an answer");
         let refused = started.expect_err(text);

@@ -359,7 +359,7 @@ async fn a_turn_that_panics_or_is_given_up_leaves_no_trace_behind(world: World) 
     let before = seen();
     let fallen = before.iter().find(|span| title(span) == "turn First.fall").unwrap();
     assert_eq!(fallen.fields["otel.status_description"], "it falls");
-    // Whatever the threads were in, calls that their caller does not record have no span.
+    // In any span of the threads, calls that their caller does not record have no span.
     let unrecorded = tracing::info_span!("unrecorded");
     let trace = seen().last().unwrap().trace;
     SPANS.with_borrow_mut(|spans| spans.unrecorded.push(trace));

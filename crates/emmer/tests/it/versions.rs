@@ -217,7 +217,7 @@ async fn a_call_that_no_version_serves_is_rejected_and_told_which_there_are(worl
     let cluster = world.cluster(2, listing).await;
     let client = cluster.client().await;
     world.advance(secs(3)).await;
-    // Whether it is active or not.
+    // Active or not.
     let (idle, active) = (format!("idle-{}", world.bits()), format!("active-{}", world.bits()));
     client.grain::<dyn v1::Account>(&active).add(1).await.unwrap();
     for key in [&idle, &active] {
@@ -481,7 +481,7 @@ mod mill {
 
     #[grain_interface(key = u64, grain = "mill")]
     pub trait Mill {
-        /// How many calls this worker has had, and where.
+        /// Number of calls that this worker has had, and where.
         async fn grind(&mut self) -> (u64, SiloAddress);
     }
 
@@ -576,7 +576,7 @@ async fn an_upgrade_to_another_version_and_back_loses_no_call_and_doubles_none(w
     cluster.describe(host_1);
     for node in 0..3 {
         if node == 2 {
-            // Nobody is left for them.
+            // No silo is left for them.
             stops[1].store(true, Ordering::Relaxed);
             assert!(new.take().unwrap().await.unwrap() > 50);
         }

@@ -17,14 +17,14 @@ use tokio::task::JoinSet;
 
 use crate::common;
 
-/// How many workers of one mill a silo may have.
+/// Maximum workers of one mill on a silo.
 const MILLS: u64 = 3;
 
 #[grain_interface(key = u64)]
 trait Mill {
     /// Works alone for so long; says which worker it was, and on which silo.
     async fn grind(&mut self, millis: u64) -> (u64, SiloAddress);
-    /// How many turns wait for each other: this one calls its own grain until `deeper` is 0.
+    /// Number of turns that wait for each other: this one calls its own grain until `deeper` is 0.
     async fn nest(&mut self, deeper: u64) -> Result<u64, NestError>;
     async fn jam(&mut self, after_millis: u64);
 }
@@ -52,7 +52,7 @@ struct MillGrain {
     ctx: Ctx,
 }
 
-/// How many calls to grind came to their end, by the key of their mill.
+/// Number of calls to grind that came to their end, by the key of their mill.
 static GROUND: Mutex<BTreeMap<u64, u64>> = Mutex::new(BTreeMap::new());
 
 /// Why workers ended, by the key of their mill.
@@ -118,7 +118,7 @@ fn own_key(world: &World, test: u64) -> u64 {
     test << 32 | world.bits() >> 32
 }
 
-/// What so many calls of 100 ms say that are made at once.
+/// Answers of calls of 100 ms that are made at once.
 async fn grind_at_once(mill: &MillRef, calls: usize) -> Vec<(u64, SiloAddress)> {
     let mut under_way = JoinSet::new();
     for _ in 0..calls {

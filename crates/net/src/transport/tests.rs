@@ -1,4 +1,4 @@
-//! How connections end, as the other side sees it.
+//! Ends of connections, as the other side sees them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -97,7 +97,7 @@ pub(super) async fn connected() -> (Connection, Connection) {
     connected_with([greeting(silo("127.0.0.1:1:1")), greeting(silo("127.0.0.1:2:2"))]).await
 }
 
-/// The same between these two: who dials, and who accepts.
+/// A connection between these two: who dials, and who accepts.
 pub(super) async fn connected_with(greetings: [Greeting; 2]) -> (Connection, Connection) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let acceptor = SiloAddress::new(listener.local_addr().unwrap(), 2);
@@ -408,7 +408,7 @@ async fn calls_on_their_way_to_who_serves_no_more_are_known_not_to_have_run() {
     // The call has arrived before this message, and was not read.
     speak(&dialed, &mut told).await;
     assert!(accepted.knows_of_the_end());
-    // What was known stays known when the connection ends.
+    // Known facts stay known when the connection ends.
     dialed.part();
     let answered = dialed.poll_answer(kept, Waker::noop(), &mut Vec::new());
     assert_eq!(answered, std::task::Poll::Ready(Err(Lost::Drained)));

@@ -131,7 +131,7 @@ mod tests {
         assert!(counts.iter().all(|count| (45..=75).contains(count)), "{counts:?}");
     }
 
-    /// How many of 1,000 grains the last of ten silos gets, which has none, in second `now`; it
+    /// Number of 1,000 grains that the last of ten silos gets, which has none, in second `now`; it
     /// became Active in second `since` and the others, which have a thousand, in second 0.
     fn share_of_a_newcomer(since: u64, now: u64) -> usize {
         let silos = silos(10);

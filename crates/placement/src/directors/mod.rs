@@ -149,7 +149,7 @@ where
 
 #[cfg(test)]
 mod testing {
-    //! What the tests of all directors do.
+    //! Steps that the tests of all directors share.
 
     use emmer_core::GrainTypeId;
 
@@ -179,7 +179,7 @@ mod testing {
         director.choose(&target, &PlacementContext::new(local, of))
     }
 
-    /// Who is chosen how often for as many grains as there are draws.
+    /// Number of times each silo is chosen for as many grains as there are draws.
     pub(super) fn counts(
         director: &dyn Director,
         local: SiloAddress,

@@ -97,7 +97,8 @@ mod tests {
 
     type Figures = (Option<u8>, Option<u8>, u32);
 
-    /// How often each of the silos is chosen of `draws` times, `local` being the silo that places.
+    /// Number of times each of the silos is chosen of `draws` times, `local` being the silo that
+    /// places.
     fn chosen(figures: &[Option<Figures>], local: SiloAddress, draws: u64) -> Vec<u64> {
         let silos = silos(u16::try_from(figures.len()).unwrap());
         let known = silos.iter().zip(figures).map(|(silo, figures)| {

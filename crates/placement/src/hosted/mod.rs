@@ -18,7 +18,7 @@ pub use selector::{ParseSelectorError, VersionSelector};
 
 #[cfg(test)]
 mod kinds {
-    //! What the silos of the tests host.
+    //! Classes that the silos of the tests host.
 
     use std::sync::Arc;
 

@@ -17,11 +17,11 @@ struct World {
     machines: BTreeMap<SiloAddress, Gather>,
     loads: BTreeMap<SiloAddress, Loads>,
     silent: BTreeSet<SiloAddress>,
-    /// What comes, in time: a message, or (none) a timeout of a silo.
+    /// Coming events, in time: a message, or (none) a timeout of a silo.
     to_come: BinaryHeap<Reverse<(Instant, SiloAddress, Option<u64>)>>,
     messages: Vec<(SiloAddress, SiloAddress, Message)>,
     sent: BTreeMap<SiloAddress, (u64, u64)>,
-    /// Who has sent to whom.
+    /// Pairs of senders and receivers.
     pairs: BTreeSet<(SiloAddress, SiloAddress)>,
     rng: SeededRng,
     loss: f64,
@@ -167,7 +167,7 @@ fn after_a_wave_everybody_knows_everybody() {
     }
 }
 
-/// How long a thousand silos are looked at: two waves and more.
+/// Time for which a thousand silos are looked at: two waves and more.
 const SECS: u64 = 9;
 
 #[test]

@@ -49,7 +49,7 @@ enum Event {
     Outage,
     /// A grain registers, changes or removes a reminder.
     Register,
-    /// The same, in calm times: twice, one soon after the other.
+    /// Fires twice in calm times, one soon after the other.
     Twice,
     TableBack,
     Heal,

@@ -31,7 +31,7 @@ pub enum ReminderError {
     /// It would have been due first before now.
     #[error("the reminder is due first at {at}, which has passed: it is {now}")]
     Past {
-        /// When.
+        /// Time of the occurrence.
         at: Timestamp,
         /// When that was looked at.
         now: Timestamp,
@@ -39,7 +39,7 @@ pub enum ReminderError {
     /// It would be due, or end, after the year 9999.
     #[error("the reminder is due first, or ends, at {at}: the last time is {REMINDER_TIME_MAX}")]
     TooFar {
-        /// When.
+        /// Time of the occurrence.
         at: Timestamp,
     },
     /// The time between two occurrences is too short.

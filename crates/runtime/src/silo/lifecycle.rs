@@ -99,7 +99,7 @@ async fn drain_all(silo: &Arc<SiloCore>) {
     let grace = silo.options.membership.shutdown_grace_period.max(Duration::from_secs(1));
     let leaves = silo.cluster.status.until(|s| (*s >= SiloStatus::ShuttingDown).then_some(()));
     let _ = tokio::time::timeout(grace, leaves).await;
-    // Whatever the view says now or later: grains that are sent away do not come back.
+    // In every view, now or later, grains that are sent away do not come back.
     silo.host.catalog.close();
     silo.announce_stop();
     deactivate_all(silo).await;

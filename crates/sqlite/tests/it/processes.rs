@@ -57,7 +57,7 @@ fn cluster() -> ClusterId {
     "prod".parse().unwrap()
 }
 
-/// What a child process does; nothing in the test run itself.
+/// Body of a child process; nothing in the test run itself.
 #[test]
 fn child() {
     let Ok(file) = std::env::var(FILE) else { return };
@@ -168,7 +168,7 @@ fn killed_writers_leave_whole_commits_and_everything_they_were_answered() {
         }
         child.kill().unwrap();
         child.wait().unwrap();
-        // What it said before it died was answered too.
+        // Writes it reported before it died were answered too.
         while let Some(n) = next_written(&mut lines) {
             answered = n;
         }

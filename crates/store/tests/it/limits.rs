@@ -107,7 +107,7 @@ impl SystemStore for Limited {
     }
 }
 
-/// What the tables of silos and of states say to a store with these limits; none when it will do.
+/// Errors of the tables of silos and of states on a store with these limits; none when it will do.
 async fn refusals(limits: StoreLimits) -> [Option<String>; 2] {
     let store: Arc<dyn SystemStore> = Arc::new(Limited(limits));
     let silos = SiloTable::new(store.clone(), "prod".parse().unwrap()).ensure().await;

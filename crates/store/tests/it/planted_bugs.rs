@@ -89,7 +89,7 @@ impl Planted {
         self.with(|t| t.commit(table, partition, vec![delete])).unwrap();
     }
 
-    /// What the bug does to the mutations before the commit.
+    /// Effect of the bug on the mutations before the commit.
     fn spoil(
         &self,
         table: &'static TableDecl,
@@ -115,7 +115,7 @@ impl Planted {
         })
     }
 
-    /// What the bug does to a row on its way out.
+    /// Effect of the bug on a row on its way out.
     fn seen(&self, table: &'static TableDecl, mut found: StoredRow) -> StoredRow {
         if self.has(Bug::NullBecomesEmpty)
             && table.column("Name").is_some()

@@ -1,4 +1,4 @@
-//! Whatever arrives is a value or an error, and every value survives the journey.
+//! Every input is a value or an error, and every value survives the journey.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // In helpers of tests, too.
 
@@ -187,7 +187,7 @@ fn every_truncation_and_every_changed_byte_of_every_vector_is_digested() {
         let whole = message.bytes();
         for end in 0..whole.len() {
             digest(&whole[..end]);
-            // The same with an honest length: the truncation reaches the header's decoder.
+            // With an honest length the truncation reaches the header's decoder.
             if end > FRAME_PREFIX_BYTES {
                 let mut honest = whole[..end].to_vec();
                 honest[..4].copy_from_slice(&((end - FRAME_PREFIX_BYTES) as u32).to_le_bytes());

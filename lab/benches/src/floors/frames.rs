@@ -1,4 +1,4 @@
-//! What the floors say to each other: a length, a number, a body.
+//! Frames of the floors: a length, a number, a body.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
@@ -6,9 +6,9 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 const NUMBER_BYTES: usize = 8;
 const LENGTH_BYTES: usize = 4;
 
-/// How large buffers begin.
+/// Initial size of buffers, in bytes.
 pub(crate) const BUFFER: usize = 64 * 1024;
-/// How much room there is at least for each read.
+/// Least room for each read, in bytes.
 pub(crate) const READ_ROOM: usize = 16 * 1024;
 
 /// Appends a frame.

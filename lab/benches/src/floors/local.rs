@@ -6,7 +6,7 @@ use tokio::sync::{Mutex, mpsc, oneshot};
 
 use crate::drive::{Ask, Tell};
 
-/// How many messages may wait for an actor.
+/// Number of messages that may wait for an actor.
 const QUEUE: usize = 64;
 
 /// The least: the state under a mutex, the turn on the caller's task.
@@ -33,7 +33,7 @@ enum Message {
     Ask(u64, oneshot::Sender<u64>),
     /// Count it.
     Tell,
-    /// How many were counted.
+    /// Asks for the number that were counted.
     Count(oneshot::Sender<u64>),
 }
 

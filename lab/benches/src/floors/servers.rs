@@ -15,10 +15,10 @@ use super::mux::write_batches;
 use crate::job::Served;
 use crate::lock;
 
-/// How many actors, or how many shards of the map of grains.
+/// Number of actors, or of shards of the map of grains.
 const ACTORS: u64 = 16;
 const SHARDS: usize = 64;
-/// How many grains the `turn` server has.
+/// Number of grains of the `turn` server.
 const GRAINS: u64 = 1024;
 
 type Turn = Arc<dyn Fn(Bytes) -> Pin<Box<dyn Future<Output = Bytes> + Send>> + Send + Sync>;

@@ -142,7 +142,7 @@ struct Driver {
     woken: Vec<Waker>,
 }
 
-/// How a read or a write went.
+/// Result of a read or a write.
 enum Step {
     Progress,
     Wait,

@@ -17,15 +17,15 @@ use emmer::config::Settings;
 use emmer_cli::commands::store;
 use emmer_cli::exit::{Failure, Result};
 
-/// How often calls begin.
+/// Interval at which calls begin.
 const TICK: Duration = Duration::from_millis(5);
 /// Time between two reports of the sums.
 const TELL: Duration = Duration::from_millis(200);
-/// How many grains are called at one time.
+/// Number of grains that are called at one time.
 const GRAINS: u64 = 400;
-/// How long one of them is called, before another one takes its place.
+/// Time after which another grain takes the place of a called one.
 const GRAIN_LIFE: Duration = Duration::from_secs(16);
-/// How long a call waits for its answer.
+/// Time for which a call waits for its answer.
 const CALL_TIMEOUT: Duration = Duration::from_secs(3);
 /// The most calls under way.
 const IN_FLIGHT_MAX: usize = 4_096;
@@ -33,8 +33,8 @@ const IN_FLIGHT_MAX: usize = 4_096;
 const SLEEP_MS: std::ops::RangeInclusive<u64> = 5..=500;
 /// The most steps it has.
 const STEPS_MAX: u64 = 4;
-/// How many keys further another grain is that a turn asks; further only, so that no two wait for
-/// each other.
+/// Distance in keys of the grain that a turn asks; further only, so that no two wait for each
+/// other.
 const NEIGHBOURS: u64 = 20;
 
 #[derive(clap::Args)]
@@ -49,7 +49,7 @@ pub(super) struct Args {
     pub(super) rate: u64,
 }
 
-/// What was seen so far.
+/// Counts of a caller so far.
 #[derive(Default)]
 struct Seen {
     answered: AtomicU64,

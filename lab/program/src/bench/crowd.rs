@@ -11,12 +11,12 @@ use super::stage::{PATIENCE, Stage};
 use emmer_cli::commands::child;
 use emmer_cli::exit::{Failure, Result};
 
-/// How often the sums are looked at while one is waited for.
+/// Interval at which the sums are looked at while one is waited for.
 const POLL: Duration = Duration::from_millis(20);
-/// How long a process may take to end when it is asked to.
+/// Time that a process may take to end when it is asked to.
 const END_LIMIT: Duration = Duration::from_secs(10);
 
-/// What callers saw so far.
+/// Counts of callers so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sums {
     pub(super) answered: u64,
@@ -31,7 +31,7 @@ impl Sums {
         Some(Self { answered, failed: words.next()?.parse().ok()? })
     }
 
-    /// What came since `before`.
+    /// Difference to `before`.
     pub(super) const fn since(self, before: Self) -> Self {
         Self {
             answered: self.answered.saturating_sub(before.answered),
@@ -86,7 +86,7 @@ impl Crowd {
         Ok(crowd)
     }
 
-    /// What all of them saw so far.
+    /// Counts of all of them so far.
     pub(super) fn sums(&self) -> Sums {
         self.0.iter().map(Caller::sums).fold(Sums::default(), |sum, one| Sums {
             answered: sum.answered + one.answered,

@@ -13,22 +13,22 @@ use emmer_cli::exit::Result;
 
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// How many silo processes
+    /// Number of silo processes
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = RangedU64ValueParser::<usize>::new().range(3..=60))]
     silos: usize,
-    /// How many are cut off, one after the other; each is replaced by a fresh process
+    /// Number of silos that are cut off, one after the other; each is replaced by a fresh process
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = RangedU64ValueParser::<usize>::new().range(1..=1_000))]
     rounds: usize,
-    /// How long the cluster is under load before each cut
+    /// Time for which the cluster is under load before each cut
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = duration)]
     rest: Duration,
-    /// How long the cut lasts after the silo has ended
+    /// Time for which the cut lasts after the silo has ended
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration)]
     hold: Duration,
     /// Calls in a second, of each of the processes that call: one next to each silo, one outside
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = RangedU64ValueParser::<u64>::new().range(1..=10_000))]
     rate: u64,
-    /// How silos are cut from each other [default: netns, where it is allowed]
+    /// Method by which silos are cut from each other [default: netns, where it is allowed]
     #[arg(long, value_enum)]
     by: Option<By>,
 }

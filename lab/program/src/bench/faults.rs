@@ -1,5 +1,5 @@
-//! What callers see of each fault: a silo process is killed, frozen and woken, asked to leave, and
-//! all are replaced one after the other, while a client calls at a steady pace. The numbers
+//! Effects of each fault on callers: a silo process is killed, frozen and woken, asked to leave,
+//! and all are replaced one after the other, while a client calls at a steady pace. The numbers
 //! measured of others stand next to it.
 
 use std::time::{Duration, Instant};
@@ -19,19 +19,19 @@ use super::{Measured, duration};
 use crate::grains::turn_log;
 use emmer_cli::exit::{Failure, Result};
 
-/// How often the row of the frozen one is read.
+/// Interval at which the row of the frozen one is read.
 const LOOK: Duration = Duration::from_millis(5);
-/// How long a silo may take to leave, or to end itself.
+/// Time that a silo may take to leave, or to end itself.
 const END_LIMIT: Duration = Duration::from_secs(70);
 /// Time for which the load continues between two replacements of a rolling restart.
 const BETWEEN: Duration = Duration::from_secs(2);
 
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// How many silo processes
+    /// Number of silo processes
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = RangedU64ValueParser::<usize>::new().range(2..=60))]
     silos: usize,
-    /// How many grains are called
+    /// Number of grains that are called
     #[arg(long, value_name = "N", default_value_t = 3_000, value_parser = RangedU64ValueParser::<u64>::new().range(1..=1_000_000))]
     grains: u64,
     /// Calls in a second
@@ -40,7 +40,7 @@ pub(super) struct Args {
     /// Every call makes its grain call another one, and 64 callers go as fast as they can
     #[arg(long, conflicts_with = "rate")]
     between: bool,
-    /// How long the calls of one fault are counted: from a quarter of this before it
+    /// Time for which the calls of one fault are counted: from a quarter of this before it
     #[arg(long, value_name = "TIME", default_value = "40s", value_parser = duration)]
     window: Duration,
     /// Only this fault
@@ -48,7 +48,7 @@ pub(super) struct Args {
     only: Option<Fault>,
 }
 
-/// What is done to a silo process.
+/// Fault of a silo process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Fault {
     /// It is killed (SIGKILL)
@@ -61,8 +61,8 @@ enum Fault {
     Rolling,
 }
 
-/// What others were measured to do, with a client at the same pace over the same number of grains:
-/// by row, Orleans and Pekko cluster sharding.
+/// Measurements of others, with a client at the same pace over the same number of grains: by row,
+/// Orleans and Pekko cluster sharding.
 const OTHERS: [(&str, &str, &str); 5] = [
     ("kill -9", "3,715 and 5,257 of 80,000 failed", "first answer elsewhere after 46 to 48 s"),
     ("SIGSTOP", "69,553 of 200,000 failed", "first answer elsewhere after 46 to 48 s"),

@@ -13,13 +13,13 @@ use super::stage::Stage;
 use crate::grains::quick::Quick;
 use emmer_cli::exit::{Failure, Result};
 
-/// How often calls begin.
+/// Interval at which calls begin.
 const TICK: Duration = Duration::from_millis(2);
-/// How long a call waits for its answer.
+/// Time for which a call waits for its answer.
 pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// The most calls under way: more than begin within their time at the fastest pace.
 const IN_FLIGHT_MAX: usize = 1 << 18;
-/// How many grains are called for the first time at once.
+/// Number of grains that are called for the first time at once.
 const WARM_AT_ONCE: u64 = 100;
 /// The most failures that are kept word by word; all are counted.
 const TOLD_MAX: usize = 10;
@@ -37,12 +37,12 @@ pub(super) enum Load {
     Between,
 }
 
-/// What became of the calls that ended since the last look.
+/// Results of the calls that ended since the last look.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     pub(super) answered: u64,
     pub(super) failed: u64,
-    /// Those of the failed that are known not to have run.
+    /// Number of failed calls that are known not to have run.
     pub(super) unrun: u64,
     /// Calls that did not begin, since too many were under way.
     pub(super) left_out: u64,
@@ -101,7 +101,7 @@ impl Flow {
         Ok(Self { client, seen, calls })
     }
 
-    /// What was seen since the last time.
+    /// Results since the last time.
     pub(super) fn take(&self) -> Seen {
         let mut seen = lock(&self.seen);
         // A gap may have begun already.

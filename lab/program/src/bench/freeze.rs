@@ -12,16 +12,16 @@ use emmer_cli::exit::Result;
 
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// How many silo processes
+    /// Number of silo processes
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = RangedU64ValueParser::<usize>::new().range(2..=200))]
     silos: usize,
-    /// How many are frozen, one after the other; each is replaced by a fresh process
+    /// Number of silos that are frozen, one after the other; each is replaced by a fresh process
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = RangedU64ValueParser::<usize>::new().range(1..=1_000))]
     rounds: usize,
-    /// How long the cluster is under load before each freeze
+    /// Time for which the cluster is under load before each freeze
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = duration)]
     rest: Duration,
-    /// How long the process stays frozen after its death
+    /// Time for which the process stays frozen after its death
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = duration)]
     hold: Duration,
     /// Calls in a second, of each of the processes that call: one for each silo, and one more

@@ -1,5 +1,5 @@
-//! Whether any code of a grain ran on one silo after the grain had become active on another, by the
-//! turn logs of all silos.
+//! Judges by the turn logs of all silos if any code of a grain ran on one silo after the grain had
+//! become active on another.
 //!
 //! The grain's activations are put in the order of their first pieces of code. Whatever a piece of
 //! an earlier one ends later than the first piece of the next one begins, is *stale*: the earlier
@@ -22,12 +22,12 @@ use std::time::Duration;
 use crate::grains::turn_log::{END, Kind, Segment};
 use emmer_cli::exit::{Failure, Result};
 
-/// How long the newest lines of a running silo may be on their way into its file.
+/// Time for which the newest lines of a running silo may be on their way into its file.
 pub(super) const ON_ITS_WAY: Duration = Duration::from_millis(500);
-/// How long a grain is remembered after its last piece of code.
+/// Time for which a grain is remembered after its last piece of code.
 const KEPT: Duration = Duration::from_secs(120);
-/// How long after a thread was woken it may begin the one turn that it had admitted before it was
-/// stopped.
+/// Time after a thread was woken within which it may begin the one turn that it had admitted before
+/// it was stopped.
 const DOOR: Duration = Duration::from_millis(100);
 /// Maximum stale pieces that are listed word by word, in each verdict.
 const TOLD_MAX: usize = 12;
@@ -39,7 +39,7 @@ struct Source {
     offset: u64,
     /// The beginning of a line whose end is not written yet.
     rest: String,
-    /// How many lines it lost; none while it is written.
+    /// Number of lines it lost; none while it is written.
     lost: Option<u64>,
     /// When the silo fell silent, in nanoseconds of the machine's clock.
     silent: Option<u64>,
@@ -54,7 +54,7 @@ struct Noted {
     segment: Segment,
 }
 
-/// What the logs show.
+/// Result of the logs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Verdict {
     /// Grains that ran at all.
@@ -63,11 +63,11 @@ pub(super) struct Verdict {
     pub(super) pieces: u64,
     /// Turns that began or went on after the grain had become active elsewhere.
     pub(super) stale_turns: u64,
-    /// The same for the hooks at the beginning and the end of an activation.
+    /// Number of stale hooks at the beginning and the end of an activation.
     pub(super) stale_hooks: u64,
     /// Activations that began while an earlier one could still run.
     pub(super) early: u64,
-    /// How long after the later activation's beginning the last stale piece ended.
+    /// Time after the later activation's beginning at which the last stale piece ended.
     pub(super) worst: Duration,
     /// Pieces in whose middle, or between whose admission and first statement, the process was
     /// stopped.
@@ -146,7 +146,7 @@ impl Book {
         Ok(())
     }
 
-    /// How many lines this silo lost; none when its log has no end.
+    /// Number of lines this silo lost; none when its log has no end.
     pub(super) fn lost(&self, silo: usize) -> Option<u64> {
         self.sources.get(silo).and_then(|source| source.lost)
     }
@@ -179,7 +179,7 @@ impl Book {
         first.into_iter().map(|((silo, _), (_, turn))| (silo, turn)).collect()
     }
 
-    /// How many turns this silo began or went on with after `since`.
+    /// Number of turns this silo began or continued after `since`.
     pub(super) fn turns_since(&self, silo: usize, since: u64) -> usize {
         let late = |noted: &&Noted| {
             noted.silo == silo && noted.segment.begin > since && noted.segment.kind.is_turn()
@@ -187,7 +187,7 @@ impl Book {
         self.grains.values().flatten().filter(late).count()
     }
 
-    /// How many turns this silo ran.
+    /// Number of turns this silo ran.
     pub(super) fn turns(&self, silo: usize) -> usize {
         let first = |noted: &&Noted| {
             noted.silo == silo && noted.segment.part == 0 && noted.segment.kind.is_turn()
@@ -208,8 +208,8 @@ impl Book {
         self.grains.iter().filter(|(_, pieces)| active(pieces)).map(|(key, _)| *key).collect()
     }
 
-    /// How long after `fault` those of `grains` that were active on `silo` became active on another
-    /// silo, in order.
+    /// Times after `fault` at which those of `grains` that were active on `silo` became active on
+    /// another silo, in order.
     pub(super) fn moved(&self, silo: usize, fault: u64, grains: &[u64]) -> Vec<Duration> {
         let begin = |pieces: &Vec<Noted>| {
             let elsewhere =
@@ -283,9 +283,9 @@ impl Life {
 struct Grain<'a> {
     key: u64,
     sources: &'a [Source],
-    /// Those that count, in the order of their beginnings.
+    /// Lives that count, in the order of their beginnings.
     order: Vec<Life>,
-    /// Those that a silent silo began while another one lived, and that one.
+    /// Lives that a silent silo began while another one lived, and that one.
     wrong: Vec<(Life, Life)>,
 }
 

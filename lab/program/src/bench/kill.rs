@@ -11,18 +11,18 @@ use super::stage::Stage;
 use super::{duration, spread};
 use emmer_cli::exit::{Failure, Result};
 
-/// How often the row of the killed one is read: what the times are exact to.
+/// Interval at which the row of the killed one is read: what the times are exact to.
 const LOOK: Duration = Duration::from_millis(2);
 
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// How many silo processes
+    /// Number of silo processes
     #[arg(long, value_name = "N", default_value_t = 30, value_parser = RangedU64ValueParser::<usize>::new().range(2..=200))]
     silos: usize,
-    /// How many are killed, one after the other; each is replaced by a fresh process
+    /// Number of silos that are killed, one after the other; each is replaced by a fresh process
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = RangedU64ValueParser::<usize>::new().range(1..=1_000))]
     rounds: usize,
-    /// How long the cluster is left alone before each kill
+    /// Time for which the cluster is left alone before each kill
     #[arg(long, value_name = "TIME", default_value = "3s", value_parser = duration)]
     rest: Duration,
 }

@@ -13,15 +13,15 @@ use super::stage::Stage;
 use super::{duration, spread};
 use emmer_cli::exit::{Failure, Result};
 
-/// How long a silo may take to leave.
+/// Time that a silo may take to leave.
 const LEAVE_LIMIT: Duration = Duration::from_secs(70);
 
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// How many silo processes
+    /// Number of silo processes
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = RangedU64ValueParser::<usize>::new().range(2..=200))]
     silos: usize,
-    /// How many of them end, one after the other; each is replaced by a fresh process
+    /// Number of them that end, one after the other; each is replaced by a fresh process
     #[arg(long, value_name = "N", default_value_t = 40, value_parser = RangedU64ValueParser::<usize>::new().range(1..=1_000))]
     rounds: usize,
     /// Calls in a second
@@ -30,10 +30,10 @@ pub(super) struct Args {
     /// Kill them (SIGKILL) instead of asking them to leave (SIGTERM)
     #[arg(long)]
     kill: bool,
-    /// How many processes compute all the while and nothing else
+    /// Number of processes that compute all the while and nothing else
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = RangedU64ValueParser::<usize>::new().range(0..=64))]
     busy: usize,
-    /// How long the load runs before each end
+    /// Time for which the load runs before each end
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration)]
     rest: Duration,
 }
@@ -60,7 +60,7 @@ impl Drop for Busy {
     }
 }
 
-/// What one round showed.
+/// Measurements of one round.
 struct Round {
     silo: String,
     ended_after: Duration,

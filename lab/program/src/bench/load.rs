@@ -11,12 +11,12 @@ use super::stage::Stage;
 use crate::grains::Probe;
 use emmer_cli::exit::{Failure, Result};
 
-/// How much a client calls.
+/// Pace of a client's calls.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace {
-    /// How many calls are under way at once, at most.
+    /// Number of calls that are under way at once, at most.
     pub(super) callers: u64,
-    /// How long each caller rests between two calls.
+    /// Time for which each caller rests between two calls.
     pub(super) rest: Duration,
 }
 
@@ -33,32 +33,32 @@ impl Pace {
 
 /// Calls a second of one caller, where a rate is asked for.
 const CALLS_OF_A_CALLER: u64 = 50;
-/// How many grains are called again and again.
+/// Number of grains that are called again and again.
 const GRAINS: u64 = 64;
 /// Number of calls of a caller of which one goes to a grain that was never called before.
 const FRESH_EVERY: u64 = 10;
-/// How long a call waits for its answer.
+/// Time for which a call waits for its answer.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// The most failures that are kept word by word; all are counted.
 const FAILURES_KEPT_MAX: usize = 20;
 
-/// What the client saw.
+/// Results that the client saw.
 #[derive(Debug, Default)]
 struct Seen {
     answered: AtomicU64,
     failed: AtomicU64,
-    /// Those of the failed that are known not to have run.
+    /// Number of failed calls that are known not to have run.
     unrun: AtomicU64,
     slowest_us: AtomicU64,
     failures: Mutex<Vec<String>>,
 }
 
-/// What the client saw up to one moment.
+/// Results that the client saw up to one moment.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Snapshot {
     pub(super) answered: u64,
     pub(super) failed: u64,
-    /// Those of the failed that are known not to have run.
+    /// Number of failed calls that are known not to have run.
     pub(super) unrun: u64,
     /// The slowest answer since the last snapshot.
     pub(super) slowest: Duration,
@@ -91,7 +91,7 @@ impl Load {
         Ok(Self { client, seen, callers })
     }
 
-    /// What was seen so far.
+    /// Results so far.
     pub(super) fn snapshot(&self) -> Snapshot {
         Snapshot {
             answered: self.seen.answered.load(Relaxed),

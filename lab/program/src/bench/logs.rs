@@ -33,7 +33,7 @@ impl Logs {
 
     /// Judges what ran until now and was not judged before.
     pub(super) async fn judge(&mut self) -> Result<Verdict> {
-        // What was written before this moment is in the files in a moment.
+        // Lines written before this moment are in the files in a moment.
         let cutoff = turn_log::now();
         tokio::time::sleep(ON_ITS_WAY).await;
         self.book.read()?;

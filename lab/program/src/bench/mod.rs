@@ -188,7 +188,7 @@ fn membership(what: &Membership, log: Option<String>) -> Result<()> {
     on_stage(common, log, What::Membership(what))
 }
 
-/// What is measured on a stage.
+/// Measurement on a stage.
 #[derive(Clone, Copy)]
 enum What<'a> {
     Membership(&'a Membership),
@@ -250,7 +250,7 @@ fn on_stage(common: &Common, log: Option<String>, what: What<'_>) -> Result<()> 
     violated.map_or(Ok(()), |what| Err(Failure::new(Code::Violated, what)))
 }
 
-/// What was measured, and which promise was broken, if any was.
+/// A report, and the promise that was broken, if any was.
 type Measured = (Report, Option<String>);
 
 /// A measurement that looks at no promise.

@@ -15,13 +15,13 @@ use emmer_cli::text;
 
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// How many silo processes
+    /// Number of silo processes
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = RangedU64ValueParser::<usize>::new().range(2..=200))]
     silos: usize,
-    /// How long the server is away
+    /// Time for which the server is away
     #[arg(long = "for", value_name = "TIME", default_value = "120s", value_parser = duration)]
     away: Duration,
-    /// How long the load runs before, and again after the server's return
+    /// Time for which the load runs before, and again after the server's return
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = duration)]
     rest: Duration,
     /// Ends the server of --store, run by `sh -c`; with --own-postgres not needed
@@ -71,14 +71,14 @@ pub(super) async fn measure(args: &Args, stage: &mut Stage) -> Result<Report> {
     Ok(Measured { before, during, after, deaths, joined }.report(args, stage))
 }
 
-/// What the load met, and how the cluster stood afterwards.
+/// Results of the load, and the state of the cluster afterwards.
 struct Measured {
     before: Snapshot,
     during: Snapshot,
     after: Snapshot,
     /// Silos that are not Active.
     deaths: usize,
-    /// How long after the server's return a new silo was Active.
+    /// Time after the server's return at which a new silo was Active.
     joined: Duration,
 }
 
@@ -130,7 +130,7 @@ impl Measured {
     }
 }
 
-/// Whatever turns the server off and on.
+/// Switch that turns the server off and on.
 enum Switch {
     Commands {
         stop: String,

@@ -14,10 +14,10 @@ use super::stage::Stage;
 use emmer_cli::commands::child;
 use emmer_cli::exit::{Failure, Result};
 
-/// How often an ended process is looked for.
+/// Interval at which an ended process is looked for.
 const POLL: Duration = Duration::from_millis(5);
 
-/// How long silos may take to leave in good order.
+/// Time that silos may take to leave in good order.
 const LEAVE_LIMIT: Duration = Duration::from_secs(30);
 
 /// One silo process.
@@ -90,7 +90,7 @@ impl<'a> Processes<'a> {
         }
     }
 
-    /// The same somewhere else, with turn logs.
+    /// Silo processes on this ground, with turn logs.
     pub(super) fn logged(stage: &'a Stage, log: &'a str, ground: Ground) -> Self {
         Self { ground, turn_logs: true, ..Self::new(stage, log) }
     }

@@ -11,9 +11,9 @@ use crate::grains::slow::Slow;
 
 /// Time for which one call waits before it is made again.
 const TRY: Duration = Duration::from_secs(1);
-/// How long a call that failed waits for the next one.
+/// Time for which a call that failed waits for the next one.
 const PAUSE: Duration = Duration::from_millis(10);
-/// How long a grain is followed.
+/// Time for which a grain is followed.
 const LIMIT: Duration = Duration::from_secs(10);
 
 /// See the module. It ends when it is dropped.

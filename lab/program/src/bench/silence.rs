@@ -19,13 +19,13 @@ use super::{Measured, spread};
 use crate::grains::turn_log;
 use emmer_cli::exit::Result;
 
-/// How often the row of the silent one is read.
+/// Interval at which the row of the silent one is read.
 const LOOK: Duration = Duration::from_millis(5);
-/// How long the silent process may take to end itself.
+/// Time that the silent process may take to end itself.
 const END_LIMIT: Duration = Duration::from_secs(60);
-/// Which grains count as active on a silo: those with a turn within so much before.
+/// Time within which a grain must have had a turn to count as active on a silo.
 const RECENT: Duration = Duration::from_secs(2);
-/// How soon after the fault 99 of 100 grains must be active elsewhere, by profile.
+/// Time after the fault within which 99 of 100 grains must be active elsewhere, by profile.
 const MOVED_GOALS: [(&str, f64); 2] = [("default", 5.5), ("fast", 2.0)];
 /// How soon after the fault the silo must be Dead.
 const DEAD_GOAL: f64 = 6.0;
@@ -45,7 +45,7 @@ pub(super) struct Plan {
     pub(super) silos: usize,
     pub(super) rounds: usize,
     pub(super) rest: Duration,
-    /// For how long it is silent after its death, or after its end.
+    /// Time for which it is silent after its death, or after its end.
     pub(super) hold: Duration,
     pub(super) rate: u64,
 }

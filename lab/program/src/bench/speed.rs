@@ -60,7 +60,7 @@ pub(super) enum Scenario {
 /// How it is measured.
 #[derive(Args, Clone)]
 pub(super) struct Flags {
-    /// How often every contender runs, in turn with the others
+    /// Number of times every contender runs, in turn with the others
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = RangedU64ValueParser::<usize>::new().range(1..=100))]
     rounds: usize,
     /// How much work, as a share of the usual
@@ -80,10 +80,10 @@ pub(super) struct SoakFlags {
     /// Calls in each second
     #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = RangedU64ValueParser::<u64>::new().range(1..=10_000_000))]
     rate: u64,
-    /// How long
+    /// Duration
     #[arg(long = "for", value_name = "TIME", default_value = "60s", value_parser = duration)]
     time: Duration,
-    /// How often a row is written
+    /// Interval at which a row is written
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
     every: Duration,
     /// On how many threads either process runs
@@ -93,7 +93,7 @@ pub(super) struct SoakFlags {
     out: Out,
 }
 
-/// How many connections.
+/// Number of connections.
 #[derive(Args, Clone)]
 pub(super) struct ConnectionsFlags {
     /// Clients that have said hello and nothing since
@@ -105,7 +105,7 @@ pub(super) struct ConnectionsFlags {
     /// Clients that send 15 of 16 MiB of a frame and stop
     #[arg(long, value_name = "N", default_value_t = 60, value_parser = RangedU64ValueParser::<usize>::new().range(1..=1_000))]
     halves: usize,
-    /// How long the idle ones are watched
+    /// Time for which the idle ones are watched
     #[arg(long = "for", value_name = "TIME", default_value = "20s", value_parser = duration)]
     time: Duration,
     #[command(flatten)]

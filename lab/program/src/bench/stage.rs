@@ -15,9 +15,9 @@ use emmer_cli::commands::store;
 use emmer_cli::exit::{Failure, Result};
 use emmer_cli::text;
 
-/// How long anything may take that should take a moment, with many processes on few cores.
+/// Time that anything quick may take, with many processes on few cores.
 pub(super) const PATIENCE: Duration = Duration::from_secs(120);
-/// How often the table is read while something is waited for that is not measured.
+/// Interval at which the table is read while something is waited for that is not measured.
 const POLL: Duration = Duration::from_millis(50);
 
 /// See the module.

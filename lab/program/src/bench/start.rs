@@ -15,12 +15,12 @@ use super::stage::{PATIENCE, Stage};
 use crate::grains::{Probe, ProbeGrain};
 use emmer_cli::exit::{Failure, Result};
 
-/// How often the silos' views are compared.
+/// Interval at which the silos' views are compared.
 const LOOK: Duration = Duration::from_millis(5);
 
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// How many silos
+    /// Number of silos
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = RangedU64ValueParser::<usize>::new().range(1..=2_000))]
     silos: usize,
     /// How often

@@ -25,7 +25,7 @@ pub(crate) struct Turn {
     pub(crate) silo: String,
     /// When it began, in microseconds since 1970 by that host's clock.
     pub(crate) at_us: u64,
-    /// How many turns this activation has run.
+    /// Number of turns this activation has run.
     pub(crate) turns: u64,
 }
 

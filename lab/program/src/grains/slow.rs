@@ -9,13 +9,13 @@ use emmer::{
 
 use super::turn_log::{Kind, Watched, now, number};
 
-/// How long an activation takes at least, in milliseconds.
+/// Time that an activation takes at least, in milliseconds.
 const ACTIVATE_MIN_MS: u64 = 50;
 /// How much longer it may take.
 const ACTIVATE_MORE_MS: u64 = 250;
 /// In how many steps.
 const ACTIVATE_STEPS: u32 = 3;
-/// How long the hook at the end takes.
+/// Time that the hook at the end takes.
 const DEACTIVATE: Duration = Duration::from_millis(10);
 
 /// Something that takes its time.

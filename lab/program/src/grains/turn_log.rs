@@ -22,7 +22,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 /// The most lines that wait for the file.
 const QUEUE_MAX: usize = 65_536;
-/// How long the writing thread rests between two visits to its queue.
+/// Time for which the writing thread rests between two visits to its queue.
 const REST: Duration = Duration::from_millis(10);
 /// How the last line begins; behind it is the number of lines that were lost.
 pub(crate) const END: &str = "end ";

@@ -22,10 +22,10 @@ pub(super) struct Args {
     /// repeated [default: those the experiment is usually shown with]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     profile: Vec<Profile>,
-    /// How many seeds [default: as many as usual]
+    /// Number of seeds [default: as many as usual]
     #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<u32>::new().range(1..=SEEDS_MAX))]
     seeds: Option<u32>,
-    /// How many silos [default: as many as usual]
+    /// Number of silos [default: as many as usual]
     #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<u32>::new().range(3..=SILOS_MAX))]
     silos: Option<u32>,
     /// A small version that ends within seconds

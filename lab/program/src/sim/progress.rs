@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use emmer_cli::text;
 
-/// How often the line moves on a terminal.
+/// Interval at which the line moves on a terminal.
 const ALIVE_PERIOD: Duration = Duration::from_millis(200);
-/// How often there is another line elsewhere.
+/// Interval at which there is another line elsewhere.
 const PLAIN_PERIOD: Duration = Duration::from_secs(10);
 
 /// Shows that something is under way until it is dropped.

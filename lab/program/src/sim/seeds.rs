@@ -157,7 +157,7 @@ pub(super) struct SwarmArgs {
     /// Which seeds: A..B for A up to B - 1, or N for 0..N
     #[arg(long, value_name = "A..B", value_parser = seeds)]
     seeds: Range<u64>,
-    /// How many run at once [default: as many as there are cores]
+    /// Number of seeds that run at once [default: as many as cores]
     #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(1..=256))]
     threads: Option<usize>,
     #[command(flatten)]

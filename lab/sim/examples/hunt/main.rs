@@ -81,7 +81,7 @@ fn swarm(hosts_min: u32, hosts_max: u32, chaos_secs: u64) -> Swarm {
 /// CPU time after which one seed counts as one that does not end.
 const SEED_MAX: Duration = Duration::from_secs(40);
 
-/// How often the guard looks at the clock.
+/// Interval at which the guard looks at the clock.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// The class and seed that run now, and since when by the CPU clock, for the guard.
@@ -150,7 +150,7 @@ fn chance(count: u64, expected: f64) -> f64 {
     (1.0 - below).max(0.0)
 }
 
-/// How often each invariant was violated here, and is where nothing is wrong.
+/// Numbers of violations of each invariant, here and where nothing is wrong.
 #[derive(Default)]
 struct Noise {
     /// Violations for each seed.

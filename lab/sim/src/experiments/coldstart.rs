@@ -49,7 +49,7 @@ pub(super) fn run(options: &Options) -> Report {
     report
 }
 
-/// How often a long run says how far it is.
+/// Interval at which a long run says how far it is.
 const PROGRESS_EVERY: Duration = Duration::from_secs(10);
 
 /// One start, as a row of the table.

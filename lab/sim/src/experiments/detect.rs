@@ -19,7 +19,7 @@ const WAYS: [(&str, bool); 5] = [
     ("frozen", true),
 ];
 
-/// How long a detection may take before it is given up.
+/// Time that a detection may take before it is given up.
 const LIMIT: Duration = Duration::from_secs(300);
 
 fn fault(way: &str, host: u32) -> Fault {

@@ -10,16 +10,16 @@ use crate::scenario::{Fault, Profile, Scenario, Step};
 use crate::world::World;
 use emmer_report::{Cell, Goal, Report};
 
-/// How long the silo stays unreachable: longer than any death takes.
+/// Time that the silo stays unreachable: longer than any death takes.
 const LASTS: Duration = Duration::from_secs(20);
 
 /// Time for which a run continues after the silo was reachable again: it learns of its death.
 const AFTERWARDS: Duration = Duration::from_secs(5);
 
-/// How often the survivors are asked whether they would grant the silo's grains.
+/// Interval at which the survivors are asked whether they would grant the silo's grains.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// How many silos fail in one world, one after the other.
+/// Number of silos that fail in one world, one after the other.
 const PER_WORLD: u32 = 20;
 
 /// The ways not to be reached.

@@ -32,7 +32,7 @@ const TRIPS: u32 = 12;
 /// to come to rest, besides what grains take that are being deactivated.
 pub(crate) const REST_WITHIN: Duration = Duration::from_secs(30);
 
-/// How long the calls of every grain may take then.
+/// Time that the calls of every grain may take then.
 pub(crate) const CALLS_WITHIN: Duration = Duration::from_secs(5);
 
 /// A command that was given to the directory of `number` has ended now, or is still waiting: was it

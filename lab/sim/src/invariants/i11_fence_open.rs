@@ -14,18 +14,18 @@ use emmer_core::SiloStatus;
 
 use crate::invariants::{Facts, Violation};
 
-/// For how long nothing may have been wrong.
+/// Time for which nothing may have been wrong.
 const LATELY: Duration = Duration::from_secs(15);
 
 /// How long before the store went away the last thing happened: what silos doubt of each other is
 /// settled by the store.
 const SETTLED: Duration = Duration::from_secs(22);
 
-/// How long a request to the store may take, there and back, for the table to confirm a silo all
+/// Time that a request to the store may take, there and back, for the table to confirm a silo all
 /// the time.
 const STORE_MAX: Duration = Duration::from_millis(40);
 
-/// How many silos have to be Active.
+/// Number of silos that have to be Active.
 const ACTIVE_MIN: usize = 3;
 
 /// The fence of `number` has closed.

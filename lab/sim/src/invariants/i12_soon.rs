@@ -17,8 +17,8 @@ use crate::invariants::{Facts, Violation, i10_convergence};
 use crate::process::Process;
 use crate::time::VirtualTime;
 
-/// How long a silo that is Dead and reaches its peers may go on: a probe is on its way after a
-/// second at the latest, and may have to be sent again after three.
+/// Time for which a silo that is Dead and reaches its peers may continue: a probe is on its way
+/// after a second at the latest, and may have to be sent again after three.
 const END_MAX: Duration = Duration::from_secs(6);
 
 /// The cluster has to be whole again after `what`, which happened at `since`.

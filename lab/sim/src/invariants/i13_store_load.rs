@@ -9,10 +9,10 @@ use emmer_core::SiloStatus;
 
 use crate::invariants::{Facts, Violation, i10_convergence};
 
-/// How long one look lasts.
+/// Time for which one look lasts.
 pub(crate) const SPAN: Duration = Duration::from_secs(10);
 
-/// For how long everything must have been quiet before: votes and doubts are over.
+/// Time for which everything must have been quiet before: votes and doubts are over.
 const BEFORE: Duration = Duration::from_secs(20);
 
 /// A silo that is alone reads the version after each touch, and one of two has few monitors.
@@ -24,7 +24,7 @@ const MORE: u32 = 3;
 /// What was so at the last look.
 #[derive(Debug, Default)]
 pub(super) struct Load {
-    /// How many requests each process had sent.
+    /// Number of requests that each process had sent.
     asked: Vec<u32>,
     /// The version of the table: a commit since then is something that happened.
     version: u64,

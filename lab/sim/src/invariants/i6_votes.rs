@@ -139,7 +139,7 @@ fn votes_needed(facts: &Facts<'_>, record: &Record) -> usize {
     (config.num_votes_for_death_declaration as usize).min(active.div_ceil(2)).max(1)
 }
 
-/// How many Active silos probed `silo` in the version before `record`: where there are fewer than a
+/// Number of Active silos that probed `silo` in the version before `record`: where fewer than a
 /// death takes votes, all of them are enough.
 fn monitors(facts: &Facts<'_>, record: &Record, silo: &SiloAddress) -> usize {
     let config = &facts.scenario.config;

@@ -19,7 +19,7 @@ use crate::invariants::{Facts, Violation};
 use crate::process::Process;
 use crate::time::VirtualTime;
 
-/// How long a poll may run that looked at the fence just before it closed: a little less than
+/// Time for which a poll may run that looked at the fence just before it closed: a little less than
 /// `POLL_GRACE`.
 const POLL_MAX: Duration = Duration::from_millis(49);
 

@@ -24,7 +24,7 @@ use crate::trace::mix;
 /// The share of a dead process's connections on which bytes lay unread: its kernel resets those.
 const UNREAD_SHARE: f64 = 0.1;
 
-/// How long a silo that is Dead in the view is still talked to, as by the runtime.
+/// Time for which a silo that is Dead in the view is still talked to, as by the runtime.
 const FAREWELL: Duration = Duration::from_secs(2);
 
 /// What peers hear from a process that is over.

@@ -19,7 +19,8 @@ use crate::store::Answer;
 use crate::table::Author;
 use crate::time::VirtualTime;
 
-/// How often a machine may ask to be woken again at the same moment before that counts as spinning.
+/// Number of times a machine may ask to be woken again at the same moment before that counts as
+/// spinning.
 const TIMER_SPINS_MAX: u32 = 1_000;
 
 /// Received bytes are reported to the membership machine this often per peer, not for every read,

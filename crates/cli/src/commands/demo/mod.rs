@@ -73,7 +73,7 @@ pub struct Args {
     /// The silos' membership options: default, classic, fast, orleans-2026
     #[arg(long, default_value = "default")]
     profile: String,
-    /// Placement of grains: random, prefer_local, hash_based, activation_count, resource_optimized
+    /// Number of calls that wait for a fence to open on one silo; one more fails.
     #[arg(long, value_name = "NAME", default_value = "random")]
     placement: String,
     /// Encrypt the connections between silos, and to them (TLS): with certificates that are made

@@ -48,8 +48,8 @@ pub(crate) enum Tamper {
     NoFadingRecoveries,
 }
 
-/// How long a silo that is Dead by mistake may run turns at most, counted from the commit of its
-/// death. Others count from when they hear of it.
+/// Time for which a silo that is Dead by mistake may run turns at most, counted from the commit of
+/// its death. Others count from when they hear of it.
 pub(crate) const FADE: Duration = Duration::from_millis(250);
 
 /// What happened, so that a test can see that something happened.

@@ -14,7 +14,7 @@ use super::rings::{Line, LineGrain, Ring, RingGrain};
 /// What ran, over all silos of this process.
 #[derive(Default)]
 pub(crate) struct Ledger {
-    /// How often each call began.
+    /// Number of times each call began.
     pub ran: Mutex<HashMap<u64, u32>>,
     /// Exclusive turns and shared turns inside each grain now.
     pub inside: Mutex<HashMap<String, (i64, i64)>>,

@@ -1,4 +1,4 @@
-//! What one silo knows of another: probes, answers, patience.
+//! Knowledge of one silo about another: probes, answers, patience.
 
 use super::*;
 

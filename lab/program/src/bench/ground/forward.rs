@@ -28,7 +28,7 @@ pub(super) async fn store(url: &str, address: Ipv4Addr) -> Result<String> {
     Ok(format!("{before}{}{after}", SocketAddr::from((address, port))))
 }
 
-/// What is before host and port, these, and what is behind them.
+/// The parts of a URL: before host and port, these, and behind them.
 fn split(url: &str) -> Option<(&str, &str, &str)> {
     let begin = url.find("://")? + 3;
     let end = url[begin..].find(['/', '?']).map_or(url.len(), |at| begin + at);

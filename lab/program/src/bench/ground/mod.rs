@@ -23,7 +23,7 @@ use super::stage::Stage;
 use emmer_cli::commands::child::Place;
 use emmer_cli::exit::Result;
 
-/// How silos are cut from each other.
+/// Method by which silos are cut from each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum By {
     /// Network namespaces, between which a router drops packets: needs root and iproute2
@@ -68,7 +68,7 @@ impl Ground {
         Ok(Self { how: How::Proxy(proxies), store: stage.url.clone() })
     }
 
-    /// What cuts, in words.
+    /// Name of the method, in words.
     pub(super) const fn kind(&self) -> &'static str {
         match self.how {
             How::Loopback => "nothing",

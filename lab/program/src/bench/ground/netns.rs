@@ -17,7 +17,7 @@ use emmer_cli::exit::{Failure, Result};
 
 /// The most silos: what 256 addresses have room for, with this process and the callers outside.
 const SILOS_MAX: usize = 60;
-/// How all our namespaces are called; behind it come the process's number and what it is.
+/// Prefix of the names of all our namespaces; behind it come the process's number and the purpose.
 const PREFIX: &str = "emmer-bench-";
 /// Where namespaces have their names.
 const NAMES: &str = "/run/netns";

@@ -23,15 +23,15 @@ use emmer_cli::exit::{Failure, Result};
 const NEAR: Ipv4Addr = Ipv4Addr::LOCALHOST;
 /// Where silos listen, at the same port.
 const FAR: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
-/// How much is forwarded at once, in bytes.
+/// Maximum bytes that are forwarded at once.
 const CHUNK: usize = 16 * 1_024;
 
-/// How often it is looked whose a new connection is, ...
+/// Number of times the opener of a new connection is looked for, ...
 const OPENER_TRIES: u32 = 50;
 /// ... and the pause between two looks.
 const OPENER_PAUSE: Duration = Duration::from_millis(20);
 
-/// What all proxies know.
+/// State that all proxies share.
 struct Known {
     /// The silo that is cut from the others.
     cut: watch::Sender<Option<usize>>,
@@ -152,8 +152,8 @@ async fn pump(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut gate: Gate) {
     let _ = to.shutdown().await;
 }
 
-/// The same as [`opener`], looked for until it is found: a silo may dial before its process is
-/// noted, and the kernel's table of a busy machine may lack a row while it is read.
+/// Looks for the [`opener`] until it is found: a silo may dial before its process is noted, and the
+/// kernel's table of a busy machine may lack a row while it is read.
 async fn opener_in_time(peer: SocketAddr, known: &Known) -> Option<usize> {
     for _ in 0..OPENER_TRIES {
         let pids = known.pids.lock().unwrap_or_else(PoisonError::into_inner).clone();

@@ -12,8 +12,8 @@ use crate::grains::{Activation, Call, Packet, Phase, Segment, Waiting};
 use crate::invariants::{i8_turns, i9_directory, i9_serving};
 use crate::time::VirtualTime;
 
-/// How long the code of a grain runs without a wait, at most: below `POLL_GRACE` of the membership
-/// machine.
+/// Time for which the code of a grain runs without a wait, at most: below `POLL_GRACE` of the
+/// membership machine.
 const POLL_MAX: Duration = Duration::from_millis(45);
 
 /// The most waits in a hook or turn.
@@ -36,7 +36,7 @@ impl World {
         u8::try_from(drawn).unwrap_or(0)
     }
 
-    /// How long a wait lasts: mostly moments, sometimes seconds.
+    /// Time for which a wait lasts: mostly moments, sometimes seconds.
     fn draw_wait(&mut self) -> Duration {
         let longest = self.scenario.grains.as_ref().map_or(Duration::ZERO, |load| load.suspend_max);
         let longest = if self.truth.quiet { Duration::ZERO } else { longest };

@@ -25,7 +25,8 @@ use crate::grains::{Asked, Call, GrainTruth, Packet, Phase, STALE_SELF_RETRIES, 
 use crate::invariants::{Facts, Violation, i9_directory, i9_serving, i10_directory};
 use crate::trace::mix;
 
-/// How long a registration waits before it looks for room among the directory's commands again.
+/// Time for which a registration waits before it looks for room among the directory's commands
+/// again.
 const FULL_PAUSE: Duration = Duration::from_millis(5);
 
 /// What happens to the grains of one process.

@@ -12,10 +12,10 @@ use crate::invariants::Violation;
 use crate::invariants::i10_directory::{self, CALLS_WITHIN, REST_WITHIN};
 use crate::time::VirtualTime;
 
-/// How often it is looked whether the directory is at rest.
+/// Interval at which it is looked whether the directory is at rest.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// How often a fault that was over may have an effect after that.
+/// Number of times a fault that was over may have an effect after that.
 const ROUNDS_MAX: u32 = 4;
 
 impl World {

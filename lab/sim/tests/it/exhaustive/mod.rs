@@ -13,7 +13,7 @@ use emmer_membership::Config;
 use model::{Budget, Silos, World};
 use stateright::{Checker, Model};
 
-/// How many states are explored at most, the same ones again included: about 4 GB of memory.
+/// Number of states that are explored at most, the same ones again included: about 4 GB of memory.
 const MOST_STATES: usize = 1_000_000;
 
 const NOTHING: Budget = Budget { crashes: 0, unknown: 0, lost: 0, ticks: 0 };
