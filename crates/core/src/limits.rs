@@ -105,7 +105,7 @@ pub struct LimitTooSmall {
 impl Limits {
     /// The least value of each limit: a silo or client with all of these joins, calls and answers.
     pub const LEAST: Self = Self {
-        // What silos say to each other travels in frames, too: a view of some hundred silos fits.
+        // Messages between silos travel in frames, too: a view of some hundred silos fits.
         frame_bytes_max: 64 << 10,
         calls_in_flight_max: 1,
         silo_calls_in_flight_max: 1,

@@ -182,7 +182,7 @@ fn a_vote_counts_for_as_long_as_the_configuration_says() {
     assert!(!window.counts(at(lasts), at(ms(0))));
 }
 
-/// Whatever it hears first when it continues: others may have given it up.
+/// Any message that it hears first when it continues ends it: others may have given it up.
 #[test]
 fn a_joiner_that_was_frozen_beyond_its_deadline_ends_with_the_first_input() {
     let config = Config::default();

@@ -34,11 +34,11 @@ struct Cli {
     command: Command,
 }
 
-/// What `--help` says of exit codes.
+/// Text of `--help` about exit codes.
 const HELP: &str = "\
 Exit codes: those of `emmer`, and 8: a simulated run or a measurement violated an invariant";
 
-/// What to do.
+/// Subcommand.
 #[derive(Subcommand)]
 enum Command {
     /// Run the simulator: experiments in virtual time, random scenarios, replays

@@ -5,7 +5,7 @@ use emmer_cli::commands::output::write_out;
 use emmer_cli::exit::Result;
 use emmer_report::Report;
 
-/// How the table of an experiment or a measurement is printed.
+/// Format of the table of an experiment or a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum TableFormat {
     /// Aligned columns, then the numbers next to their goals

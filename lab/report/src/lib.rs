@@ -76,9 +76,9 @@ impl Cell {
 /// A number that was reached, next to the number to reach.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Goal {
-    /// What is measured, with its unit.
+    /// Name of the measurement, with its unit.
     pub what: String,
-    /// What was reached; none when nothing was measured.
+    /// Value that was reached; none when nothing was measured.
     pub reached: Option<f64>,
     /// The most it may be.
     pub at_most: f64,
@@ -101,7 +101,7 @@ impl Goal {
 pub struct Report {
     /// The experiment's name: also the files' name.
     pub name: String,
-    /// What is shown, and with which command it is shown again.
+    /// Title, and the command that shows it again.
     pub title: String,
     /// The columns' names; units in the name.
     pub columns: Vec<&'static str>,

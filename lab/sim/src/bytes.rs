@@ -1,4 +1,4 @@
-//! How many bytes a message takes on the wire.
+//! Size of a message on the wire, in bytes.
 
 use std::io;
 

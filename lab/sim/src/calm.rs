@@ -37,7 +37,7 @@ pub struct Calm {
     /// When a process started, was killed or told to go, or trouble of its host or the network
     /// began or ended.
     pub disturbed_at: VirtualTime,
-    /// The same for the store.
+    /// When trouble of the store began or ended.
     pub store_at: VirtualTime,
     /// When the store's trouble began last.
     pub store_since: VirtualTime,
@@ -51,7 +51,7 @@ pub struct Calm {
     pub open: u32,
 }
 
-/// What a scenario lets expect.
+/// Bounds that follow from a scenario.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Expects {
     /// The network is quick and loses nothing by itself, and the store answers at once and truly,
@@ -64,7 +64,7 @@ pub struct Expects {
 }
 
 impl Expects {
-    /// What `scenario` lets expect.
+    /// Bounds that follow from `scenario`.
     pub fn of(scenario: &Scenario) -> Self {
         let (network, store) = (&scenario.network, &scenario.store);
         let message = network.latency.min + network.latency.spread;
@@ -92,7 +92,7 @@ impl Expects {
         Self { tight, message, store: round_trip }
     }
 
-    /// How long after `what` the cluster is whole again.
+    /// Time after `what` by which the cluster is whole again.
     pub fn whole_after(&self, scenario: &Scenario, what: Alone) -> Duration {
         let config = &scenario.config;
         let messages = self.message * 10 + self.store * 6;
@@ -106,8 +106,8 @@ impl Expects {
             }
     }
 
-    /// How long after its commit a view has reached every silo that was Active before, where all of
-    /// them run.
+    /// Time after its commit by which a view has reached every silo that was Active before, where
+    /// all of them run.
     pub fn spread_after(&self, scenario: &Scenario) -> Duration {
         let fan_out = scenario.config.fan_out.max(1);
         let (mut reached, mut level, mut steps) = (1, 1, 0);
@@ -127,7 +127,7 @@ impl Calm {
         self.was_undisturbed(now, span) && store
     }
 
-    /// The same, with whatever the store did.
+    /// Returns true if nothing but the store disturbed the `span` before `now`.
     pub fn was_undisturbed(&self, now: VirtualTime, span: Duration) -> bool {
         self.open == 0 && now.since(self.disturbed_at) >= span
     }

@@ -27,7 +27,7 @@ pub const HELD_MAX: usize = 64;
 /// silo left behind.
 pub const STALE_SELF_RETRIES: u8 = 3;
 
-/// How grains are called.
+/// Load of calls to grains.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GrainLoad {
     /// Number of grains.
@@ -52,7 +52,7 @@ impl GrainLoad {
     }
 }
 
-/// What goes over the connection between two silos.
+/// Message between two silos.
 #[derive(Clone, Debug)]
 pub enum Packet {
     /// Between the membership machines.
@@ -63,7 +63,7 @@ pub enum Packet {
     Call(Call),
     /// The answer to a call: where the grain is.
     Found {
-        /// Which grain.
+        /// Number of the grain.
         grain: u32,
         /// The process that ran it.
         at: u32,
@@ -73,7 +73,7 @@ pub enum Packet {
 /// A call under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// Which grain.
+    /// Number of the grain.
     pub grain: u32,
     /// The process that made it.
     pub origin: u32,
@@ -153,10 +153,10 @@ pub enum Waiting {
     UnregisterStale(u32, u64),
 }
 
-/// What was true when a command was given.
+/// Facts at the time at which a command was given.
 #[derive(Clone, Debug)]
 pub struct Asked {
-    /// When.
+    /// Time of the command.
     pub at: VirtualTime,
     /// The version of the view that the directory had.
     pub view: u64,
@@ -166,7 +166,7 @@ pub struct Asked {
     pub removals: u64,
 }
 
-/// What one silo's shell remembers besides its membership machine.
+/// State of one silo's shell besides its membership machine.
 #[derive(Debug)]
 pub struct Shell {
     /// The directory machine.
@@ -235,11 +235,11 @@ pub struct Segment {
     pub process: u32,
     /// From when.
     pub start: VirtualTime,
-    /// Until when.
+    /// Time limit.
     pub end: VirtualTime,
 }
 
-/// What is true about grains, from outside: what the checks compare with.
+/// Facts about grains, from outside, with which the checks compare.
 #[derive(Debug, Default)]
 pub struct GrainTruth {
     /// The grains by number.
@@ -267,7 +267,7 @@ pub struct GrainTruth {
     pub listed_at: VirtualTime,
     /// When messages were last lost with a connection that was reset.
     pub messages_lost_at: Option<VirtualTime>,
-    /// How many of the calls at the end of a run were answered, and how many failed.
+    /// Numbers of calls at the end of a run that were answered, and that failed.
     pub must: (u64, u64),
     /// True if no call is made and nothing is deactivated: the directory shall come to rest.
     pub quiet: bool,
@@ -285,7 +285,7 @@ impl GrainTruth {
         Self { ids: (0..grains).map(GrainLoad::grain).collect(), ..Self::default() }
     }
 
-    /// What is true now, at `at`, about `grain`, for a silo whose directory has the view `view`.
+    /// Facts at `at` about `grain`, for a silo whose directory has the view `view`.
     pub fn asked(&self, grain: u32, at: VirtualTime, view: u64) -> Asked {
         Asked { at, view, known: self.held.get(&grain).copied(), removals: self.removals }
     }

@@ -1,4 +1,4 @@
-//! What a run counts and times, for reports. No behaviour depends on it.
+//! Counts and times of a run, for reports. No behaviour depends on it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::time::VirtualTime;
 /// A death as the table has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Death {
-    /// Who.
+    /// Silo that died.
     pub silo: SiloAddress,
     /// Its process's number, if the world knows it.
     pub process: Option<u32>,
@@ -24,7 +24,7 @@ pub struct Death {
     pub was_leaving: bool,
 }
 
-/// What a run counts and times.
+/// Counts and times of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Measures {
     /// Every death, in order.
@@ -33,8 +33,8 @@ pub struct Measures {
     pub activations: Vec<(VirtualTime, SiloAddress)>,
     /// When each version was committed; version `n` at `n - 1`.
     pub committed_at: Vec<VirtualTime>,
-    /// How long after its commit each view was installed, in microseconds, one for each silo and
-    /// view.
+    /// Time after its commit at which each view was installed, in microseconds, one for each silo
+    /// and view.
     pub view_lags_us: Vec<u32>,
     /// True if to keep `view_lags_us`.
     pub keep_view_lags: bool,

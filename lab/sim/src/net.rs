@@ -19,11 +19,11 @@ pub const RETRANSMIT_FIRST: Duration = Duration::from_millis(200);
 pub struct Latency {
     /// The least.
     pub min: Duration,
-    /// What is added evenly.
+    /// Range that is added evenly.
     pub spread: Duration,
     /// The share (0 to 1) that is unlucky.
     pub tail: f64,
-    /// How much longer the unlucky ones take, on average.
+    /// Time that the unlucky ones take longer, on average.
     pub tail_mean: Duration,
 }
 
@@ -45,7 +45,7 @@ impl Latency {
     }
 }
 
-/// What loss means to the messages.
+/// Effect of loss on the messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
     /// A lost message is gone; messages may overtake each other.
@@ -64,7 +64,7 @@ pub struct NetworkModel {
     pub loss: f64,
     /// The share of membership messages that arrive twice.
     pub duplicates: f64,
-    /// What loss means.
+    /// Effect of loss.
     pub transport: Transport,
 }
 
@@ -81,7 +81,7 @@ impl Default for NetworkModel {
     }
 }
 
-/// Which way a cut works, seen from the hosts it surrounds.
+/// Direction of a cut, seen from the hosts it surrounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// Nothing comes in and nothing goes out.
@@ -178,7 +178,7 @@ struct HostTrouble {
     extra: Duration,
 }
 
-/// What the network does with one message.
+/// Decision of the network about one message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// It arrives after this long.
@@ -216,7 +216,7 @@ impl Network {
         }
     }
 
-    /// What loss means here.
+    /// Effect of loss here.
     pub const fn transport(&self) -> Transport {
         self.model.transport
     }
@@ -228,7 +228,7 @@ impl Network {
                 || self.broken_links.iter().any(|(_, f, t)| (*f, *t) == (from, to)))
     }
 
-    /// What becomes of a message sent now from `from` to `to`.
+    /// Decides about a message sent now from `from` to `to`.
     pub fn judge(&mut self, from: u32, to: u32, at: VirtualTime) -> Verdict {
         if self.is_cut(from, to, at) {
             return Verdict::Lost;

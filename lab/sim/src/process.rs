@@ -24,7 +24,7 @@ pub enum Life {
 /// A message that takes longer than this is late: a lost segment or a slow link holds it up.
 pub const LATE: Duration = Duration::from_millis(500);
 
-/// What keeps the messages of one connection in order, from the sender's side.
+/// Order of the messages of one connection, from the sender's side.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Stream {
     /// When the last message sent over it arrives: the next must not overtake it.
@@ -43,7 +43,7 @@ pub struct Stream {
 /// One incarnation of a silo, running or gone.
 #[derive(Debug)]
 pub struct Process {
-    /// Who it is.
+    /// Address of the silo.
     pub address: SiloAddress,
     /// Where it runs.
     pub host: u32,
@@ -73,7 +73,7 @@ pub struct Process {
     pub watched: HostSet,
     /// The processes to which it has a lifeline.
     pub lifelines: HostSet,
-    /// Who was Dead in a view that it installed while they ran, by process number.
+    /// Processes that were Dead in a view that it installed while they ran.
     pub parted: HostSet,
     /// The order on its connections, by the receiver's number. In large clusters only connections
     /// that lost something have an entry.
@@ -93,7 +93,7 @@ pub struct Process {
     /// When something was last wrong with this process or its links; none while it was always
     /// healthy.
     pub faulty_at: Option<VirtualTime>,
-    /// Who answered a dial of its.
+    /// Hosts that answered its dials.
     pub dialled: HostSet,
     /// When the table first said it is Active.
     pub active_at: Option<VirtualTime>,
@@ -108,7 +108,7 @@ pub struct Process {
     pub stalled: Duration,
     /// Its fence has closed in the step that is going on.
     pub fence_closes: bool,
-    /// What it took itself for after the last step.
+    /// Own status after the last step.
     pub status: SiloStatus,
     /// Number of commits that ended for it without an outcome.
     pub unknowns: u32,
@@ -116,7 +116,7 @@ pub struct Process {
     pub asked: u32,
     /// When it first missed each peer, of the misses in a row that it counted last.
     pub missed: BTreeMap<SiloAddress, VirtualTime>,
-    /// Who answered a probe of its.
+    /// Hosts that answered its probes.
     pub answered: HostSet,
     /// When the first of them did.
     pub answered_at: Option<VirtualTime>,
@@ -212,7 +212,7 @@ impl Process {
         }
     }
 
-    /// What its clocks show at `at`.
+    /// Times of its clocks at `at`.
     pub fn now(&self, at: VirtualTime) -> Now {
         self.clock.now(at)
     }

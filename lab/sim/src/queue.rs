@@ -5,8 +5,7 @@ use std::collections::{BTreeMap, BinaryHeap};
 
 use crate::time::VirtualTime;
 
-/// How much time one bucket spans, as a power of two in nanoseconds: about a quarter of a
-/// millisecond.
+/// Span of one bucket, as a power of two in nanoseconds: about a quarter of a millisecond.
 const BUCKET_BITS: u32 = 18;
 
 /// A queue of `T` ordered by time, then by the order of insertion.
@@ -20,9 +19,9 @@ const BUCKET_BITS: u32 = 18;
 pub struct Queue<T> {
     /// The number of the bucket that is being emptied.
     current: u64,
-    /// What it held when its time came, the next one last.
+    /// Items at the time when it came due, the next one last.
     sorted: Vec<Key>,
-    /// What was added to it since.
+    /// Items that were added since.
     heap: BinaryHeap<Key>,
     /// Everything due later, by bucket.
     later: BTreeMap<u64, Vec<Key>>,

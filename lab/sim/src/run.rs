@@ -13,7 +13,7 @@ use crate::world::{Prepare, World};
 /// Interval at which the liveness phase looks whether the cluster is whole.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// How a run ended.
+/// Result of a run.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// The hash of the whole trace: the same scenario always gives the same.
@@ -22,17 +22,18 @@ pub struct Outcome {
     pub events: u64,
     /// The first invariant violated; nothing was run after it.
     pub violation: Option<Violation>,
-    /// How long after the end of the faults the cluster was whole, if there was a liveness phase.
+    /// Time after the end of the faults at which the cluster was whole, if there was a liveness
+    /// phase.
     pub whole_after: Option<Duration>,
     /// When the run ended.
     pub ended_at: VirtualTime,
     /// The last version of the table.
     pub version: u64,
-    /// What was asked of the store.
+    /// Requests to the store.
     pub store: StoreStats,
-    /// What was counted and timed.
+    /// Counts and times.
     pub measures: Measures,
-    /// Which rare situations came up, and how often.
+    /// Rare situations that came up, and how often.
     pub sometimes: Sometimes,
     /// Number of stretches of grains' code that ran.
     pub turns: u64,

@@ -89,8 +89,8 @@ pub enum Fault {
     Stop(u32),
     /// The host's process dies; the host stays up and refuses connections (kill -9).
     Kill(u32),
-    /// The same, with unread bytes in all its connections: its kernel resets them. Its lifelines
-    /// end in good order.
+    /// Kills the process, with unread bytes in all its connections: its kernel resets them. Its
+    /// lifelines end in good order.
     KillUnread(u32),
     /// The host vanishes with everything on it (power loss). At the end of the step it is up again,
     /// empty.
@@ -100,7 +100,7 @@ pub enum Fault {
     Pause(u32),
     /// The machine is suspended: nothing on it runs, its kernel answers no packet.
     Suspend {
-        /// Where.
+        /// Number of the host.
         host: u32,
         /// True if the monotonic clock of its processes stands still meanwhile.
         clock_stops: bool,
@@ -108,7 +108,7 @@ pub enum Fault {
     /// The process's IO blocks for `block`, runs for `run`, and so on; its timers run all the while
     /// (Lifeguard's anomaly).
     Slow {
-        /// Where.
+        /// Number of the host.
         host: u32,
         /// Time for which IO stands still.
         block: Duration,
@@ -117,16 +117,16 @@ pub enum Fault {
     },
     /// The wall clock of the host's process is stepped, and stepped back at the end of the step.
     StepClock {
-        /// Where.
+        /// Number of the host.
         host: u32,
         /// By how much, backwards when below zero.
         ms: i64,
     },
     /// The hosts are cut off from the others.
     Cut {
-        /// Who is inside.
+        /// Hosts inside.
         inside: HostSet,
-        /// Which way.
+        /// Direction of the cut.
         direction: Direction,
         /// On for this long, off for as long, and so on.
         flip: Option<Duration>,
@@ -140,7 +140,7 @@ pub enum Fault {
     },
     /// The host's links lose messages.
     Lossy {
-        /// Where.
+        /// Number of the host.
         host: u32,
         /// The share of incoming messages lost.
         loss_in: f64,
@@ -149,7 +149,7 @@ pub enum Fault {
     },
     /// Everything in and out of the host takes longer.
     Delay {
-        /// Where.
+        /// Number of the host.
         host: u32,
         /// By how much, each way.
         extra: Duration,
@@ -220,7 +220,7 @@ pub struct Step {
     pub at: VirtualTime,
     /// When it ends, if it lasts.
     pub until: VirtualTime,
-    /// What it is.
+    /// Fault of this step.
     pub fault: Fault,
 }
 
@@ -234,7 +234,7 @@ impl fmt::Display for Step {
     }
 }
 
-/// How the clocks of processes are wrong. Each process draws its own within these bounds.
+/// Errors of the clocks of processes. Each process draws its own within these bounds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClockModel {
     /// The most a wall clock is off, either way.

@@ -20,9 +20,9 @@ use crate::time::VirtualTime;
 pub struct Shrunk {
     /// The smallest scenario found.
     pub scenario: Scenario,
-    /// What it violates.
+    /// Violation of the scenario.
     pub violation: Violation,
-    /// How many runs it took.
+    /// Number of runs that it took.
     pub runs: u32,
 }
 

@@ -7,9 +7,9 @@ use emmer_membership::{Event, Message, TerminateReason};
 
 use crate::table::Record;
 
-/// What is counted and not asked for, because it comes up in one of a thousand seeds only: since
-/// the directory takes back what it was refused, and since a silo that was away until no silo it
-/// knows is left hears of its death from the table alone.
+/// Situations that are counted and not asked for, because they come up in one of a thousand seeds
+/// only: since the directory takes back what it was refused, and since a silo that was away until
+/// no silo it knows is left hears of its death from the table alone.
 pub const RARE: &[&str] =
     &["a registration of an activation that is gone is removed", "an end: the row was missing"];
 
@@ -80,7 +80,7 @@ impl Sometimes {
         self.0.contains_key(what)
     }
 
-    /// What of [`MUST`] never came up.
+    /// Situations of [`MUST`] that never came up.
     pub fn missing(&self) -> Vec<&'static str> {
         MUST.iter().copied().filter(|what| !self.reached(what)).collect()
     }

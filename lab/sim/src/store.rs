@@ -1,5 +1,4 @@
-//! What lies between a silo and the table: latency, outages, unknown outcomes, stale and torn
-//! reads.
+//! Path between a silo and the table: latency, outages, unknown outcomes, stale and torn reads.
 
 use std::time::Duration;
 
@@ -13,11 +12,11 @@ use crate::time::VirtualTime;
 /// Maximum time for which a client waits for a store that does not answer.
 pub const STORE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// How long ago a replica that lags may have been whole. A silo that sees nothing newer than its
-/// view for ten seconds ends: the table has lost a commit.
+/// Maximum lag of a replica. A silo that sees nothing newer than its view for ten seconds ends: the
+/// table has lost a commit.
 pub const REPLICA_LAG: Duration = Duration::from_secs(5);
 
-/// How late some answers come.
+/// Delay of some answers.
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// The store's properties. The shares are of single requests, from 0 to 1.
@@ -41,7 +40,7 @@ pub struct StoreModel {
     /// Reads of rows answered by a replica that lags behind (off unless the store is one of those).
     /// The version row alone is always read from where commits go: the store contract asks for it.
     pub stale_reads: f64,
-    /// How many commits such a replica lags behind, at most; never one that is older than
+    /// Maximum commits that such a replica lags behind; never one that is older than
     /// [`REPLICA_LAG`].
     pub stale_back_max: u32,
     /// Reads of the whole table torn by a commit. The store contract forbids it: only to show what
@@ -91,7 +90,7 @@ impl StoreModel {
     }
 }
 
-/// What the store did, counted.
+/// Counters of the store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoreStats {
     /// Commits that arrived.
@@ -112,14 +111,14 @@ pub struct StoreStats {
     pub touches: u64,
 }
 
-/// What the world does with a request that arrived at the store.
+/// Answer of the world to a request that arrived at the store.
 #[derive(Debug)]
 pub enum Answer {
     /// Reports this outcome after this long; `committed` when the table has a new version.
     Reply {
-        /// What to report.
+        /// Outcome to report.
         outcome: TableOutcome,
-        /// When, from now.
+        /// Time from now.
         after: Duration,
         /// True if the table has a new version now.
         committed: bool,
@@ -148,13 +147,13 @@ pub enum Answer {
 pub struct Store {
     /// The truth.
     pub table: Table,
-    /// What was asked of it.
+    /// Requests to it.
     pub stats: StoreStats,
     model: StoreModel,
     rng: SeededRng,
     /// Number of outage windows that are open.
     outages: u32,
-    /// Who cannot reach it now, by the number of the cut.
+    /// Hosts that cannot reach it now, by the number of the cut.
     cuts: Vec<(u32, HostSet)>,
 }
 

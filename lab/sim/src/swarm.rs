@@ -12,7 +12,7 @@ use crate::store::StoreModel;
 use crate::time::VirtualTime;
 use crate::trace::mix;
 
-/// How large and how long the scenarios are.
+/// Size and length of the scenarios.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Swarm {
     /// The smallest cluster.
@@ -25,7 +25,7 @@ pub struct Swarm {
     pub profile: Option<Profile>,
     /// True if there is a liveness phase.
     pub liveness: bool,
-    /// What a seed means: see [`VERSION`].
+    /// Version of the meaning of seeds: see [`VERSION`].
     pub version: u32,
 }
 
@@ -222,7 +222,7 @@ fn draw_grains(rng: &mut SeededRng, scenario: &mut Scenario) {
     });
 }
 
-/// Which kinds of faults a seed turns on.
+/// Kinds of faults that a seed turns on.
 const KINDS: [fn(&mut SeededRng, u32) -> Fault; 14] = [
     |rng, n| Fault::Kill(index(rng, n)),
     |rng, n| Fault::LoseHost(index(rng, n)),

@@ -19,13 +19,13 @@ use crate::trace::mix;
 /// Time for which it is remembered that a row stood still.
 const STILL_KEPT: Duration = Duration::from_secs(10);
 
-/// Who asks for a commit.
+/// Author of a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Author {
-    /// Which process (index in the world).
+    /// Index of the process in the world.
     pub process: u32,
-    /// What its wall clock showed when it sent the request: a commit is judged by what its writer
-    /// could know.
+    /// Time of its wall clock when it sent the request: a commit is judged by what its writer could
+    /// know.
     pub wall: Timestamp,
     /// When it sent the request.
     pub at: VirtualTime,
@@ -34,7 +34,7 @@ pub struct Author {
 /// One row's change in one commit.
 #[derive(Clone, Debug)]
 pub struct Change {
-    /// Which row.
+    /// Address of the row.
     pub address: SiloAddress,
     /// The row before; none when it was inserted.
     pub before: Option<SiloEntry>,
@@ -47,9 +47,9 @@ pub struct Change {
 pub struct Record {
     /// When it was applied.
     pub at: VirtualTime,
-    /// Which process (index in the world) asked for it.
+    /// Index in the world of the process that asked for it.
     pub writer: u32,
-    /// What its wall clock showed when it asked.
+    /// Time of its wall clock when it asked.
     pub asked: Timestamp,
     /// When it asked.
     pub sent: VirtualTime,
@@ -57,7 +57,7 @@ pub struct Record {
     pub content: u64,
     /// The etag of the version that it made.
     pub etag: Arc<str>,
-    /// What it changed.
+    /// Changes of the commit.
     pub changes: Vec<Change>,
 }
 

@@ -44,7 +44,7 @@ impl VirtualTime {
         Duration::from_nanos(self.0).as_secs_f64()
     }
 
-    /// How long ago `earlier` was; zero when it lies in the future.
+    /// Time since `earlier`; zero when that is in the future.
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
@@ -89,17 +89,17 @@ pub const WALL_START_MS: i64 = 1_795_265_085_000;
 pub struct Clock {
     /// When the process started.
     started: VirtualTime,
-    /// What its monotonic clock showed then: arbitrary, so that comparing two processes' instants
+    /// Value of its monotonic clock then: arbitrary, so that comparing two processes' instants
     /// shows up.
     mono_start: u64,
-    /// How much too fast (or, below zero, too slow) both clocks run, in parts per million.
+    /// Drift of both clocks, in parts per million; below zero they are slow.
     drift_ppm: i64,
-    /// How far the wall clock is off, in milliseconds.
+    /// Offset of the wall clock, in milliseconds.
     wall_offset_ms: i64,
     /// Time for which the monotonic clock has stood still, in nanoseconds of true time, the present
     /// sleep included.
     slept: u64,
-    /// What the monotonic clock showed when it last began to stand still, in nanoseconds since the
+    /// Value of the monotonic clock when it last began to stand still, in nanoseconds since the
     /// process started.
     asleep_at: u64,
 }
@@ -115,7 +115,7 @@ impl Clock {
         Self { started, mono_start, drift_ppm, wall_offset_ms, slept: 0, asleep_at: 0 }
     }
 
-    /// What both clocks show at `at`.
+    /// Times of both clocks at `at`.
     pub fn now(&self, at: VirtualTime) -> Now {
         let span = at.0.saturating_sub(self.started.0);
         let awake = self.stretch(span.saturating_sub(self.slept)).max(self.asleep_at);

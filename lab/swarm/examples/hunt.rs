@@ -13,7 +13,7 @@ use emmer_swarm::{Plan, run};
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::json;
 
-/// What a seed is called in front of its number.
+/// Name of a seed in front of its number.
 const CLASS: &str = "runtime";
 
 fn cpu() -> Duration {

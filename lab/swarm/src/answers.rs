@@ -1,10 +1,10 @@
-//! What a caller knows after an answer.
+//! Knowledge of a caller after an answer.
 
 use emmer::CallError;
 
 use crate::ledger::{self, Told};
 
-/// What a caller was told by the outcome of a call.
+/// Notes the outcome of a call, as its caller knows it.
 pub(crate) fn judge<T, E: std::fmt::Debug>(call: u64, answer: &Result<T, CallError<E>>) {
     match answer {
         Ok(_) | Err(CallError::App(_)) => ledger::ends(call, Told::Ran, "an answer"),
@@ -16,7 +16,7 @@ pub(crate) fn judge<T, E: std::fmt::Debug>(call: u64, answer: &Result<T, CallErr
     }
 }
 
-/// What a caller was told that wants no answer.
+/// Notes the outcome of a one-way call, as its caller knows it.
 pub(crate) fn judge_send<E: std::fmt::Debug>(call: u64, sent: Result<(), CallError<E>>) {
     if let Err(e) = sent {
         let told = if e.maybe_executed() { Told::Perhaps } else { Told::NotRun };

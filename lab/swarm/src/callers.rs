@@ -14,7 +14,7 @@ use crate::orders::{Order, Step, Subject};
 use crate::plan::Plan;
 use crate::{answers, death, idle, patience};
 
-/// How much later than its deadline a call may end: a tick of the runtime's clock, and the
+/// Time after its deadline within which a call ends: a tick of the runtime's clock, and the
 /// millisecond to which timers of the world are exact.
 const TICK: Duration = Duration::from_millis(7);
 

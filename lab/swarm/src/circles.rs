@@ -21,7 +21,7 @@ use crate::plan::Plan;
 /// Grains from this one on are called by nothing else.
 const OURS: u64 = 1_000_000;
 
-/// Those of circles among faults: from this one on.
+/// First grain of circles among faults.
 const AMONG_FAULTS: u64 = 2_000_000;
 
 /// The most grains of a circle among faults.

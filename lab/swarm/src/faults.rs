@@ -1,4 +1,4 @@
-//! What happens to silos, network and store while calls are made.
+//! Faults of silos, network and store while calls are made.
 
 use std::time::Duration;
 
@@ -88,7 +88,7 @@ pub(crate) async fn one(world: &World, cluster: &mut Cluster, clients: &[Client]
             cluster.heal();
         }
     }
-    // Those that live through it; those that were killed are gone.
+    // Only silos that live through it; those that were killed are gone.
     turns::judge(cluster);
     bring_back(cluster, plan).await;
 }
@@ -116,7 +116,7 @@ pub(crate) async fn end(world: &World, cluster: &mut Cluster, plan: &Plan) {
     world.net().heal();
     world.store().recover();
     cluster.heal();
-    // Who is dead without knowing it finds out.
+    // A silo that is dead without knowing it finds out.
     world.advance(secs(15)).await;
     bring_back(cluster, plan).await;
 }

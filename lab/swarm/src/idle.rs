@@ -21,11 +21,11 @@ const ASKED_FROM_MS: u64 = 2_000;
 /// Number of calls that wait for one grain in plans with `tight=yes`; one more is refused.
 pub(crate) const TIGHT_QUEUE: u32 = 3;
 
-/// Those that kept their call, lost their place and come back to it are not refused; nor is the
+/// Callers that kept their call, lost their place and come back to it are not refused; nor is the
 /// closer of the activation.
 const COME_BACK_MAX: u32 = 8;
 
-/// What is inside a grain, and since when it is free.
+/// Turns inside a grain, and since when it is free.
 struct Grain {
     inside: u32,
     free_since: Instant,

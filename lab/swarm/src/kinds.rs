@@ -1,4 +1,5 @@
-//! What each silo hosts, and where it places grains: the silos of a plan may be of several kinds.
+//! Classes that each silo hosts, and where it places grains: the silos of a plan may be of several
+//! kinds.
 
 use std::cell::Cell;
 
@@ -12,7 +13,7 @@ use crate::orders::{Order, Subject};
 use crate::plan::{Plan, STRATEGIES};
 use crate::subject::SubjectGrain;
 
-/// What came to the class later: silos of the older kind do not have it.
+/// Interface that came to the class later: silos of the older kind do not have it.
 #[grain_interface(key = u64, grain = "subject")]
 pub(crate) trait Later {
     /// Does it alone.
@@ -26,12 +27,12 @@ impl Later for SubjectGrain {
     }
 }
 
-/// What a silo hosts.
+/// Kind of a silo, by what it hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     /// Everything.
     New,
-    /// What there was before.
+    /// The classes of before.
     Old,
     /// Nothing: it takes the calls of clients.
     Gateway,

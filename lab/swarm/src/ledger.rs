@@ -1,4 +1,4 @@
-//! What happened, as the grains and the callers themselves tell it, and what must never happen.
+//! Events, as the grains and the callers themselves tell them, and what must never happen.
 //!
 //! A world is one thread, so the ledger is a variable of the thread.
 
@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use crate::plan::Plan;
 
-/// What a caller knows of a call that has ended.
+/// Knowledge of a caller about a call that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Told {
     /// It ran.
@@ -25,7 +25,7 @@ pub enum Told {
 /// A rule that was broken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// Which one.
+    /// Name of the rule.
     pub rule: &'static str,
     /// How.
     pub what: String,
@@ -50,11 +50,11 @@ pub struct Ledger {
     /// Number of times each call has begun.
     begun: BTreeMap<u64, u32>,
     told: BTreeMap<u64, (Told, &'static str)>,
-    /// Which activation of a grain ran last, and on which silo.
+    /// Activation of a grain that ran last, and its silo.
     running: BTreeMap<u64, (u64, String)>,
     /// The activations that others have followed.
     followed: BTreeSet<u64>,
-    /// What each grain has stored for certain, and what it may have stored besides.
+    /// Amounts that each grain has stored for certain, and may have stored besides.
     stored: BTreeMap<u64, (u64, u64)>,
     sometimes: Sometimes,
     violation: Option<Violation>,
@@ -250,7 +250,7 @@ pub(crate) fn ends(call: u64, told: Told, why: &'static str) {
     });
 }
 
-/// What the caller of a call was told.
+/// Outcome that the caller of a call knows.
 pub(crate) fn told_why(call: u64) -> &'static str {
     with(|ledger| ledger.told.get(&call).map_or("nothing", |(_, why)| why))
 }
@@ -290,12 +290,12 @@ pub(crate) fn stored(grain: u64, added: u64, certain: bool) {
     });
 }
 
-/// What a grain has stored for certain, and at most.
+/// Amounts that a grain has stored for certain, and at most.
 pub(crate) fn expected_of(grain: u64) -> (u64, u64) {
     with(|ledger| ledger.stored.get(&grain).map_or((0, 0), |(sure, more)| (*sure, sure + more)))
 }
 
-/// What each grain has stored for certain, and at most.
+/// Amounts that each grain has stored for certain, and at most.
 pub(crate) fn expected() -> BTreeMap<u64, (u64, u64)> {
     with(|ledger| {
         ledger.stored.iter().map(|(grain, (sure, more))| (*grain, (*sure, sure + more))).collect()

@@ -1,11 +1,11 @@
-//! What a call tells a grain to do, and the interface for it.
+//! Orders that a call gives to a grain, and the interface for them.
 
 use emmer::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use crate::ledger;
 
-/// What a call tells a grain to do.
+/// Order that a call gives to a grain.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Order {
     /// The number of the call.

@@ -29,7 +29,7 @@ const HEARD_WITHIN: Duration = Duration::from_secs(40);
 #[derive(Default)]
 struct Book {
     doubtful: BTreeMap<u64, String>,
-    /// Those of them that must have run.
+    /// Calls of them that must have run.
     judged: BTreeMap<u64, String>,
     /// Until then a caller may hear of a silo that has left and did not answer in time.
     let_pass_until: Option<Instant>,

@@ -1,5 +1,5 @@
-//! What must succeed when all is quiet and no grain makes trouble: every call (R9), in its order
-//! (R10).
+//! Calls that must succeed when all is quiet and no grain makes trouble: every call (R9), in its
+//! order (R10).
 
 use emmer::test::{Cluster, World};
 use emmer::{Client, millis, secs};
@@ -45,7 +45,7 @@ pub(crate) async fn everybody_is_answered(
             expect("a client", &answer.map_err(|e| e.to_string()));
         }
     }
-    // What is active now makes room, where there is little.
+    // Active grains make room, where there is little.
     world.advance(secs(130)).await;
 }
 

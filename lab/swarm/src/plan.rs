@@ -1,4 +1,4 @@
-//! What a seed means.
+//! Meaning of a seed.
 
 use emmer::placement::Strategy;
 use emmer_core::rng::SeededRng;
@@ -16,7 +16,7 @@ pub(crate) const STRATEGIES: [Strategy; 6] = [
     Strategy::custom("last"),
 ];
 
-/// How a world is tried.
+/// Plan of a world.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
     /// The seed.
@@ -31,7 +31,7 @@ pub struct Plan {
     pub seconds: u64,
     /// Probability that a grain's own code makes trouble, wherever it can.
     pub trouble: f64,
-    /// How many faults happen to silos, network and store.
+    /// Number of faults of silos, network and store.
     pub faults: u64,
     /// True if the network is noisy: late, lossy, in pieces.
     pub is_noisy: bool,

@@ -1,4 +1,4 @@
-//! What must hold when all is quiet.
+//! Rules that hold when all is quiet.
 
 use emmer::test::{Cluster, World};
 use emmer::{Client, secs};

@@ -20,7 +20,7 @@ const CIRCLES: usize = 3;
 /// Interval at which queues and circles are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// What became of a seed.
+/// Result of a seed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Report {
     /// The first rule that was broken.

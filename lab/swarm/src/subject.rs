@@ -168,7 +168,7 @@ impl SubjectGrain {
     async fn add(&mut self, n: u64) -> Result<(), StateError> {
         let key = self.key();
         self.total.modify(|total| *total += n);
-        // Whatever becomes of the turn: from here on it may be stored.
+        // For any end of the turn: from here on it may be stored.
         let mut write = Write { grain: key, added: n, is_open: true };
         let written = self.total.write().await;
         write.is_open = matches!(&written, Err(StateError::Store { maybe_written: true, .. }));
@@ -198,7 +198,7 @@ impl Lifecycle for SubjectGrain {
             if ledger::chance(0.5) {
                 ledger::refuse_next_write(self.key());
             }
-            // What becomes of it is the affair of the runtime.
+            // The runtime takes care of the outcome.
             let _ = self.add(1).await;
         }
         if ledger::trouble("a slow activate hook") {

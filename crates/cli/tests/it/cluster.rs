@@ -58,7 +58,7 @@ fn three_silos_lose_one_then_all_and_come_back_on_the_same_addresses() {
 fn two_silos_started_at_once_on_one_address_are_never_both_active() {
     let dir = tempfile::tempdir().unwrap();
     let store = store_in(dir.path());
-    // Nobody else asks for this port in the moment between.
+    // No other process asks for this port in the moment between.
     let port = TcpListener::bind(FREE).unwrap().local_addr().unwrap().to_string();
     let both = [Silo::launch(&store, &port, &[]), Silo::launch(&store, &port, &[])];
     let (active, ended): (Vec<_>, Vec<_>) =

@@ -34,7 +34,7 @@ fn a_good_store_is_fit_and_left_as_it_was() {
     for name in names(&document) {
         assert!(page.contains(&format!("| `{name}` |")), "docs/commands.md does not list {name}");
     }
-    // Nobody is in the cluster it used.
+    // The cluster it used is empty.
     let members =
         run(&["members", "--store", &url, "--cluster-id", "emmer-doctor", "--format", "json"]);
     let members: Value = serde_json::from_slice(&members.stdout).unwrap();

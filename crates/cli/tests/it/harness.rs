@@ -161,7 +161,7 @@ impl Silo {
         silo.unwrap_or_else(|(status, said)| panic!("the silo ended with {status}: {said}"))
     }
 
-    /// The same for a silo that may fail: exit status and stderr then.
+    /// Starts a silo that may fail: exit status and stderr then.
     pub(crate) fn try_start(
         store: &str,
         listen: &str,
@@ -170,7 +170,7 @@ impl Silo {
         Self::launch(store, listen, more).active()
     }
 
-    /// The same in a process that may have so many descriptors.
+    /// Starts it in a process with at most `count` descriptors.
     #[cfg(unix)]
     pub(crate) fn with_descriptors(store: &str, count: usize) -> Self {
         let silo = emmer(&["silo", "--store", store, "--cluster-id", "test"]);
@@ -213,7 +213,7 @@ impl Launched {
     }
 }
 
-/// What `emmer members` says of the cluster.
+/// Output of `emmer members` about the cluster.
 pub(crate) fn members(store: &str, cluster: &str) -> Value {
     let output = run(&["members", "--store", store, "--cluster-id", cluster, "--format", "json"]);
     // 10: nobody has ever joined it.

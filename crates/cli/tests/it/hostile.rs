@@ -1,4 +1,4 @@
-//! Whatever comes over a port closes that connection and nothing else.
+//! Any bytes on a port close that connection and nothing else.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};

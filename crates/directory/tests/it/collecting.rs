@@ -1,4 +1,4 @@
-//! What a dead owner knew is told once by every host, to one collector, which passes it on.
+//! Every host reports a dead owner's registrations once, to one collector, which passes them on.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -29,7 +29,7 @@ fn three(me: u16, config: Config) -> Bench {
     bench
 }
 
-/// What silo `n` tells of view 2's losses.
+/// Report of silo `n` about view 2's losses.
 fn told(view: u64, series: u64, batch: u32, last: bool, entries: &[(GrainId, u64)]) -> Message {
     let entries = entries.to_vec();
     Message::Report { recovery: Message::UNASKED, view, series, batch, last, entries }
@@ -250,7 +250,7 @@ fn the_collector_gives_credit() {
     assert_eq!(bench.from(other, told(2, 9, 0, false, &[])), credit(1));
     assert!(bench.from(other, told(2, 9, 2, false, &[])).is_empty(), "one was lost");
     assert_eq!(bench.from(other, told(2, 9, 1, false, &[])), credit(2));
-    // Who is in the middle of it is not asked to begin again; who stopped is.
+    // A host in the middle of it is not asked to begin again; a host that stopped is.
     assert!(!bench.elapse().iter().any(is_question));
     let mut later = (0..2).flat_map(|_| bench.elapse());
     assert!(later.any(|effect| is_question(&effect)));

@@ -6,7 +6,7 @@ use crate::common::{Active, Bench, Dead, Joining, ShuttingDown, at, complete, si
 use emmer_core::GrainId;
 use emmer_directory::{Answer, Config, Effect, FailReason, Message, Operation, Outcome};
 
-/// What is sent, and to which silo.
+/// Messages that are sent, and their silos.
 fn sent(effects: &[Effect]) -> Vec<(u16, &Message)> {
     let number = |to| (1..10).find(|n| silo(*n) == to);
     let send = |effect| match effect {
@@ -84,7 +84,7 @@ fn a_loser_seals_as_it_installs_the_view_and_keeps_what_it_had() {
     assert!(lost.iter().all(|grain| passed.contains(&((**grain).clone(), silo(1)))));
     assert_eq!(bench.dir.entries_count(), grains.len() - lost.len());
     assert_eq!(bench.ask(2, 2, Operation::Lookup, lost[0]), Answer::WrongView);
-    // Whatever comes later finds nothing more.
+    // A later request finds nothing left.
     let again = bench.from(2, Message::Take { view: 2 });
     assert_eq!(sent(&again), [(2, &Message::Unheld { view: 2 })]);
 }

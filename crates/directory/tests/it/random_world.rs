@@ -22,7 +22,7 @@ fn options(seed: u64) -> Options {
     }
 }
 
-/// How many faulty worlds: 600, or what the environment says.
+/// Number of faulty worlds: 600, or the number in the environment.
 #[allow(
     clippy::disallowed_methods,
     reason = "more worlds by hand; each is still given by its seed"

@@ -197,7 +197,7 @@ fn ones_own_activation_under_removal_does_not_refuse_the_next() {
     );
     assert_eq!(Bench::request(&effects[1..]).1, id);
     bench.respond(2, removal, Answer::Unregistered);
-    // What is not being removed is for the shell to judge.
+    // A registration that is not being removed is for the shell to judge.
     let taken = complete(1, Outcome::Taken(at(1, 4)));
     assert_eq!(bench.respond(2, id, Answer::Taken(at(1, 4))), [taken]);
 }

@@ -26,7 +26,7 @@ use crate::common::{settle, store};
 trait Desk {
     /// `name role`, of the identity that has come along.
     async fn who(&self) -> String;
-    /// The same, as another desk sees it.
+    /// Returns the caller as another desk sees it.
     async fn who_there(&self, other: String) -> String;
     /// As the vault sees it.
     async fn who_inside(&self) -> String;
@@ -154,7 +154,7 @@ async fn the_identity_of_a_client_goes_along_with_all_that_follows() {
     }
     let desk = ann.grain::<dyn Desk>("1");
     assert_eq!(desk.who_inside().await.unwrap(), "ann clerk");
-    // Nobody in particular, and the cluster itself.
+    // A client without a name, and the cluster itself.
     let nobody = client(&store, "none").await;
     assert_eq!(nobody.grain::<dyn Desk>("1").who().await.unwrap(), "nobody");
     assert_eq!(silos[0].client().grain::<dyn Desk>("1").who().await.unwrap(), "nobody");

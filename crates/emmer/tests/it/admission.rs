@@ -1,4 +1,4 @@
-//! Who is let in, and who is not: calls that wait for each other.
+//! Admission: calls that wait for each other.
 
 use std::collections::BTreeMap;
 use std::future::IntoFuture;
@@ -11,7 +11,7 @@ use crate::common::{self, settle};
 
 /// Where turns of the tests meet, by name: so many.
 static MEETINGS: LazyLock<Mutex<BTreeMap<String, Arc<Barrier>>>> = LazyLock::new(Mutex::default);
-/// How the tests let turns go on, by name.
+/// Signals by which the tests let turns continue, by name.
 static GO: LazyLock<Mutex<BTreeMap<String, Arc<Notify>>>> = LazyLock::new(Mutex::default);
 
 fn meeting(name: &str, n: usize) -> Arc<Barrier> {
@@ -34,7 +34,7 @@ fn passed(place: &str) -> u64 {
     PASSED.lock().unwrap().get(place).copied().unwrap_or_default()
 }
 
-/// What a turn does, one after the other.
+/// Step of a turn, one after the other.
 #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub enum Do {
     /// Waits until so many turns are at the meeting of this name.

@@ -51,7 +51,7 @@ async fn a_connection_that_breaks_delays_no_search_for_a_grain(world: World) {
     let ip = |n: usize| cluster.node(n).address().endpoint().ip();
     world.net().reset(ip(0), ip(1));
     let (well, took) = asker.asked().await.unwrap();
-    // Those that were sent to their grain may have been executed.
+    // Calls that were sent to their grain may have been executed.
     assert!((1..200).contains(&well), "{well}");
     assert!(took < 500, "{took} ms");
 }

@@ -136,7 +136,7 @@ async fn whoever_gives_up_is_seen_along_the_whole_chain(world: World) {
     assert!(patient.wait_in_a_crowd().timeout(secs(5)).await.is_err());
     world.advance(Duration::from_secs(1)).await;
     assert_eq!((given_up(), done()), (1, 0), "a crowd");
-    // Nobody gives up.
+    // No caller gives up.
     assert!(!patient.wait(3).timeout(secs(100)).await.unwrap());
     assert_eq!((given_up(), done()), (0, 4));
 }

@@ -11,7 +11,7 @@ const LENGTH: u64 = 64;
 trait Link {
     /// Calls its neighbour until `left` is 0, and counts the calls.
     async fn pull(&mut self, left: u64) -> Result<u64, String>;
-    /// The same, but each turn holds its thread until the call is answered.
+    /// Calls as `pull` does, but each turn holds its thread until the call is answered.
     async fn haul(&mut self, left: u64) -> Result<u64, String>;
 }
 
@@ -77,7 +77,7 @@ fn a_chain_as_long_as_chains_may_be_fits_on_a_small_stack() {
     });
 }
 
-/// Whoever waits for a call on the spot keeps the stack from unwinding.
+/// A thread that waits for a call on the spot keeps the stack from unwinding.
 #[test]
 fn a_chain_of_turns_that_hold_their_thread_goes_on() {
     on_small_stacks(|silo| async move {

@@ -63,7 +63,7 @@ async fn a_client_that_knows_one_gateway_learns_of_all(world: World) {
     while watch.state().gateways.len() < 3 {
         watch.changed().await;
     }
-    // Those that it began with die.
+    // The silos that it began with die.
     cluster.add().await;
     while watch.state().gateways.len() < 4 {
         watch.changed().await;
@@ -116,7 +116,7 @@ async fn no_more_calls_wait_for_a_gateway_than_may(world: World) {
     assert_eq!(errors.iter().filter(|error| refused(error)).count(), 2, "{errors:?}");
     let words = errors.iter().find(|error| refused(error)).unwrap().to_string();
     assert!(words.contains("3 calls of this client wait for a gateway already"), "{words}");
-    // Those that waited are gone, and there is room again.
+    // Calls that waited are gone, and there is room again.
     let late = client.grain::<dyn Bell>(1).ring().timeout(secs(1)).await.unwrap_err();
     assert!(matches!(late, CallError::Timeout { maybe_executed: false, .. }), "{late}");
 }

@@ -259,7 +259,7 @@ async fn a_director_that_never_answers_costs_its_own_calls_their_time_only(world
         .run(async |silo| silo.grain::<dyn Late>(1u64).silo().timeout(secs(2)).await.unwrap_err());
     let error = first.await.unwrap();
     assert!(matches!(error, CallError::Timeout { maybe_executed: false, .. }), "{error}");
-    // Nobody waits for it any more: the task of the director is gone, and so is its permit.
+    // No call waits for it: the task of the director is gone, and so is its permit.
     gate.open.add_permits(1);
     late(2).timeout(secs(2)).await.unwrap();
     assert_eq!(gate.asked.load(Ordering::Relaxed), 2);

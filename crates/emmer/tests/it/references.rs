@@ -33,7 +33,7 @@ impl Room for RoomGrain {
     }
 }
 
-/// The same interface, another class.
+/// Another class of the same interface.
 #[derive(Grain)]
 #[grain(name = "suite")]
 struct SuiteGrain {

@@ -215,7 +215,7 @@ async fn on_the_way_from_plain_to_encrypted_no_call_is_lost() {
     }
 }
 
-/// The same way back, and a silo that is killed half way.
+/// On the way back to plain a silo is killed half way.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn on_the_way_back_to_plain_a_silo_may_restart() {
     let authority = Authority::new("ours");

@@ -57,12 +57,12 @@ pub(crate) struct Args {
 
 #[derive(Subcommand)]
 enum Subject {
-    /// How fast silos join, and how fast the cluster notices those that die
+    /// Speed at which silos join, and at which the cluster notices those that die
     Membership {
         #[command(subcommand)]
         what: Membership,
     },
-    /// What a client sees when a silo process is killed, frozen, woken, asked to leave, and when
+    /// Effects on a client when a silo process is killed, frozen, woken, asked to leave, and when
     /// all are replaced
     Faults {
         #[command(flatten)]
@@ -141,7 +141,7 @@ struct Common {
     /// The silos' membership options: default, classic, fast, orleans-2026
     #[arg(long, default_value = "default")]
     profile: String,
-    /// What is printed
+    /// Format of the output
     #[arg(long, value_enum, default_value_t = TableFormat::Table)]
     format: TableFormat,
     /// Where the table is written to as CSV and JSON lines

@@ -27,10 +27,10 @@ const END_LIMIT: Duration = Duration::from_secs(60);
 const RECENT: Duration = Duration::from_secs(2);
 /// Time after the fault within which 99 of 100 grains must be active elsewhere, by profile.
 const MOVED_GOALS: [(&str, f64); 2] = [("default", 5.5), ("fast", 2.0)];
-/// How soon after the fault the silo must be Dead.
+/// Seconds after the fault within which the silo must be Dead.
 const DEAD_GOAL: f64 = 6.0;
 
-/// How a silo falls silent.
+/// Fault by which a silo falls silent.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fault {
     /// Its process is stopped (SIGSTOP) and woken after its death.
@@ -39,7 +39,7 @@ pub(super) enum Fault {
     Cut,
 }
 
-/// What is measured.
+/// Parameters of the measurement.
 pub(super) struct Plan {
     pub(super) fault: Fault,
     pub(super) silos: usize,
@@ -54,7 +54,7 @@ pub(super) struct Plan {
 struct Round {
     silo: String,
     dead_after: Duration,
-    /// What it exited with, and how long after it was woken or was Dead in the table.
+    /// Exit code, and the time since it was woken or was Dead in the table.
     exit: Option<(i32, Duration)>,
     /// Turns that it ran in its life, as far as the grains are remembered.
     turns: usize,
@@ -62,7 +62,7 @@ struct Round {
     /// woken.
     late_turns: usize,
     verdict: Verdict,
-    /// How long after the fault each of its grains was active elsewhere, in order.
+    /// Times after the fault at which each of its grains was active elsewhere, in order.
     moved: Vec<Duration>,
     /// Silos that ended besides.
     others: usize,

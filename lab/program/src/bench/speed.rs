@@ -1,4 +1,4 @@
-//! What calls, activations and idle grains cost, compared with the floors. The scenarios are in the
+//! Costs of calls, activations and idle grains, compared with the floors. The scenarios are in the
 //! package `emmer-benches`.
 
 use std::path::PathBuf;
@@ -22,7 +22,7 @@ use emmer_cli::exit::{Failure, Result};
 /// The arguments of this program that come before a job.
 const JOB: [&str; 2] = ["bench", "job"];
 
-/// What is measured.
+/// Scenario that is measured.
 #[derive(Subcommand)]
 pub(super) enum Scenario {
     /// Everything below but `soak`, one after the other, and the goals in one table
@@ -57,13 +57,13 @@ pub(super) enum Scenario {
     },
 }
 
-/// How it is measured.
+/// Parameters of the measurement.
 #[derive(Args, Clone)]
 pub(super) struct Flags {
     /// Number of times every contender runs, in turn with the others
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = RangedU64ValueParser::<usize>::new().range(1..=100))]
     rounds: usize,
-    /// How much work, as a share of the usual
+    /// Amount of work, as a share of the usual
     #[arg(long, value_name = "SHARE", default_value_t = 1.0)]
     scale: f64,
     /// On how many threads the runtimes run; 1 is a runtime without other threads [default: 1,2
@@ -74,7 +74,7 @@ pub(super) struct Flags {
     out: Out,
 }
 
-/// How a soak is run.
+/// Parameters of a soak.
 #[derive(Args, Clone)]
 pub(super) struct SoakFlags {
     /// Calls in each second
@@ -131,7 +131,7 @@ pub(super) struct StrangersFlags {
 /// Where results go.
 #[derive(Args, Clone)]
 struct Out {
-    /// What is printed
+    /// Format of the output
     #[arg(long, value_enum, default_value_t = TableFormat::Table)]
     format: TableFormat,
     /// Where the table is written to as CSV and JSON lines
@@ -152,7 +152,7 @@ impl Flags {
 
 type Measure = fn(&Settings, &Launcher, &dyn Fn(&str)) -> emmer_benches::Result<Compared>;
 
-/// How one scenario is measured and shown.
+/// Measurement and report of one scenario.
 struct Kind {
     name: &'static str,
     usual_threads: &'static [usize],

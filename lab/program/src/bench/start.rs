@@ -23,7 +23,7 @@ pub(super) struct Args {
     /// Number of silos
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = RangedU64ValueParser::<usize>::new().range(1..=2_000))]
     silos: usize,
-    /// How often
+    /// Number of rounds
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = RangedU64ValueParser::<usize>::new().range(1..=100))]
     rounds: usize,
 }
@@ -137,7 +137,7 @@ async fn end(silos: Vec<Silo>) {
     for silo in silos {
         let silo = Arc::new(silo);
         leaving.spawn(async move {
-            // Who is not done by then is ended.
+            // A silo that is not done by then is ended.
             let _ = tokio::time::timeout(Duration::from_secs(10), silo.stop_now()).await;
             silo.abort();
         });

@@ -15,7 +15,7 @@ use emmer::{Ctx, Grain, grain, grain_interface};
 use emmer_cli::commands::now_us;
 use serde::{Deserialize, Serialize};
 
-/// What the log says of each turn, at level debug: `--log emmer_probe=debug`.
+/// Target of the log lines of each turn, at level debug: `--log emmer_probe=debug`.
 const LOG_TARGET: &str = "emmer_probe";
 
 /// One turn.

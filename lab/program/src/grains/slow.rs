@@ -11,7 +11,7 @@ use super::turn_log::{Kind, Watched, now, number};
 
 /// Time that an activation takes at least, in milliseconds.
 const ACTIVATE_MIN_MS: u64 = 50;
-/// How much longer it may take.
+/// Milliseconds that it may take longer.
 const ACTIVATE_MORE_MS: u64 = 250;
 /// In how many steps.
 const ACTIVATE_STEPS: u32 = 3;

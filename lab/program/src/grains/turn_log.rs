@@ -1,4 +1,4 @@
-//! What ran when, told by the code that ran: one line for each piece of user code between two
+//! Log of all code that ran, written by that code: one line for each piece of user code between two
 //! awaits, on the clock that all processes of a machine share (`CLOCK_MONOTONIC`).
 //!
 //! Writing takes no lock and never waits: a thread of its own brings the lines into the file. Lines
@@ -24,10 +24,10 @@ use rustix::time::{ClockId, clock_gettime};
 const QUEUE_MAX: usize = 65_536;
 /// Time for which the writing thread rests between two visits to its queue.
 const REST: Duration = Duration::from_millis(10);
-/// How the last line begins; behind it is the number of lines that were lost.
+/// Beginning of the last line; behind it is the number of lines that were lost.
 pub(crate) const END: &str = "end ";
 
-/// What kind of code ran.
+/// Kind of code that ran.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// The hook at the beginning of an activation.
@@ -71,11 +71,11 @@ impl Kind {
 pub(crate) struct Segment {
     /// The grain.
     pub(crate) key: u64,
-    /// Which activation of this process; none has the number 0.
+    /// Number of the activation in this process; none has the number 0.
     pub(crate) activation: u64,
-    /// Which turn or hook of this process.
+    /// Number of the turn or hook in this process.
     pub(crate) turn: u64,
-    /// Which poll of it, the first one being 0.
+    /// Number of its poll, the first one being 0.
     pub(crate) part: u32,
     pub(crate) kind: Kind,
     /// The thread of this process.

@@ -31,7 +31,7 @@ pub(super) struct Args {
     /// A small version that ends within seconds
     #[arg(long)]
     quick: bool,
-    /// What is printed
+    /// Format of the output
     #[arg(long, value_enum, default_value_t = TableFormat::Table)]
     format: TableFormat,
     /// Where the table is written to as CSV and JSON lines

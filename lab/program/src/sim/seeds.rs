@@ -22,7 +22,7 @@ use emmer_cli::text;
 /// The most failing seeds that are printed; all are counted.
 const FAILURES_SHOWN_MAX: usize = 100;
 
-/// What bounds the scenarios.
+/// Bounds of the scenarios.
 #[derive(clap::Args, Clone)]
 struct Bounds {
     /// The smallest cluster
@@ -90,7 +90,7 @@ pub(super) fn run(args: &RunArgs) -> Result<()> {
     verdict(outcome.violation.as_ref())
 }
 
-/// How a run ended, for people.
+/// Text about the end of a run, for people.
 fn summary(outcome: &Outcome) -> String {
     let Outcome { hash, events, ended_at, version, .. } = outcome;
     let mut text = format!(
@@ -154,7 +154,7 @@ fn size(scenario: &Scenario) -> String {
 
 #[derive(clap::Args)]
 pub(super) struct SwarmArgs {
-    /// Which seeds: A..B for A up to B - 1, or N for 0..N
+    /// Range of seeds: A..B for A up to B - 1, or N for 0..N
     #[arg(long, value_name = "A..B", value_parser = seeds)]
     seeds: Range<u64>,
     /// Number of seeds that run at once [default: as many as cores]
@@ -174,7 +174,7 @@ fn seeds(text: &str) -> std::result::Result<Range<u64>, String> {
     if range.is_empty() { Err(format!("{text} holds no seed")) } else { Ok(range) }
 }
 
-/// What all threads share.
+/// State that all threads share.
 struct Tally {
     next: AtomicU64,
     done: AtomicU64,

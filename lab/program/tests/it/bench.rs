@@ -83,8 +83,8 @@ fn connections_that_do_nothing_are_measured() {
     assert!(held["with"].as_f64() < Some(64.0), "{held}");
 }
 
-/// What must hold of every round in which a silo falls silent: the silo ended itself, its grains
-/// were at work before and elsewhere afterwards, and no grain ran on two silos. That the command
+/// Conditions of every round in which a silo falls silent: the silo ended itself, its grains were
+/// at work before and elsewhere afterwards, and no grain ran on two silos. That the command
 /// succeeded says the last one as well.
 fn nothing_was_stale(rows: &[Value], rounds: usize) {
     assert_eq!(rows.len(), rounds + 1, "one row for each round, and the total: {rows:?}");

@@ -26,7 +26,7 @@ fn an_experiment_compares_profiles_in_one_table_and_writes_reports() {
     assert!(profiles.starts_with(&["default"]) && profiles.ends_with(&["fast"]), "{profiles:?}");
     let csv = std::fs::read_to_string(dir.path().join("reports/coldstart.csv")).unwrap();
     assert_eq!(csv.lines().count(), rows.len() + 1, "{csv}");
-    // The same table for people.
+    // Now the table for people.
     let output = run(&[&args[..], &["--profile", "default,fast"]].concat());
     let shown = text(&output.stdout);
     assert!(

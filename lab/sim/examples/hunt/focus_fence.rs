@@ -67,8 +67,8 @@ fn stutter(seed: u64) -> Scenario {
     ending(scenario, 58_000)
 }
 
-/// The same for a silo that joins: monitors have missed it before it became Active. Some others
-/// miss the views of that time.
+/// A silo joins, and monitors have missed it before it became Active. Some others miss the views of
+/// that time.
 fn unripe(seed: u64) -> Scenario {
     let (mut rng, mut scenario) = base(seed, 12, 5);
     if scenario.grains.is_none() {

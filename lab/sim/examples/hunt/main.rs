@@ -99,7 +99,7 @@ fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// What a run of the seed violates, if anything: the invariant and what was seen.
+/// Violation of a run of the seed, if any: the invariant and the observation.
 fn violated(class: &Class, seed: u64) -> Option<(String, String)> {
     let outcome = catch_unwind(AssertUnwindSafe(|| run(&(class.scenario)(seed))));
     match outcome {

@@ -36,7 +36,7 @@ fn fault(way: &str, host: u32) -> Fault {
     }
 }
 
-/// What one world showed.
+/// Measurements of one world.
 #[derive(Default)]
 struct Seen {
     times: Times,
@@ -72,7 +72,7 @@ fn fail_some(world: &mut World, way: &str, trials: u32, gap: Duration, seen: &mu
     seen.wrong += (world.measures().deaths.len() - deaths).saturating_sub(tried);
 }
 
-/// What the quiet cluster costs: probes and bytes for each silo and second.
+/// Costs of the quiet cluster: probes and bytes for each silo and second.
 fn quiet(profile: Profile, silos: u32) -> (f64, f64) {
     let mut scenario = Scenario::calm(profile, silos, 1);
     scenario.measure_bytes = true;
@@ -127,7 +127,7 @@ pub(super) fn run(options: &Options) -> Report {
             let mut lag: Option<f64> = None;
             for seed in 0..u64::from(seeds) {
                 let mut scenario = Scenario::calm(profile, silos, seed);
-                // What the original's connection liveness check goes by.
+                // Traffic that the original's connection liveness check goes by.
                 scenario.traffic_period =
                     (profile == Profile::Orleans2026).then_some(Duration::from_secs(5));
                 let mut world = world(scenario);

@@ -51,7 +51,7 @@ impl Way {
         }
     }
 
-    /// What happens to `host`.
+    /// Faults of `host`.
     fn faults(self, host: u32) -> Vec<Fault> {
         let inside = HostSet::from_iter([host]);
         let cut = Fault::Cut { inside: inside.clone(), direction: Direction::Both, flip: None };
@@ -68,7 +68,7 @@ impl Way {
     }
 }
 
-/// What the runs of one row showed.
+/// Measurements of the runs of one row.
 #[derive(Default)]
 struct Seen {
     runs: u32,

@@ -22,14 +22,14 @@ use crate::time::VirtualTime;
 use crate::world::World;
 use emmer_report::{Cell, Report, quantile};
 
-/// What an experiment is run with.
+/// Options of an experiment.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The parameter sets to compare; empty: those the experiment is usually shown with.
     pub profiles: Vec<Profile>,
-    /// How many seeds; 0: as many as usual.
+    /// Number of seeds; 0: as many as usual.
     pub seeds: u32,
-    /// How many silos; 0: as many as usual.
+    /// Number of silos; 0: as many as usual.
     pub silos: u32,
     /// A small version that ends within seconds.
     pub quick: bool,

@@ -10,7 +10,7 @@ use crate::invariants::Facts;
 use crate::process::Process;
 use crate::table::row_hash;
 
-/// What keeps the cluster from being whole, in words; none when it is.
+/// Reason why the cluster is not whole, in words; none when it is.
 pub fn why_not_whole(facts: &Facts<'_>) -> Option<String> {
     let version = facts.table.version().number;
     let mut anybody = false;

@@ -28,8 +28,8 @@ const LOSS_IS_OVER: Duration = Duration::from_secs(20);
 /// Maximum one-way trips of messages, one after the other, until a command is answered.
 const TRIPS: u32 = 12;
 
-/// How long after the last of the silos has faded and the cluster is whole the directory may take
-/// to come to rest, besides what grains take that are being deactivated.
+/// Time after the last of the silos has faded and the cluster is whole within which the directory
+/// comes to rest, besides the time of grains that are being deactivated.
 pub(crate) const REST_WITHIN: Duration = Duration::from_secs(30);
 
 /// Time that the calls of every grain may take then.
@@ -61,8 +61,8 @@ pub(crate) fn check_prompt(
     let streams = facts.processes.iter().flat_map(|p| p.streams.values());
     let held = streams.map(|stream| stream.held_until.max(stream.late_until)).max();
     if held.is_some_and(|held| held + AFTER_LOSS >= facts.now) {
-        // What a lost segment holds back is sent again later and later. What a slow link held up
-        // comes late.
+        // Messages behind a lost segment are sent again later and later. Those that a slow link
+        // held up come late.
         return Ok(());
     }
     let bound = if asked.at.since(lost_at) > LOSS_IS_OVER { WITHOUT_LOSS } else { AFTER_LOSS };
@@ -88,7 +88,7 @@ fn too_long(
     Err(facts.violated("I10", what))
 }
 
-/// What keeps the directories from being at rest, in words; none when they are.
+/// Reason why the directories are not at rest, in words; none when they are.
 pub(crate) fn why_not_at_rest(facts: &Facts<'_>, truth: &GrainTruth) -> Option<String> {
     if truth.calls_until > facts.now {
         return Some("a call is on its way".to_owned());

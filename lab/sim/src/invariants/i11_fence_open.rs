@@ -17,8 +17,8 @@ use crate::invariants::{Facts, Violation};
 /// Time for which nothing may have been wrong.
 const LATELY: Duration = Duration::from_secs(15);
 
-/// How long before the store went away the last thing happened: what silos doubt of each other is
-/// settled by the store.
+/// Time without events before the store went away: what silos doubt of each other is settled by the
+/// store.
 const SETTLED: Duration = Duration::from_secs(22);
 
 /// Time that a request to the store may take, there and back, for the table to confirm a silo all
@@ -35,7 +35,7 @@ pub(super) fn check(facts: &Facts<'_>, number: u32) -> Result<(), Violation> {
     let is_member = process.machine.as_ref().is_some_and(|machine| active(machine.status()))
         && facts.table.row(&process.address).is_some_and(|row| active(row.status))
         && process.active_at.is_some_and(|at| facts.now.since(at) >= LATELY);
-    // Who is alone, or was a moment ago, is not confirmed by monitors.
+    // A silo that is alone, or was a moment ago, is not confirmed by monitors.
     let active_count = facts.table.rows().filter(|row| active(row.status)).count();
     let is_member = is_member && active_count >= ACTIVE_MIN;
     if !is_member || !facts.expects.tight || facts.was_troubled(process.host, LATELY) {

@@ -21,7 +21,7 @@ const SILOS_MIN: usize = 4;
 /// Requests beyond the regular ones.
 const MORE: u32 = 3;
 
-/// What was so at the last look.
+/// State at the last look.
 #[derive(Debug, Default)]
 pub(super) struct Load {
     /// Number of requests that each process had sent.

@@ -11,7 +11,7 @@ use emmer_membership::{TerminateReason, View};
 
 use crate::invariants::{Facts, Violation};
 
-/// Who installed its own death in the step that is going on, with the version.
+/// Process that installed its own death in the present step, with the version.
 #[derive(Debug, Default)]
 pub(super) struct OwnDeath(BTreeMap<u32, u64>);
 

@@ -1,4 +1,4 @@
-//! What must always hold, one file for each property. Steps and improvements are those of
+//! Invariants, one file for each property. Steps and improvements are those of
 //! `docs/membership.md`.
 //!
 //! | invariant | what it says | source | file |
@@ -53,11 +53,11 @@ use crate::scenario::Scenario;
 use crate::table::{Record, Table};
 use crate::time::VirtualTime;
 
-/// How old the read behind a commit may be when it arrives: a silo reads again before it counts
-/// votes when its read is older than 2.5 s, and the commit is on its way for a while.
+/// Age of the read behind a commit when it arrives: a silo reads again before it counts votes when
+/// its read is older than 2.5 s, and the commit is on its way for a while.
 const READ_AGE: Duration = Duration::from_secs(5);
 
-/// What the invariants may see.
+/// Facts that the invariants may see.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts<'a> {
     /// The true time.
@@ -73,13 +73,13 @@ pub struct Facts<'a> {
     /// When anything but the store last gave a living silo a reason to look dead; now, if it still
     /// does.
     pub trouble_at: Option<VirtualTime>,
-    /// The same for each host.
+    /// Troubles of each host.
     pub host_troubles: &'a [HostTroubles],
     /// True if the network itself loses or delays messages now and then, anywhere.
     pub noisy: bool,
-    /// What happened last that is not the protocol's own work.
+    /// Last events that are not the protocol's own work.
     pub calm: &'a Calm,
-    /// What the scenario lets expect.
+    /// Bounds that follow from the scenario.
     pub expects: Expects,
 }
 
@@ -152,11 +152,11 @@ impl<'a> Facts<'a> {
 /// An invariant that did not hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// Which.
+    /// Name of the invariant.
     pub invariant: &'static str,
-    /// When.
+    /// Time of the violation.
     pub at: VirtualTime,
-    /// What was seen.
+    /// Description of the violation.
     pub what: String,
 }
 

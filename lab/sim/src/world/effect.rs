@@ -27,14 +27,14 @@ const UNREAD_SHARE: f64 = 0.1;
 /// Time for which a silo that is Dead in the view is still talked to, as by the runtime.
 const FAREWELL: Duration = Duration::from_secs(2);
 
-/// What peers hear from a process that is over.
+/// Last signs to peers of a process that is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Farewell {
     /// It said goodbye.
     Goodbye,
     /// Its kernel ended its connections.
     Kernel,
-    /// The same, and bytes lay unread on all of them.
+    /// The kernel resets all its connections: bytes lay unread on them.
     Resets,
     /// Nothing: its host is gone.
     Silence,
@@ -175,7 +175,8 @@ impl World {
         process.seen_itself |= view.get(&process.address).is_some();
         process.hosted |=
             process.machine.as_ref().is_some_and(|m| m.status() == SiloStatus::Active);
-        // How fast views reach the living: not those that are dead in it, or disturbed themselves.
+        // Speed at which views reach the living: not those that are dead in it, or disturbed
+        // themselves.
         if process.faulty_at.is_none() {
             self.measures.installed(self.now, view.version());
         }
@@ -294,7 +295,7 @@ impl World {
         }
         let learner = &self.processes[number as usize];
         if view.status_of(&learner.address) != Some(SiloStatus::Active) {
-            // Who is not Active owns no range, and grants nothing.
+            // A silo that is not Active owns no range, and grants nothing.
             return;
         }
         let fading = learner.machine.as_ref().map(|machine| machine.fading()).unwrap_or_default();

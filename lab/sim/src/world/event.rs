@@ -1,4 +1,4 @@
-//! What can happen next.
+//! Next events.
 
 use std::time::Duration;
 

@@ -362,7 +362,7 @@ impl World {
     fn slow(&mut self, host: u32, slow: Slow) {
         if let Some(number) = self.running_on(host) {
             self.processes[number as usize].slow = Some(slow);
-            // What waits for another stall waits for this one now.
+            // Events that wait for another stall wait for this one now.
             self.resume(number);
         }
     }

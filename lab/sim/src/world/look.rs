@@ -14,25 +14,25 @@ use crate::process::Process;
 use crate::scenario::Fault;
 use crate::time::VirtualTime;
 
-/// How long after a look that found a cluster not whole it is looked at again.
+/// Time after which a cluster that was not whole is looked at again.
 const AGAIN_AFTER: Duration = Duration::from_millis(150);
 
 /// When a commit of unknown outcome is settled at the latest: its writer hears after three seconds
 /// that the outcome is unknown, reads, and writes.
 const SETTLED_AFTER: Duration = Duration::from_millis(5_300);
 
-/// What is looked at when its time has come.
+/// Check at a given time.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Look {
-    /// Whether the cluster is whole after a single event.
+    /// Is the cluster whole after a single event?
     Whole { what: Alone, since: VirtualTime, again: bool },
-    /// Whether everybody has the version.
+    /// Has every silo the version?
     Spread { version: u64, since: VirtualTime },
-    /// Whether the process, which is Dead, has ended.
+    /// Has the process, which is Dead, ended?
     Ended { process: u32 },
-    /// Whether the process has given its join up.
+    /// Has the process given its join up?
     Joined { process: u32 },
-    /// What is asked of the store.
+    /// Requests to the store.
     Load,
 }
 
@@ -114,7 +114,7 @@ impl World {
         }
     }
 
-    /// What a silo takes itself for never lies back.
+    /// Checks that a silo's own status never lies back.
     pub(super) fn look_at_status(&mut self, number: u32) {
         let process = &mut self.processes[number as usize];
         let Some(is) = process.machine.as_ref().map(|machine| machine.status()) else { return };

@@ -47,7 +47,7 @@ use crate::trace::{Trace, mix};
 use event::Event;
 use look::Look;
 
-/// What is done to each machine before it joins: tests plant bugs with it.
+/// Step on each machine before it joins: tests plant bugs with it.
 #[derive(Clone)]
 pub struct Prepare(Arc<dyn Fn(&mut Membership) + Send + Sync>);
 
@@ -64,8 +64,8 @@ impl fmt::Debug for Prepare {
     }
 }
 
-/// What the invariants may see. A macro, because the checks themselves are borrowed at the same
-/// time.
+/// Facts that the invariants may see. A macro, because the checks themselves are borrowed at the
+/// same time.
 macro_rules! facts {
     ($world:ident) => {
         Facts {
@@ -89,7 +89,7 @@ pub struct World {
     prepare: Option<Prepare>,
     now: VirtualTime,
     queue: Queue<Event>,
-    /// What waits for the IO of a process to run again, in order.
+    /// Events that wait for the IO of a process to run again, in order.
     waiting: BTreeMap<u32, Vec<Event>>,
     scenario: Scenario,
     hosts: Hosts,
@@ -102,12 +102,12 @@ pub struct World {
     rng: SeededRng,
     /// For callers, turns and activations: worlds without grains draw nothing from it.
     grain_rng: SeededRng,
-    /// What is true about grains.
+    /// Facts about grains.
     truth: GrainTruth,
     /// Equal steps are computed once; none where messages pass through their bytes: there every
     /// silo computes its own.
     memo: Option<Arc<Memo>>,
-    /// Which rare situations came up.
+    /// Rare situations that came up.
     sometimes: Sometimes,
     violation: Option<Violation>,
     /// The store lost commits that it had acknowledged: the only promises left are to end, and to
@@ -117,13 +117,13 @@ pub struct World {
     doomed: Vec<u32>,
     /// Open windows of trouble that is not the store's.
     open_troubles: u32,
-    /// The same for each host.
+    /// Troubles of each host.
     host_troubles: Vec<HostTroubles>,
     /// When such trouble was last seen.
     trouble_at: Option<VirtualTime>,
-    /// How far each host's wall clock is stepped now, in milliseconds.
+    /// Offset of each host's wall clock now, in milliseconds.
     clock_steps: Vec<i64>,
-    /// What happened last that is not the protocol's own work.
+    /// Last events that are not the protocol's own work.
     calm: Calm,
     expects: Expects,
     /// Commits that are on their way although `Unknown` was told: when each was sent, and how many
@@ -290,7 +290,7 @@ impl World {
         &self.processes
     }
 
-    /// What was measured.
+    /// Counts and times so far.
     pub const fn measures(&self) -> &Measures {
         &self.measures
     }
@@ -305,12 +305,12 @@ impl World {
         self.violation.as_ref()
     }
 
-    /// What is known to be true about grains.
+    /// Facts about grains.
     pub const fn truth(&self) -> &GrainTruth {
         &self.truth
     }
 
-    /// Which rare situations came up so far.
+    /// Rare situations that came up so far.
     pub const fn sometimes(&self) -> &Sometimes {
         &self.sometimes
     }
@@ -337,7 +337,7 @@ impl World {
         self.why_not_whole().is_none()
     }
 
-    /// What keeps the cluster from being whole, in words; none when it is.
+    /// Reason why the cluster is not whole, in words; none when it is.
     pub fn why_not_whole(&self) -> Option<String> {
         i10_convergence::why_not_whole(&self.facts())
     }

@@ -1,4 +1,4 @@
-//! What traces show of packets and of the store's answers.
+//! Text of traces about packets and the store's answers.
 
 use emmer_membership::TableOutcome;
 

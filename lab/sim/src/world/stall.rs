@@ -27,8 +27,8 @@ impl World {
         waiting.push(event);
     }
 
-    /// What waited for the IO of the process `number` continues, or finds that it has to wait
-    /// again.
+    /// Events that waited for the IO of the process `number` continue, or find that they have to
+    /// wait again.
     pub(super) fn resume(&mut self, number: u32) {
         for event in self.waiting.remove(&number).unwrap_or_default() {
             self.queue.push(self.now, event);

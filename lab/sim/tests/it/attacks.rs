@@ -96,7 +96,7 @@ fn the_last_of_four_is_whole_in_the_end() {
     holds(&lost(lost(lost(scenario, 1), 2), 3).calm_at(at(31_000), ms(1_200_000)));
 }
 
-/// The same, and the fourth has only just joined and seen none of the others.
+/// Three silos are lost, and the fourth has only just joined and seen none of the others.
 #[test]
 fn a_newcomer_to_three_lost_silos_is_whole_in_the_end() {
     let mut scenario = Scenario::calm(Profile::Default, 4, 1);

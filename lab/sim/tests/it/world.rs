@@ -220,7 +220,7 @@ fn the_stall_of_a_slow_host_ends_with_its_fault() {
     // Eight seconds of silence kill; sixty milliseconds do not.
     assert_eq!(five.measures().deaths, []);
     assert!(five.is_whole());
-    // What waited continues at once: here the commits of a silo that leaves.
+    // Waiting commits continue at once: here those of a silo that leaves.
     let leave = begins + Duration::from_millis(30);
     let scenario = Scenario::calm(Profile::Default, 3, 6)
         .during(begins, ends, fault)

@@ -1,4 +1,4 @@
-//! What must hold: at every completion, and when the world has come to rest.
+//! Rules that hold at every completion, and when the world has come to rest.
 
 use std::collections::BTreeMap;
 

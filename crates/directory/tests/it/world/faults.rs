@@ -1,5 +1,5 @@
-//! What goes wrong: crashes, deaths by mistake, leaves, joins. Each is a change of the table,
-//! sooner or later.
+//! Faults: crashes, deaths by mistake, leaves, joins. Each is a change of the table, sooner or
+//! later.
 
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ impl World {
             }
             // Declared dead by mistake: it runs on until it hears of it.
             3 => self.set_status(silo, SiloStatus::Dead),
-            // Nobody hears it, nor does it hear anybody, long before it is declared dead.
+            // It is neither heard nor hears others, long before it is declared dead.
             4 => {
                 self.cut.insert(silo);
                 // Often somebody else is lost meanwhile: that is told without the silo that is cut
@@ -130,7 +130,7 @@ impl World {
         node.running && !node.dir.is_closed() && !lapsed
     }
 
-    /// What `to` has to believe of the dead of `view` as it installs it.
+    /// Belief of `to` about the dead of `view` as it installs it.
     pub(crate) fn fading_for(
         &mut self,
         to: SiloAddress,

@@ -12,7 +12,7 @@ use emmer_core::rng::SeededRng;
 use emmer_core::{GrainId, GrainTypeId, Instant, SiloAddress, SiloStatus};
 use emmer_directory::{Config, Directory, Effect, Message, Registration, ReportId};
 
-/// What a world is like.
+/// Properties of a world.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Options {
     /// Silos at the beginning.
@@ -38,9 +38,9 @@ pub(crate) enum Tamper {
     EmptyReports,
     /// Shells are slow to mark what was confirmed: a report misses the youngest activations.
     SlowShells,
-    /// What was collected arrives empty.
+    /// Collected registrations arrive empty.
     EmptyCollections,
-    /// What a living owner hands over arrives empty.
+    /// Registrations that a living owner hands over arrive empty.
     EmptyHandovers,
     /// Registrations of silos that are Dead and still run turns are dropped at once.
     NoFadingEntries,
@@ -52,7 +52,7 @@ pub(crate) enum Tamper {
 /// its death. Others count from when they hear of it.
 pub(crate) const FADE: Duration = Duration::from_millis(250);
 
-/// What happened, so that a test can see that something happened.
+/// Counts of events, so that a test can see that something happened.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Stats {
     /// Registrations granted.
@@ -150,7 +150,7 @@ pub(crate) enum Event {
     },
 }
 
-/// How a silo died.
+/// Death of a silo.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Death {
     /// From here on it runs no turn.

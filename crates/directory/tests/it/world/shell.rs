@@ -1,4 +1,4 @@
-//! What the runtime's shell does around a directory: activations, commands, outcomes.
+//! Stand-in for the runtime's shell around a directory: activations, commands, outcomes.
 
 use std::collections::BTreeMap;
 

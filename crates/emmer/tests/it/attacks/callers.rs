@@ -214,7 +214,7 @@ fn the_queue_of_a_grain() {
                 while tasks.join_next().await.is_some() {}
                 assert_eq!(a.statistics().turns_waiting, 0);
                 first.abort();
-                // What was given up leaves room at once.
+                // Calls that were given up leave room at once.
                 let mut all = tokio::task::JoinSet::new();
                 for _ in 0..100 {
                     all.spawn(g.slow(id(), 0).into_future());

@@ -146,7 +146,7 @@ fn circles_of_thirty_grains_are_found() {
 /// Tells the child process of [`a_long_chain_harms_nobody`] how long its chain is.
 const LENGTH: &str = "EMMER_TEST_CHAIN";
 
-/// What the child process does; nothing in the test run itself.
+/// Body of the child process; nothing in the test run itself.
 #[test]
 fn long_chain_child() {
     let Ok(length) = std::env::var(LENGTH) else { return };

@@ -11,7 +11,7 @@ use emmer::prelude::*;
 
 use super::rings::{Line, LineGrain, Ring, RingGrain};
 
-/// What ran, over all silos of this process.
+/// Calls that ran, over all silos of this process.
 #[derive(Default)]
 pub(crate) struct Ledger {
     /// Number of times each call began.
@@ -20,13 +20,13 @@ pub(crate) struct Ledger {
     pub inside: Mutex<HashMap<String, (i64, i64)>>,
     /// Activations of each grain between `activate` and the end of `deactivate` or the drop.
     pub alive: Mutex<HashMap<String, i64>>,
-    /// What went wrong.
+    /// Violations.
     pub wrong: Mutex<Vec<String>>,
     /// The activation of each grain that began last.
     pub latest: Mutex<HashMap<String, u64>>,
-    /// What happened to each grain.
+    /// Events of each grain.
     pub events: Mutex<HashMap<String, Vec<(std::time::Instant, String)>>>,
-    /// Which hooks ran for each grain.
+    /// Hooks that ran for each grain.
     pub hooks: Mutex<HashMap<String, (u64, u64)>>,
 }
 
@@ -298,7 +298,7 @@ impl Imp for ImpGrain {
     }
 }
 
-/// How a call ended for its caller.
+/// End of a call for its caller.
 #[derive(Clone, Debug)]
 pub(crate) enum Outcome {
     Done,

@@ -8,7 +8,7 @@ use emmer::prelude::*;
 
 use super::imp::*;
 
-/// What went wrong with the activations of grains on silos that have begun to leave.
+/// Errors in the activations of grains on silos that have begun to leave.
 fn begun_again(prefix: &str, round: u64) -> (usize, Vec<String>) {
     let mut bad = Vec::new();
     let mut shuts = 0;
@@ -99,7 +99,7 @@ fn a_silo_that_leaves_behind_another_takes_no_new_activations() {
     run(2, 100, leave_one_after_another("va", false));
 }
 
-/// The same with two silos that leave together.
+/// Two silos leave together.
 #[test]
 fn silos_that_leave_together_take_no_new_activations() {
     run(2, 100, leave_one_after_another("vb", true));
@@ -310,7 +310,7 @@ impl Held for HeldGrain {
     }
 }
 
-/// Whatever way a silo ends, its grains are dropped.
+/// In every way that a silo ends, its grains are dropped.
 #[test]
 fn the_grains_of_an_ended_silo_are_given_back() {
     for how in 0..4 {

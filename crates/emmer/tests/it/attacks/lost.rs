@@ -8,7 +8,8 @@ use emmer::test::{Cluster, Failure, World};
 use super::bounds::{Big, BigGrain};
 use super::imp::Dice;
 
-/// So long after the trouble the death is known everywhere; it is some 5 s without trouble.
+/// Seconds after the trouble by which the death is known everywhere; it is some 5 s without
+/// trouble.
 const PATIENCE: u64 = 30;
 
 /// All that one plan does before the network is well again.
@@ -95,7 +96,7 @@ fn whoever_is_lost_in_trouble_is_found_before_the_table_is_refreshed() {
     found([576, 760, 1128, 1318, 1430, 1541, 2446, 2495]);
 }
 
-/// How the two others of three silos are lost.
+/// Way in which the two others of three silos are lost.
 #[derive(Clone, Copy, Debug)]
 enum Way {
     HostsAreLost,

@@ -136,7 +136,7 @@ fn a_state_store_that_hangs_holds_up_its_own_grains_only() {
             assert!(matches!(ended.unwrap(), Err(CallError::Timeout { .. })));
         }
         slow.hold(false);
-        // Whatever hung is done or given up; the grain counts from what was stored.
+        // A hanging call is done or given up; the grain counts from what was stored.
         let total = grains.grain::<dyn Slow>(1u64).add(1).timeout(secs(5)).await.unwrap();
         assert!((2..10).contains(&total), "{total}");
         assert!(!silo.has_ended());

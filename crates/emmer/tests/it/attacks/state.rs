@@ -129,7 +129,7 @@ async fn writes_that_are_dropped(world: World) {
     assert!(stale.is_empty(), "the activation went on after a dropped write: {stale:?}");
 }
 
-/// The same, told by a kill: somebody saw a total that was stored nowhere.
+/// A kill shows if a turn saw a total that was stored nowhere.
 #[emmer::test]
 async fn a_dropped_write_is_seen_by_nobody(world: World) {
     let cluster = world.cluster(2, |silo| silo.host::<dyn Safe, SafeGrain>()).await;

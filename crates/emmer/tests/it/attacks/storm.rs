@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::imp::*;
 
-/// What a caller heard.
+/// Outcome that a caller heard.
 pub(crate) fn outcome<T, E: std::fmt::Debug>(end: Option<Result<T, CallError<E>>>) -> Outcome {
     match end {
         None => Outcome::Dropped,

@@ -238,7 +238,7 @@ async fn nobody_dies_of_the_store(world: World) {
     nothing_was_stale(&prefix);
 }
 
-/// Whatever happens to one silo, no other one dies of it.
+/// Trouble of one silo never kills another one.
 #[emmer::test(seeds = 5)]
 async fn nobody_dies_of_the_trouble_of_another(world: World) {
     let mut dice = Dice(world.seed() * 15_485_863);

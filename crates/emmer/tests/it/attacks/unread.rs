@@ -155,7 +155,7 @@ fn says<T: Serialize>(channel: u8, message: &T, is_answered: bool) -> Attack {
     })
 }
 
-/// What a client can say in frames of this kind.
+/// Messages of a client in frames of this kind.
 fn attacks(kind: FrameKind, silo: &Silo) -> Vec<Attack> {
     let limits = ConnectionLimits::new(&Limits::default(), 1 << 20);
     let id = |key: &str| silo.client().grain::<dyn Desk>(key).grain_id().clone();

@@ -1,4 +1,4 @@
-//! What the runtime does around a silo's directory, in virtual time: views are handed to it, its
+//! Stand-in for the runtime around a silo's directory, in virtual time: views are handed to it, its
 //! messages go over the silos' own connections, grains are called, placed, registered, run and
 //! deactivated.
 //!
@@ -29,7 +29,7 @@ use crate::trace::mix;
 /// again.
 const FULL_PAUSE: Duration = Duration::from_millis(5);
 
-/// What happens to the grains of one process.
+/// Event of the grains of one process.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::world) enum GrainEvent {
     /// A caller on the silo calls a grain.
@@ -331,7 +331,7 @@ impl World {
         });
     }
 
-    /// What is true now about `grain`, which the directory of `number` is asked about.
+    /// Facts now about `grain`, which the directory of `number` is asked about.
     fn asked(&self, number: u32, grain: u32) -> Asked {
         let shell = self.processes[number as usize].shell.as_deref();
         let view = shell.map_or(0, |shell| shell.directory.view_version());

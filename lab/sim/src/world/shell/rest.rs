@@ -61,7 +61,7 @@ impl World {
         }
     }
 
-    /// What keeps the directories from being at rest, in words; none when they are.
+    /// Reason why the directories are not at rest, in words; none when they are.
     pub fn why_not_at_rest(&self) -> Option<String> {
         i10_directory::why_not_at_rest(&self.facts(), &self.truth)
     }

@@ -8,17 +8,17 @@ use emmer_sim::{Fault, Scenario, VirtualTime, World};
 /// A promise that was broken.
 #[derive(Clone, Debug)]
 pub(crate) struct Breach {
-    /// Which promise, in a word.
+    /// Name of the promise, in a word.
     pub(crate) kind: String,
-    /// When.
+    /// Time of the observation.
     #[expect(dead_code, reason = "told in the message of a failing test")]
     pub(crate) at: VirtualTime,
-    /// What was seen.
+    /// Description of the observation.
     #[expect(dead_code, reason = "told in the message of a failing test")]
     pub(crate) what: String,
 }
 
-/// What a run came to.
+/// Result of a run.
 #[derive(Debug)]
 pub(crate) struct Judged {
     /// The first promise that was broken.

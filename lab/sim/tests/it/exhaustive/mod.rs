@@ -18,8 +18,7 @@ const MOST_STATES: usize = 1_000_000;
 
 const NOTHING: Budget = Budget { crashes: 0, unknown: 0, lost: 0, ticks: 0 };
 
-/// How many steps deeper than usual to explore, and for how long at most; beyond the usual when
-/// asked.
+/// Number of steps deeper than usual to explore, and the time limit; beyond the usual when asked.
 fn deeper() -> (usize, Duration) {
     let asked = std::env::var("EMMER_EXHAUSTIVE_SECS").ok().and_then(|text| text.parse().ok());
     // Shared evenly by the four explorations of this file when they run one after the other.

@@ -16,7 +16,7 @@ use emmer_membership::{
 };
 use stateright::{Model, Property};
 
-/// How much may go wrong on one path.
+/// Number of faults on one path, by kind.
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
 pub(crate) struct Budget {
     /// Silos that crash.
@@ -67,7 +67,7 @@ pub(crate) struct World {
     violated: Option<&'static str>,
 }
 
-/// What happens next. Numbers are positions in the list of what is in flight, or silos.
+/// Next step. Numbers are positions in the list of what is in flight, or silos.
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
 pub(crate) enum Action {
     /// It arrives; at the store it takes effect.
