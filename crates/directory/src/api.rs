@@ -42,10 +42,10 @@ pub enum Outcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum FailReason {
     /// No silo of the view is Active, so no silo owns any range.
-    #[error("no silo is Active, so nobody owns the directory")]
+    #[error("no silo is Active, so no silo owns the directory")]
     NoActiveSilo,
     /// This silo is Dead, or has left the view.
-    #[error("this silo is no member of the cluster any more")]
+    #[error("this silo is no longer a member of the cluster")]
     Closed,
     /// [`Config::pending_max`] commands wait already.
     #[error("too many directory operations are waiting")]

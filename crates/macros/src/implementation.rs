@@ -13,7 +13,7 @@ use crate::instant::is_instant;
 use crate::interface::{check_not_generic, check_receiver};
 use crate::reminders;
 
-const WHERE_IT_GOES: &str = "#[grain] goes on `impl Interface for Class`";
+const WHERE_IT_GOES: &str = "#[grain] belongs on `impl Interface for Class`";
 
 /// The implementation with its checks, or every mistake in it.
 pub(crate) fn expand(args: &TokenStream, item: TokenStream) -> syn::Result<TokenStream> {

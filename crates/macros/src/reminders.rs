@@ -33,7 +33,7 @@ pub(crate) fn expand(mut item: ItemImpl) -> syn::Result<TokenStream> {
         handlers.extend(handler(function, &mut errors));
     }
     if handlers.is_empty() && errors.is_empty() {
-        let message = "#[grain] goes on `impl Interface for Class`, or on `impl Class` with methods \
+        let message = "#[grain] belongs on `impl Interface for Class`, or on `impl Class` with methods \
             that are marked #[reminder(\"name\")]: methods that can be called are declared in a \
             #[grain_interface] trait. Methods for the grain's own use need no #[grain]";
         errors.at(&item.self_ty, message);

@@ -94,7 +94,7 @@ impl fmt::Display for What {
             Self::Joins => "a silo joins",
             Self::Joined => "a silo has joined",
             Self::Suspected { .. } => "a silo is suspected",
-            Self::Trusted => "a silo is suspected no more",
+            Self::Trusted => "a silo is no longer suspected",
             Self::Leaves => "a silo leaves",
             Self::Left => "a silo has left",
             Self::GivenUp => "a silo did not finish joining",

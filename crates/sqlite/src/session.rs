@@ -113,7 +113,7 @@ impl Session {
             self.log = self.log.or_else(|| self.place.log());
         } else {
             if self.log.is_some() && self.place.log() == self.log {
-                let detail = "another file took the place of this one, whose log lies beside it";
+                let detail = "another file took the place of this one, whose log is still there";
                 let failed = Failed::new(StoreErrorKind::Damaged, detail);
                 self.damage.note(now, &failed);
                 return Err(failed);

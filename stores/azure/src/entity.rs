@@ -196,7 +196,7 @@ pub(crate) fn decode(decl: &TableDecl, entity: &Json) -> Result<Found, Fault> {
     let (partition, row_key) = (key("PartitionKey", CUT_PARTITION)?, key("RowKey", CUT_ROW)?);
     let here = |what: String| corrupt(format!("row {row_key:?}: {what}"));
     let etag = text(ETAG)
-        .ok_or_else(|| here(format!("there is no {ETAG}: it was written by somebody else")))?;
+        .ok_or_else(|| here(format!("there is no {ETAG}: it was not written by Emmer")))?;
     let service_etag = text(SERVICE_ETAG)
         .ok_or_else(|| here(format!("the server's answer has no {SERVICE_ETAG}")))?;
     let mut columns = Vec::with_capacity(decl.columns.len());

@@ -126,7 +126,7 @@ pub(crate) fn decode(table: &TableDecl, mut document: Json) -> Result<Found, Fau
     let text = |name: &str| {
         let found = document.get(name).and_then(Json::as_str).map(str::to_owned);
         found
-            .ok_or_else(|| Fault::corrupt(format!("an item has no {name}: somebody else wrote it")))
+            .ok_or_else(|| Fault::corrupt(format!("an item has no {name}: Emmer did not write it")))
     };
     let (partition, row_key) = (text(table.partition_key)?, text(table.row_key)?);
     let here = |what: String| Fault::corrupt(format!("row {row_key:?}: {what}"));

@@ -126,7 +126,7 @@ pub(crate) fn decode(decl: &TableDecl, item: &Item) -> Result<(String, StoredRow
     let (partition, row_key) = (key(decl.partition_key)?, key(decl.row_key)?);
     let here = |what: String| Fault::corrupt(format!("row {row_key:?}: {what}"));
     let etag = text(item, ETAG)
-        .ok_or_else(|| here(format!("there is no {ETAG}: it was written by somebody else")))?;
+        .ok_or_else(|| here(format!("there is no {ETAG}: it was not written by Emmer")))?;
     let mut columns = Vec::with_capacity(decl.columns.len());
     for column in decl.columns {
         let Some(attribute) = item.get(column.name).filter(|attribute| !attribute.is_null()) else {

@@ -53,7 +53,7 @@ impl Writer {
             }
             for write in self.writes(mutations, &found)? {
                 if session.execute(&write.text, &write.values)? != 1 {
-                    return Err(Fault::corrupt("a locked row is not there any more").into());
+                    return Err(Fault::corrupt("a locked row is gone").into());
                 }
             }
             Ok(None)

@@ -175,7 +175,7 @@ fn ended(silo: &Silo, reason: &TerminateReason) -> Result<()> {
             };
             let silo = silo.address();
             let message = format!(
-                "silo {silo} stopped itself: {reason}. {cause}; those that start now join anew"
+                "silo {silo} stopped itself: {reason}. {cause}; silos that start now join a new one"
             );
             Err(Failure::new(Code::TableWentBack, message))
         }

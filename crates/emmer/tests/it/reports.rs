@@ -282,7 +282,7 @@ async fn a_write_conflict_ends_the_grain_that_lost_and_no_other(world: World) {
     let conflict = || world.store().fail_next_write("987654", Failure::Conflict);
     conflict();
     let (asked, answer) = outer.ask().await.unwrap();
-    let is_conflict = answer.as_ref().is_err_and(|why| why.contains("changed by somebody else"));
+    let is_conflict = answer.as_ref().is_err_and(|why| why.contains("changed by another process"));
     assert!(asked == 1 && is_conflict, "{asked} {answer:?}");
     // The caller is the same activation, and the callee reads what is stored.
     assert_eq!(outer.ask().await.unwrap(), (2, Ok(2)));

@@ -44,7 +44,7 @@ pub(crate) fn expand(args: TokenStream, item: TokenStream) -> syn::Result<TokenS
 
 fn parse(args: TokenStream, item: TokenStream) -> syn::Result<Interface> {
     let item: ItemTrait = syn::parse2(item).map_err(|error| {
-        syn::Error::new(error.span(), format!("#[grain_interface] goes on a trait: {error}"))
+        syn::Error::new(error.span(), format!("#[grain_interface] belongs on a trait: {error}"))
     })?;
     let mut errors = Errors::default();
     let args = errors.take(args::parse(args));

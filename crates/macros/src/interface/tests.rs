@@ -192,7 +192,7 @@ fn attribute_arguments_are_checked() {
         ),
     )
     .concat();
-    assert!(on_struct.contains("goes on a trait"));
+    assert!(on_struct.contains("belongs on a trait"));
 }
 
 #[test]

@@ -249,7 +249,7 @@ impl Peer {
         !std::mem::replace(&mut self.suspected, true)
     }
 
-    /// It is suspected no more; whether it was.
+    /// It is no longer suspected. Returns true if it was.
     pub(super) const fn clear(&mut self) -> bool {
         std::mem::replace(&mut self.suspected, false)
     }

@@ -222,7 +222,7 @@ pub enum TlsError {
     #[error("a silo needs a certificate and a key (`Tls::new`), or a secret, for TLS")]
     NoCertificate,
     /// The HTTP endpoint of a silo has to show a certificate.
-    #[error("the telemetry port needs a certificate and a key for TLS: nobody else knows a secret")]
+    #[error("the telemetry port needs a certificate and a key for TLS: clients have no secret")]
     NoWebCertificate,
     /// The secret cannot be used. It is in none of these words.
     #[error("{place}: {why}")]

@@ -34,7 +34,7 @@ impl std::fmt::Display for Lost {
             Self::Ended => f.write_str("the peer's host closed the connection"),
             Self::Broken(why) => write!(f, "the connection broke: {why}"),
             Self::PeerDead => f.write_str("the silo was declared dead"),
-            Self::Drained => f.write_str("the peer serves no more calls"),
+            Self::Drained => f.write_str("the peer has stopped serving calls"),
             Self::Replaced => f.write_str("another connection has taken its place"),
             Self::Silent => f.write_str("the connection fell silent"),
             Self::Goodbye(code) => write!(f, "the peer closed the connection: {code:?}"),

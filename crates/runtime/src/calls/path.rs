@@ -315,7 +315,7 @@ mod tests {
 
     #[test]
     fn the_word_of_a_silo_that_knows_less_than_its_asker_is_not_the_last() {
-        let rejected = || Failure::refused("nobody hosts it".to_owned());
+        let rejected = || Failure::refused("no silo hosts it".to_owned());
         for (knows_more, is_final) in [(false, true), (true, false)] {
             let met = Met::not_found(rejected(), knows_more);
             let Next::Fail(told) = Path::new(Asker::Silo).met(met, LONG).1 else {

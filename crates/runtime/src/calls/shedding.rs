@@ -110,7 +110,7 @@ impl Shedding {
             let (cpu, memory) = (cpu.unwrap_or(0), memory.unwrap_or(0));
             warn_seldom!(refused = new, cpu, memory, "the silo refuses calls of clients");
         } else if before && !sheds {
-            tracing::info!(refused, "the silo refuses no calls of clients any more");
+            tracing::info!(refused, "the silo no longer refuses calls of clients");
         }
     }
 

@@ -197,7 +197,7 @@ impl ClientCore {
             listed
                 || !g
                     .connection
-                    .goodbye_if_idle(GoodbyeCode::Idle, "this gateway is not listed any more")
+                    .goodbye_if_idle(GoodbyeCode::Idle, "this gateway is no longer listed")
         });
         self.gateways.write().retain(|g| !g.connection.is_lost());
         self.look_for_the_dead().await;

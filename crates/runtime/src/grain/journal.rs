@@ -278,7 +278,7 @@ where
     /// The rows do not belong together: another process writes.
     fn changing(&self) -> StateError {
         let detail =
-            "rows of the journal are missing, or somebody else changes it while it is read";
+            "rows of the journal are missing, or another process changes it while it is read";
         let detail = detail.to_owned();
         let name = self.spec.state.name.to_owned();
         StateError::Store { name, detail, maybe_written: false }

@@ -84,7 +84,7 @@ metrics! {
     HEALTH Gauge "emmer_health_score" []
         "How unwell the silo takes itself for: 0 is healthy, 8 the worst."
     FENCE Gauge "emmer_fence_shut" []
-        "1 while the silo runs no turns because nobody confirms that it is alive."
+        "1 while the silo runs no turns because no other silo confirms that it is alive."
     FENCES Counter "emmer_fence_shut_total" []
         "Times the fence shut."
     FENCE_SECONDS Counter "emmer_fence_shut_seconds_total" []
@@ -120,7 +120,8 @@ metrics! {
 
     STATES Counter "emmer_state_operations_total" ["operation", "outcome"]
         "What grains asked of their states and journals: `read`, `write`, `append`, `snapshot` or \
-         `clear`; `conflict`: somebody else wrote since it was read, `unknown`: it may have happened."
+         `clear`; `conflict`: another process wrote since it was read, `unknown`: it may have \
+         happened."
 
     TURNS Counter "emmer_turns_total" []
         "Turns begun: the sum of all methods' calls."

@@ -85,7 +85,7 @@ impl SiloOptions {
             let Some(address) = address else { continue };
             let is_broadcast = matches!(address.ip(), IpAddr::V4(ip) if ip.is_broadcast());
             if address.ip().is_multicast() || is_broadcast {
-                let why = "nobody connects to a multicast or broadcast address";
+                let why = "a multicast or broadcast address cannot be connected to";
                 return refuse(option, format!("is {address}: {why}"));
             }
         }

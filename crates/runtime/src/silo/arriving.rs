@@ -89,7 +89,7 @@ impl Handler for SiloCore {
             }
             (channel::GATEWAY, PeerKind::Client(_)) => self.gateway_message(connection, &payload),
             (channel, peer) => {
-                tracing::debug!(channel, ?peer, "a message on a channel nobody reads here");
+                tracing::debug!(channel, ?peer, "a message on a channel that is not read here");
             }
         }
     }

@@ -41,14 +41,14 @@ impl Ctx {
     /// ```ignore (needs the facade, whose tests compile it)
     /// self.ctx.timer(secs(5)).every(secs(5)).run(Self::sample);
     /// ```
-    #[must_use = "a timer ticks when it is told what to run"]
+    #[must_use = "a timer ticks once `run` says what to call"]
     pub fn timer(&self, delay: Duration) -> TimerBuilder {
         TimerBuilder { ctx: self.clone(), delay, period: None, keep: false }
     }
 }
 
 /// A timer that does not run yet.
-#[must_use = "a timer ticks when it is told what to run"]
+#[must_use = "a timer ticks once `run` says what to call"]
 pub struct TimerBuilder {
     ctx: Ctx,
     delay: Duration,

@@ -216,7 +216,7 @@ impl<E> CallError<E> {
 pub enum StateError {
     /// Another writer wrote the state since it was read: nothing was written. The activation is
     /// stale and is deactivated after this turn; the next call finds the newer state.
-    #[error("the state {name:?} was changed by somebody else since it was read")]
+    #[error("the state {name:?} was changed by another process since it was read")]
     EtagMismatch {
         /// The state's name.
         name: String,
