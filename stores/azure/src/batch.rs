@@ -128,7 +128,7 @@ struct Part {
     body: String,
 }
 
-/// Understands the answer to a transaction of so many operations.
+/// Understands the answer to a transaction of `operations` operations.
 ///
 /// # Errors
 /// `Nothing` when it says that nothing happened and why; `Broken` when it does not tell.

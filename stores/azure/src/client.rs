@@ -87,7 +87,7 @@ impl Client {
     ) -> std::result::Result<Answer, Failure> {
         let mut patience = Patience::default();
         loop {
-            // Signed anew each time: signatures grow old.
+            // Signed again each time: signatures grow old.
             let answer = self.http.send(&request()?, deadline, repeatable).await?;
             if !is_throttled(&answer) {
                 return Ok(answer);

@@ -130,7 +130,8 @@ impl Commits for AzureTable {
                     }
                     return Ok(outcome::committed(mutations, |_| commit.mark.clone()));
                 }
-                // A row is not as it was believed to be: somebody wrote it, or only touched it.
+                // A row is not as it was believed to be: another writer wrote it, or only touched
+                // it.
                 Done::Not(_) => known = self.known(&commit, deadline).await?,
             }
         }

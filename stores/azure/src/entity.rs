@@ -129,7 +129,7 @@ impl Entity {
         }
     }
 
-    /// Says that no part follows the parts of a column that were set: whoever merges cannot remove
+    /// Says that no part follows the parts of a column that were set: a merge cannot remove
     /// properties.
     pub(crate) fn end_parts(&mut self, name: &str) {
         let next = (1..).find(|n| !self.properties.contains_key(&part_name(name, *n))).unwrap_or(1);

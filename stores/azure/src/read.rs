@@ -14,11 +14,11 @@ use crate::entity::{self, Found};
 use crate::keys::{self, literal};
 use crate::store::AzureTable;
 
-/// Up to so many rows of a partition are read one by one at the same time; of more the whole range
-/// is read.
+/// Number of rows of a partition up to which they are read one by one at the same time; of more the
+/// whole range is read.
 const ALONE_MAX: usize = 8;
 
-/// The most rows that a question names beside the version row: the service takes 15 comparisons.
+/// Maximum rows that a question names as well as the version row: the service takes 15 comparisons.
 const ROWS_IN_FILTER: usize = 13;
 
 /// The key of a row as a filter has it.

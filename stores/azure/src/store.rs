@@ -16,11 +16,11 @@ use crate::examine;
 /// `AzureTableStore::open("azure-table://account:key@account.table.core.windows.net")`, or
 /// `azure-table://account?...`.
 ///
-/// Who we are is one of the account's key (before the `@`, or `?account_key=`), a shared access
-/// signature (`?sas_token=`, its `&` and `%` written as `%XX`) and a bearer token (`?token=`, or
-/// `?token_file=`, read again every minute: somebody else keeps it fresh). Where the URL names
-/// none, the environment's `AZURE_STORAGE_KEY` or `AZURE_STORAGE_SAS_TOKEN` is used. Tokens that
-/// must be asked for (a managed identity) are not.
+/// The credentials are one of the account's key (before the `@`, or `?account_key=`), a shared
+/// access signature (`?sas_token=`, its `&` and `%` written as `%XX`) and a bearer token
+/// (`?token=`, or `?token_file=`, read again every minute: another program keeps it fresh). Where
+/// the URL names none, the environment's `AZURE_STORAGE_KEY` or `AZURE_STORAGE_SAS_TOKEN` is used.
+/// Tokens that must be asked for (a managed identity) are not.
 ///
 /// Connections are encrypted, trusting what the system trusts or the authorities in `?ca_file=`;
 /// `?tls=false` is for the emulator, whose URLs have the account in the path:

@@ -152,7 +152,7 @@ impl Cassandra {
         let (mark, writer) = (text(&lost.mark), text(&lost.writer));
         let values =
             [mark.clone(), text(&lost.why.detail), text(lost.partition), writer, mark].to_vec();
-        // It has been away for long when nobody has come by then.
+        // It has been away for long when nothing has come by then.
         let limit = deadline.min(Instant::now() + SETTLE_LIMIT);
         let most = client.address.place.timeout / SETTLE_ATTEMPTS;
         while Instant::now() < limit {

@@ -162,7 +162,7 @@ impl Client {
         let profile = ExecutionProfile::builder()
             .consistency(Consistency::Quorum)
             .serial_consistency(Some(SerialConsistency::Serial))
-            // How long a request may take, and what is sent again, is told here, the same for every
+            // The time of a request, and what is sent again, are set here, the same for every
             // store.
             .request_timeout(None)
             .retry_policy(Arc::new(FallthroughRetryPolicy))

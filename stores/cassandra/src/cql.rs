@@ -8,11 +8,12 @@ pub(crate) const ETAG: &str = "etag";
 /// The table of the tables' shapes.
 pub(crate) const META: &str = "emmer_meta";
 /// Columns of a partition: the mark of its last commit; of each writer's last commit; those that
-/// must not happen any more.
+/// must no longer happen.
 const LAST: &str = "_last_commit";
 const COMMITS: &str = "_commits";
 const REFUSED: &str = "_refused";
-/// The last commits are named beside the marks of the writers, under a name that no writer has.
+/// The last commits are named together with the marks of the writers, under a name that no writer
+/// has.
 const RECENT: &str = "recent";
 /// Time for which a writer's last commit is remembered, in seconds: longer than its outcome is
 /// asked for.
@@ -152,8 +153,8 @@ impl Cql<'_> {
     }
 
     /// Notes a commit's mark as the last one of the partition, unless it was refused: mark,
-    /// partition, mark. Where nobody asks for the last one, nothing is left of it after a while: a
-    /// grain's partition whose states are cleared must not stay for ever.
+    /// partition, mark. Where the last one is not asked for, nothing is left of it after a while: a
+    /// grain's partition whose states are cleared must not stay for good.
     pub(crate) fn begin(&self) -> String {
         let ttl =
             if self.decl.one_moment { String::new() } else { format!(" USING TTL {COMMITS_TTL}") };

@@ -241,7 +241,7 @@ impl Reads for Cassandra {
         let At { table: decl, partition, deadline } = at;
         let _lane = self.client().lanes.enter(decl, partition, deadline).await?;
         if decl.one_moment && row_key == VERSION_ROW {
-            // With what the last commits wrote: whoever commits next goes on from there.
+            // With what the last commits wrote: the next commit continues from there.
             let pages = Partition { store: self, decl, partition, deadline };
             let (rows, _) = pages.rows(&[VERSION_ROW.to_owned()].into()).await?;
             return Ok(rows.into_iter().next());

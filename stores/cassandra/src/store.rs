@@ -37,7 +37,7 @@ pub struct Cassandra {
     guesses: Guesses<()>,
     recent: Seen,
     writer: String,
-    /// Counts the commits of which nobody knows what became of them.
+    /// Number of commits with an unknown outcome.
     left_behind: AtomicU64,
 }
 

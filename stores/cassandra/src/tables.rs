@@ -146,7 +146,7 @@ impl Tables for Cassandra {
         if is_declared {
             return Ok(());
         }
-        // Whoever is second finds the first one's, which is then compared.
+        // The second one finds the first one's, which is then compared.
         let cql = format!(
             "INSERT INTO {}.{META} (name, declaration) VALUES (?, ?) IF NOT EXISTS",
             self.keyspace()

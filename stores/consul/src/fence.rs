@@ -19,13 +19,13 @@ pub(crate) enum Fence {
     #[default]
     Idle,
     /// A large commit reads the rows it depends on: small ones must wait, or make the fence idle
-    /// again, upon which the large one begins anew.
+    /// again, upon which the large one begins again.
     Closing {
         /// Whose it is.
         by: String,
     },
-    /// A large commit has happened: whoever sees this writes its rows before reading or writing
-    /// any.
+    /// A large commit has happened: a store that sees this writes its rows before reading or
+    /// writing any.
     Committing(Record),
 }
 

@@ -9,8 +9,8 @@
 //! emmer/.tables/silo_instances                              the shape of the table
 //! ```
 //!
-//! A key for each row, and one beside it for each of its volatile columns. Partition and row keys
-//! are escaped (`/`, `~`, `%` and control characters become `%XX`): a `/` always separates, so no
+//! A key for each row, and one more for each of its volatile columns. Partition and row keys are
+//! escaped (`/`, `~`, `%` and control characters become `%XX`): a `/` always separates, so no
 //! partition's keys begin with another's.
 //!
 //! # How the rules of the contract are kept
@@ -47,12 +47,12 @@
 //! 4. writes the rows, in transactions that each check that the fence is still that one, and turns
 //!    it back to idle.
 //!
-//! Whoever meets a committing fence, to read or to write, does step 4 first: so nobody ever sees a
-//! part of a commit, also when its writer died. Doing it twice changes nothing, and it cannot be
-//! done late, for the fence has moved on. Whoever meets a closing fence and wants to write waits a
-//! moment and turns it back to idle, whosever it is: its owner's step 3 then fails and it begins
-//! again. No clock and no lock decides what happened, only the fence's own index. Touches check the
-//! fence too, so that step 4 cannot turn a heartbeat back.
+//! A store that meets a committing fence, to read or to write, does step 4 first: so no reader ever
+//! sees a part of a commit, also when its writer died. Doing it twice changes nothing, and it
+//! cannot be done late, for the fence has moved on. A store that meets a closing fence and wants to
+//! write waits a moment and turns it back to idle, whosever it is: its owner's step 3 then fails
+//! and it begins again. No clock and no lock decides what happened, only the fence's own index.
+//! Touches check the fence too, so that step 4 cannot turn a heartbeat back.
 //!
 //! # Limits
 //!

@@ -103,7 +103,8 @@ impl Plan {
         }
     }
 
-    /// The volatile columns of a new row. There are no others beside it: a deletion takes them all.
+    /// The volatile columns of a new row. There are no others next to it: a deletion takes them
+    /// all.
     fn first_columns(&mut self, decl: &TableDecl, prefix: &str, row: &Row) {
         for (name, value) in document::volatile(decl, row) {
             let column = format!("{prefix}{}", column_key(row.key(), name));
@@ -155,7 +156,7 @@ pub(crate) fn record(
         match mutation {
             Mutation::Insert { row } | Mutation::Replace { row, .. } | Mutation::Upsert { row } => {
                 if !rows.contains_key(row_key) {
-                    // Before their row, without which nobody can touch them.
+                    // Before their row, without which they cannot be touched.
                     let columns = document::volatile(decl, row);
                     record
                         .writes

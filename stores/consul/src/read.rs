@@ -1,5 +1,5 @@
-//! Reads, and what must be done before them: nobody reads or writes past a commit that has happened
-//! and is not written out.
+//! Reads, and what must be done before them: no request reads or writes past a commit that has
+//! happened and is not written out.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -70,7 +70,7 @@ impl Consul {
         Err(Fault::unavailable("others commit all the time"))
     }
 
-    /// Writes out a commit that has happened, and opens the fence. Somebody else may have done so:
+    /// Writes out a commit that has happened, and opens the fence. Another store may have done so:
     /// as good.
     pub(crate) async fn write_out(
         &self,

@@ -9,8 +9,8 @@ use emmer_store_keyvalue::rows::Rows;
 use crate::fence::FENCE;
 use crate::wire::KeyValue;
 
-/// The name of the row's own key, beside those of its volatile columns. No column's name begins
-/// with a dot.
+/// The name of the row's own key, as opposed to those of its volatile columns. No column's name
+/// begins with a dot.
 pub(crate) const ROW: &str = ".row";
 /// The field of a row that no two commits share. No column's name begins with a dot.
 pub(crate) const COMMIT: &str = ".commit";

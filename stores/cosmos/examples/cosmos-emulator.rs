@@ -3,8 +3,8 @@
 //! The emulator lives in memory, and the tests kill servers. So there are two processes. The *door*
 //! is the one that clients connect to, and that a test kills, freezes and starts again; it passes
 //! bytes on. The *memory* holds the emulator, as the service's own replicas hold the data when a
-//! gateway dies. It ends when its folder is gone, or
-//! when nobody has asked it for a quarter of an hour.
+//! gateway dies. It ends when its folder is gone, or when it was not asked for a quarter of an
+//! hour.
 //!
 //! ```text
 //! cosmos-emulator PORT FOLDER      the door

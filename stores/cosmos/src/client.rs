@@ -34,10 +34,10 @@ use crate::failure::{self, Ended};
 /// The longest attempt to connect: the house waits for a server that is away by trying again.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 
-/// A page of items, and the query that goes on behind it; none behind the last.
+/// A page of items, and the query that continues behind it; none behind the last.
 pub(crate) type Page = (Vec<Json>, Option<Pages>);
 
-/// A query that goes on.
+/// A query that continues.
 pub(crate) struct Pages {
     pages: Box<QueryPageIterator<Json>>,
     /// It is about one partition: a page that names no next one is the last. A page of all
@@ -60,7 +60,7 @@ struct Made {
     container: Option<Arc<ContainerClient>>,
 }
 
-/// A token that somebody keeps fresh, for the SDK.
+/// A token that another program keeps fresh, for the SDK.
 #[derive(Debug)]
 struct Bearer(Arc<Token>);
 
@@ -252,7 +252,7 @@ impl Client {
     /// The next page of a query.
     ///
     /// # Errors
-    /// Whoever asks begins the query anew.
+    /// The caller begins the query again.
     pub(crate) async fn more(
         &self,
         pages: Pages,

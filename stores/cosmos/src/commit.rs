@@ -188,7 +188,8 @@ impl Cosmos {
                     }
                     return done();
                 }
-                // A row is not as it was believed to be: somebody wrote it, or only touched it.
+                // A row is not as it was believed to be: another writer wrote it, or only touched
+                // it.
                 Ok(Done::Not(at)) => {
                     sight.failed = Some(at);
                     let upserts = matches!(mutations.get(at), Some(Mutation::Upsert { .. }));
@@ -280,7 +281,7 @@ impl Commits for Cosmos {
         let mut doubt = None;
         match self.attempts(&commit, &mut doubt, deadline).await {
             Ok(CommitOutcome::Conflict(at)) => match doubt {
-                // Perhaps it happened, and somebody wrote over it.
+                // Perhaps it happened, and another writer wrote over it.
                 Some(why) => Err(Failure::Broken(why)),
                 None => Ok(CommitOutcome::Conflict(at)),
             },

@@ -12,7 +12,7 @@ const OWNER_IS_MISSING: u16 = 1_003;
 /// The sub-statuses, of the SDK's own, of a request that was not sent: no connection, no name, no
 /// common version of HTTP.
 const NOT_SENT: [u16; 3] = [20_010, 20_012, 20_015];
-/// The sub-statuses of a 403 of a region that does not write (any more), or is leaving.
+/// The sub-statuses of a 403 of a region that does not write, or is leaving.
 const REGION_LEAVES: [u16; 2] = [3, 1_008];
 
 /// The end of an attempt that was no success.
@@ -21,7 +21,7 @@ pub(crate) enum Ended {
     /// Nothing happened, and the service wants the same again: after this time, if it names one.
     /// See [`pause`](Self::pause).
     Busy(String, Option<Duration>),
-    /// The service is not reached, or serves nobody now: nothing happened.
+    /// The service is not reached, or serves no requests now: nothing happened.
     Away(Fault),
     /// It happened, or not, or is about to.
     Uncertain(Fault),
@@ -103,7 +103,7 @@ pub(crate) fn understood(error: &CosmosError) -> Ended {
     let pause = pause.map(Duration::from_millis);
     let refused = |kind| Ended::Refused(Fault::new(kind, words(error)));
     match u16::from(status.status_code()) {
-        // Throttled; a moved partition, which is found anew; a conflict inside the service.
+        // Throttled; a moved partition, which is found again; a conflict inside the service.
         410 | 429 | 449 => Ended::Busy(words(error), pause),
         503 if was_not_sent(error) => Ended::Away(Fault::unavailable(words(error))),
         403 if REGION_LEAVES.contains(&sub) => Ended::Away(Fault::unavailable(words(error))),

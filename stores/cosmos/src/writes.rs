@@ -47,8 +47,8 @@ impl Tables for Cosmos {
 }
 
 impl Writes for Cosmos {
-    /// Sets a volatile column of a row, whoever wrote that: the row's own etag stays. Returns false
-    /// if the row is not there.
+    /// Sets a volatile column of a row, of any writer: the row's own etag stays. Returns false if
+    /// the row is not there.
     async fn touch(&self, at: At<'_>, touch: Touch<'_>) -> Answered<bool> {
         let Touch { row_key, column, value } = touch;
         let At { table, partition, deadline } = at;

@@ -31,7 +31,7 @@ impl fmt::Display for Carried {
 
 impl std::error::Error for Carried {}
 
-/// Sends requests. What limits their time is whoever waits for them; here they end some time.
+/// Sends requests. The caller limits their time; here they end some time.
 #[derive(Clone, Debug)]
 pub(crate) struct Connector {
     pub(crate) http: Arc<Http>,

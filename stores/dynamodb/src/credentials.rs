@@ -23,7 +23,7 @@ const FILE_BYTES_MAX: u64 = 64 << 10;
 pub(crate) enum Credentials {
     /// A key.
     Key(Key),
-    /// A file with a key, read again every minute: somebody else keeps it fresh.
+    /// A file with a key, read again every minute: another program keeps it fresh.
     File { path: PathBuf, last: Arc<Mutex<Option<(Instant, Key)>>> },
     /// None.
     Nobody,

@@ -104,7 +104,7 @@ impl Pages for Partition<'_> {
 /// The version that a look has to find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Look {
-    /// The one that is the last at the end: whoever commits needs it.
+    /// The one that is the last at the end: a commit needs it.
     Last,
     /// One that was the last at some moment of the look.
     SomeMoment,
@@ -228,8 +228,7 @@ impl DynamoDb {
         deadline: Instant,
     ) -> Result<Option<Version>, Fault> {
         let mut before: Option<Version> = None;
-        // Behind the version row those of its last commit, so many, then those of the commits
-        // before.
+        // Behind the version row the rows of its last commit, then those of the commits before.
         let (mut keys, mut last) = (vec![VERSION_ROW.to_owned()], 0);
         while Instant::now() < deadline {
             let wanted: Vec<&str> = keys.iter().map(String::as_str).collect();
@@ -245,7 +244,7 @@ impl DynamoDb {
             let (_, row) = item::decode(decl, &item)?;
             let (written, recent) = (item::written(&item), item::recent(&item, &row.etag));
             let now = Version { etag: row.etag.clone(), row: Some(row), recent };
-            // Whoever commits has the version from a look that has found it whole, or made it.
+            // A commit has the version from a look that has found it whole, or made it.
             let before_is_whole = |before: &Version| {
                 now.recent.since(&before.etag).is_some_and(|_| look == Look::SomeMoment)
             };
@@ -326,7 +325,7 @@ impl Reads for DynamoDb {
         if rows.len() < limit {
             rows.extend(self.rows(decl, &range("<"), limit - rows.len(), deadline).await?);
         }
-        // Nobody is told a version whose commit is not there whole.
+        // No reader gets a version whose commit is not there whole.
         let version = rows.iter().position(|row| decl.one_moment && row.row.key() == VERSION_ROW);
         if let Some(at) = version {
             rows.remove(at);

@@ -15,9 +15,9 @@ use crate::item::ITEM_BYTES_MAX;
 /// A system store in DynamoDB: `DynamoDbStore::open("dynamodb://accesskey:secret@eu-central-1")`,
 /// where the host is a region, or one of the service's own hosts, or any other with `?region=`.
 ///
-/// Who we are is an access key and its secret (before the `@`; a temporary one with
+/// The credentials are an access key and its secret (before the `@`; a temporary one with
 /// `?session_token=`), or those in the JSON document `?credentials_file=`, read again every minute:
-/// somebody else keeps it fresh. Where the URL names none, the environment's `AWS_ACCESS_KEY_ID`,
+/// another program keeps it fresh. Where the URL names none, the environment's `AWS_ACCESS_KEY_ID`,
 /// `AWS_SECRET_ACCESS_KEY` and `AWS_SESSION_TOKEN` are used, and `AWS_REGION` where it names no
 /// region. Profiles, and services that hand out keys, are not asked.
 ///
@@ -45,9 +45,9 @@ impl DynamoDb {
     /// Returns true if the commit that gave the version row this etag is known to be there whole,
     /// with any etag if any was.
     ///
-    /// A query beside a transaction may see its version row and not yet its other rows. Two answers
+    /// A query during a transaction may see its version row and not yet its other rows. Two answers
     /// say that a commit is there whole: its own success, and that of a `TransactGetItems` for all
-    /// of its rows. Nobody is told a version before: so at most one commit of a partition, the
+    /// of its rows. No reader gets a version before: so at most one commit of a partition, the
     /// next, is ever on its way.
     pub(crate) fn is_settled(
         &self,

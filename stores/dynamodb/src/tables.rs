@@ -94,7 +94,7 @@ impl DynamoDb {
         match sent.await {
             Ok(_) => Ok(()),
             Err(ended) => match ended.fault() {
-                // Somebody else makes it.
+                // Another process makes it.
                 fault if fault.detail.starts_with("ResourceInUseException") => Ok(()),
                 fault => Err(fault),
             },
@@ -128,7 +128,7 @@ impl Tables for DynamoDb {
             put.set_expression_attribute_names(Some(expression.names.clone())).send()
         });
         match sent.await {
-            // Whoever is second finds the first one's, which is then compared.
+            // The second one finds the first one's, which is then compared.
             Ok(_) | Err(Ended::Conditions { .. }) => Ok(()),
             Err(ended) => Err(ended.fault()),
         }

@@ -77,8 +77,8 @@ impl DynamoDb {
 }
 
 impl Writes for DynamoDb {
-    /// Sets a volatile column of a row, whoever wrote that: the row's etag stays. Whether the row
-    /// is there.
+    /// Sets a volatile column of a row, of any writer: the row's own etag stays. Whether the row is
+    /// there.
     async fn touch(&self, at: At<'_>, touch: Touch<'_>) -> Answered<bool> {
         let Touch { row_key, column, value } = touch;
         let At { table: decl, partition, deadline } = at;

@@ -35,7 +35,7 @@ pub(crate) struct Client {
     http: Http,
     /// Who we are, to servers that ask.
     token: Mutex<Option<String>>,
-    /// The server asks nobody who they are.
+    /// The server asks for no user.
     open_to_all: AtomicBool,
 }
 
@@ -77,7 +77,7 @@ impl Client {
         let answer = self.http.send(&request, deadline, true).await.map_err(Failure::fault)?;
         if answer.status != 200 {
             let fault = refused(&answer).failure().fault();
-            // A server that asks nobody for a name does not mind being told one.
+            // A server that asks for no user name does not mind getting one.
             let is_open = fault.detail.contains("authentication is not enabled");
             self.open_to_all.store(is_open, Ordering::Relaxed);
             return if is_open { Ok(()) } else { Err(fault) };
@@ -102,7 +102,7 @@ impl Client {
         if answer.status == 200 { Ok(answer) } else { Err(refused(&answer)) }
     }
 
-    /// Sends a request, again with a new token when the old one is not valid any more.
+    /// Sends a request, again with a new token when the old one is no longer valid.
     pub(crate) async fn ask<T: DeserializeOwned>(
         &self,
         path: &str,

@@ -14,7 +14,7 @@ struct Refusal {
     code: u32,
 }
 
-/// gRPC's codes, as far as they are told apart here.
+/// gRPC's codes, as far as they matter here.
 mod code {
     pub(super) const INVALID_ARGUMENT: u32 = 3;
     pub(super) const PERMISSION_DENIED: u32 = 7;
@@ -28,7 +28,7 @@ mod code {
 /// Why an answer that is no success is none.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
-    /// The token is not valid (any more): ask for another and try again. Nothing was done.
+    /// The token is not valid, or no longer: ask for another and try again. Nothing was done.
     Token(Fault),
     /// The revision asked for is gone. Nothing was done.
     Compacted(Fault),
@@ -75,7 +75,7 @@ pub(crate) fn refused(answer: &Answer) -> Refused {
             Refusing,
             format!("{words}: this store needs --max-txn-ops of 128, the default"),
         ),
-        // No space, too many requests: proposed to nobody.
+        // No space, too many requests: nothing was proposed.
         code::RESOURCE_EXHAUSTED => nothing(StoreErrorKind::Unavailable, words),
         code::INVALID_ARGUMENT
         | code::PERMISSION_DENIED

@@ -9,8 +9,8 @@
 //! emmer/.tables/silo_instances                              the shape of the table
 //! ```
 //!
-//! A key for each row, and one beside it for each of its volatile columns. Partition and row keys
-//! are escaped (`/`, `~`, `%` and control characters become `%XX`): a `/` always separates, so no
+//! A key for each row, and one more for each of its volatile columns. Partition and row keys are
+//! escaped (`/`, `~`, `%` and control characters become `%XX`): a `/` always separates, so no
 //! partition's keys begin with another's.
 //!
 //! # How the rules of the contract are kept

@@ -115,7 +115,7 @@ fn write(decl: &TableDecl, partition: &str, key: &str, row: &Row) -> Json {
     put(key, &document::encode(decl, partition, row, None))
 }
 
-/// A new row with its volatile columns. There are no others beside it: a deletion takes them all.
+/// A new row with its volatile columns. There are no others next to it: a deletion takes them all.
 fn create(decl: &TableDecl, partition: &str, key: &str, row: &Row) -> Vec<Json> {
     let volatile = document::volatile(decl, row);
     let columns = volatile.map(|(name, value)| put(&layout::column(key, name), &value));

@@ -19,8 +19,7 @@ use crate::requests::{Commit, add};
 use crate::rows;
 use crate::wire::{self, Txn, get, get_all, get_keys, is_missing, is_there, put, range_end, txn};
 
-/// The most bytes of one request, as servers have it unless they are told otherwise
-/// (`--max-request-bytes`).
+/// Maximum bytes of one request, as servers have it by default (`--max-request-bytes`).
 const REQUEST_BYTES_MAX: usize = 1_572_864;
 
 /// A system store in an etcd cluster:

@@ -175,7 +175,7 @@ impl Etcd {
         }
         let mut deleted = 0;
         for part in removals.chunks(CLEAN_UP_ROWS) {
-            // Repeated, it finds nothing to delete any more, and the count would be too small: that
+            // Repeated, it finds nothing left to delete, and the count would be too small: that
             // does no harm.
             let body = txn(&[], part, &[]);
             let answer = self.client().txn(&body, self.client().deadline(), true).await;

@@ -35,8 +35,8 @@ pub trait Backend: Tables + Reads + Commits + Writes + Sized + Send + Sync + 'st
     /// The most rows that [`append`](Writes::append) is given at once.
     const APPEND_ROWS: usize;
 
-    /// How long whoever lost a race for a row waits at most before it hears of it. The default is
-    /// for servers to which a commit that loses is as much work as one that wins.
+    /// Maximum time for which a loser of a race for a row waits before it hears of it. The default
+    /// is for servers to which a commit that loses is as much work as one that wins.
     const LOSER_WAITS: Duration = Duration::from_millis(400);
 
     /// True if [`read_some`](Reads::read_some) gives the very next rows from its key on.

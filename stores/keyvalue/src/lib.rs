@@ -22,8 +22,8 @@
 //! | `http` | requests to one of several servers, with a deadline (feature `http`) |
 //!
 //! The layout is much the same on all of them: the columns a commit writes are one value, and each
-//! *volatile* column is a value of its own beside it. So a touch is one blind write that changes no
-//! etag, and a commit cannot turn it back.
+//! *volatile* column is a value of its own. So a touch is one blind write that changes no etag, and
+//! a commit cannot turn it back.
 
 pub mod asked;
 pub mod azure;

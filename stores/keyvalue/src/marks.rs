@@ -18,7 +18,7 @@ impl Marks {
         Self { maker: random(), next: AtomicU64::new(1) }
     }
 
-    /// A mark that nobody ever had.
+    /// A mark that was never used.
     pub fn next(&self) -> String {
         format!("{:016x}.{}", self.maker, self.next.fetch_add(1, Ordering::Relaxed))
     }

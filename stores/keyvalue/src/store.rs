@@ -41,7 +41,7 @@ impl<B: Backend> KeyValue<B> {
     ///
     /// # Errors
     /// Within five seconds, naming the store and never a secret: `Invalid` for a URL that cannot be
-    /// understood, `Unavailable` when nobody answers, `Refused` for wrong credentials or
+    /// understood, `Unavailable` without an answer, `Refused` for wrong credentials or
     /// certificates.
     pub async fn open(url: &str) -> Result<Self> {
         let begun = Instant::now();

@@ -49,7 +49,8 @@ fn options(address: &Address) -> std::result::Result<ClientOptions, Fault> {
         .app_name("emmer".to_owned())
         .connect_timeout(place.timeout)
         // As long as every store waits for a server that is away, less one pause: the shortest
-        // operation takes no longer, and the driver must say before its end that it found nobody.
+        // operation takes no longer, and the driver must say before its end that it found no
+        // server.
         .server_selection_timeout(AWAY_WAIT - AWAY_PAUSE)
         .max_pool_size(CONNECTIONS)
         .max_connecting(CONNECTING)
@@ -67,7 +68,7 @@ fn options(address: &Address) -> std::result::Result<ClientOptions, Fault> {
     }
     if address.tls {
         let file = place.text("ca_file");
-        // The driver reads it later; what is wrong with it is told now.
+        // The driver reads it later; what is wrong with it is reported now.
         file.map(read_certificates).transpose()?;
         let mut trusted = TlsOptions::default();
         trusted.ca_file_path = file.map(PathBuf::from);

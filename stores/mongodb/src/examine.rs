@@ -31,8 +31,8 @@ pub(crate) async fn examine(store: &MongoDb) -> Result<Examination, Fault> {
     Ok(found)
 }
 
-/// Which server it is: another than mongod names itself beside the version of MongoDB that it is
-/// like.
+/// The kind of the server: another than mongod names itself as well as the version of MongoDB that
+/// it is like.
 fn server(built: &Document) -> Examination {
     let (name, version, text) = match (built.get_str("secantusVersion"), built.get_str("version")) {
         (Ok(own), _) => (

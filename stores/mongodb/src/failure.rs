@@ -8,7 +8,7 @@ use mongodb::error::{
 
 /// A key, or a collection, that is there already.
 const DUPLICATE: [i32; 2] = [11_000, 48];
-/// Nobody of this name, or with another password; somebody who may not do this; a server that is no
+/// No user of this name, or with another password; a user who may not do this; a server that is no
 /// replica set.
 const REFUSED: [i32; 6] = [13, 18, 20, 33, 123, 8_000];
 /// The document, or the request, would be larger than the server takes.
@@ -62,7 +62,7 @@ fn code(code: i32, said: &str) -> Ended {
         code if TOO_LATE.contains(&code) => Ended::Uncertain(Fault::unavailable(format!(
             "the server does not answer in time: {said}"
         ))),
-        // Among them that it is no primary any more: the attempt before this one may have been the
+        // Among them that it is no longer a primary: the attempt before this one may have been the
         // other kind.
         _ => Ended::Uncertain(Fault::unavailable(said)),
     }

@@ -13,7 +13,7 @@
 //! ```
 //!
 //! **A partition is one document.** Its rows are fields of it, under their keys with `.`, `$` and
-//! `%` escaped, and its volatile columns lie beside the rows.
+//! `%` escaped, and its volatile columns are fields next to them.
 //!
 //! # How the rules of the contract are kept
 //!

@@ -25,7 +25,7 @@ impl MongoDb {
     }
 }
 
-/// That somebody else was first is as good.
+/// That another process was first is as good.
 fn if_it_is_not_there(error: error::Error) -> error::Result<()> {
     match understood(&error) {
         Ended::Duplicate(_) => Ok(()),
@@ -34,8 +34,8 @@ fn if_it_is_not_there(error: error::Error) -> error::Result<()> {
 }
 
 impl Tables for MongoDb {
-    /// Makes the collection, then notes the declaration, unless there is one. Whoever is second
-    /// finds the first one's.
+    /// Makes the collection, then notes the declaration, unless there is one. The second one finds
+    /// the first one's.
     async fn make(&self, decl: &'static TableDecl, deadline: Instant) -> Answered<()> {
         if self.shape(decl, deadline).await?.is_some() {
             return Ok(());
@@ -55,7 +55,7 @@ impl Tables for MongoDb {
         client.send(deadline, request).await
     }
 
-    /// The declaration of a table that is there. One whose collection somebody dropped is not.
+    /// The declaration of a table that is there. One whose collection was dropped is not.
     async fn shape(
         &self,
         decl: &'static TableDecl,

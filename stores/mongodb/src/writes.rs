@@ -71,8 +71,8 @@ impl MongoDb {
 }
 
 impl Writes for MongoDb {
-    /// Sets a volatile column of a row, whoever wrote that: the row's etag stays. Whether the row
-    /// is there.
+    /// Sets a volatile column of a row, of any writer: the row's etag stays. Whether the row is
+    /// there.
     async fn touch(&self, at: At<'_>, touch: Touch<'_>) -> Answered<bool> {
         let Touch { row_key, column, value } = touch;
         let At { table: decl, partition, deadline } = at;
@@ -95,7 +95,7 @@ impl Writes for MongoDb {
             let mark = self.mark();
             let mut builder = Builder::new(decl, partition, &mark);
             rows.iter().for_each(|row| builder.insert(row));
-            // Done or not, whoever looks then sees what is missing.
+            // Done or not, the next look sees what is missing.
             match self.apply(decl, &builder.update(), deadline).await {
                 Ok(true) => break,
                 Ok(false) => {}

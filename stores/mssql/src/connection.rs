@@ -18,7 +18,7 @@ use crate::place::Place;
 /// Ends a transaction that was left open.
 pub(crate) const END_ANY: &str = "IF @@TRANCOUNT > 0 ROLLBACK TRANSACTION";
 
-/// What a session is told first. How many rows a statement changed is asked for, not sent along.
+/// Settings of a new session. How many rows a statement changed is asked for, not sent along.
 pub(crate) fn settings(lock_timeout: Duration) -> String {
     format!(
         "SET LOCK_TIMEOUT {}; SET XACT_ABORT ON; SET NOCOUNT ON; SET TRANSACTION ISOLATION LEVEL \
@@ -57,7 +57,7 @@ async fn connect_as_asked(
 /// A session on the server. Used by one operation at a time.
 pub struct Connection {
     client: Client<Compat<TcpStream>>,
-    /// True if a request was sent whose end nobody has seen: then this connection must not be used
+    /// True if a request was sent whose end was not seen: then this connection must not be used
     /// again.
     pub(crate) in_flight: bool,
 }

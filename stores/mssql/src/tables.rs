@@ -120,7 +120,7 @@ fn text(cells: &RowCells<'_>, at: usize) -> Result<String, Failure> {
     Ok(cells.text(at).map_err(corrupt)?.unwrap_or_default().to_owned())
 }
 
-/// An administrator who lets no application make tables is told what to do.
+/// An administrator who lets no application make tables gets a hint.
 fn with_hint(failure: Failure) -> Fault {
     let mut fault = failure.fault();
     if fault.kind == StoreErrorKind::Refused {

@@ -17,7 +17,7 @@ pub(crate) fn bytes_literal(out: &mut String, bytes: &[u8]) {
 
 /// Writes a text as a literal of the large type. One with control characters is written as the
 /// bytes of its UTF-16: a NUL may end the batch's text, and a backslash before the end of a line
-/// stands for a line that goes on.
+/// stands for a line that continues.
 fn text_literal(out: &mut String, text: &str) {
     out.push_str("CAST(");
     if text.chars().any(char::is_control) {

@@ -12,7 +12,7 @@ use crate::dialect::Flavour;
 use crate::fault;
 use crate::place::Place;
 
-/// A connection that nobody used for so long is asked whether it is there before it is trusted with
+/// Time without use after which a connection is asked whether it is there before it is trusted with
 /// a commit: a server or a firewall may have closed it.
 const IDLE_MAX: Duration = Duration::from_millis(500);
 /// The oldest servers with a collation that compares by bytes and cares for trailing spaces.
@@ -28,7 +28,7 @@ pub struct Connection {
     /// The most bytes the server takes at once.
     pub(crate) packet_max: usize,
     last_used: Instant,
-    /// True if a request was sent whose end nobody has seen: then this connection must not be used
+    /// True if a request was sent whose end was not seen: then this connection must not be used
     /// again.
     pub(crate) in_flight: bool,
 }
@@ -166,7 +166,7 @@ impl Connection {
 
 async fn connect(place: &Place) -> Result<Conn, Error> {
     if place.tls != TlsMode::Disable {
-        // Somebody else's choice is as good.
+        // Another choice is as good.
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         match Conn::new(place.options(true)).await {
             Err(Error::Driver(DriverError::NoClientSslFlagFromServer))

@@ -40,7 +40,7 @@ impl Dialect for MySql {
     }
 
     fn parameter(&self, _: usize) -> String {
-        // Counted by where they stand: whoever sends a statement gives its parameters in that
+        // Counted by where they stand: the sender of a statement gives its parameters in that
         // order.
         "?".to_owned()
     }

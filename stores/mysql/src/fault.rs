@@ -7,7 +7,7 @@ use mysql_async::{DriverError, Error, IoError, ServerError};
 /// The row is there already.
 pub(crate) const DUPLICATE: u16 = 1062;
 /// A deadlock, a wait for a lock that took too long, a row changed since the snapshot (MariaDB), a
-/// statement that must be prepared anew, a table made anew.
+/// statement that must be prepared again, a table that was made again.
 const AGAIN: [u16; 6] = [1213, 1205, 1020, 1615, 1243, 1412];
 /// The server only reads: a replica, which was the primary when the connection was made.
 const READ_ONLY: [u16; 3] = [1290, 1792, 1836];

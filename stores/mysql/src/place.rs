@@ -83,8 +83,7 @@ fn ssl_options(tls: TlsMode, root: Option<&str>) -> SslOpts {
         }
         None => Vec::new(),
     };
-    // Without verification nobody's signature is asked for, and the built-in roots only fill the
-    // list.
+    // Without verification no signature is asked for, and the built-in roots only fill the list.
     SslOpts::default()
         .with_root_certs(roots)
         .with_disable_built_in_roots(verify)

@@ -99,7 +99,7 @@ fn refused(error: Error) -> Fault {
     fault::fault(&error)
 }
 
-/// An administrator who lets no application make tables is told what to do.
+/// An administrator who lets no application make tables gets a hint.
 fn with_hint(error: Error) -> Fault {
     let mut fault = refused(error);
     if fault.kind == StoreErrorKind::Refused {

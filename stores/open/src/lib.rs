@@ -85,9 +85,9 @@ fn parsed(url: &str) -> Result<StoreUrl, StoreError> {
 }
 
 /// Opens a system store: `sqlite://relative.db`, `sqlite:///absolute.db`, `memory://name` (inside
-/// this process: the same name is the same store as long as somebody holds it), and a scheme for
-/// each feature that brings a store, as in `postgres://user:password@host/database`
-/// (`docs/store.md` has them all).
+/// this process: the same name is the same store as long as it is held), and a scheme for each
+/// feature that brings a store, as in `postgres://user:password@host/database` (`docs/store.md` has
+/// them all).
 ///
 /// A secret may stand in a file: `postgres://user@host/database?password_file=/run/secrets/db`. It
 /// is read again when the server refuses it, and when the file has changed.

@@ -22,8 +22,8 @@ use tokio::time::Instant;
 
 use crate::credentials::{Origin, Way, with_parameter};
 
-/// Pause between two looks at the files, which requests begin. A program whose credentials end is
-/// asked no more often.
+/// Pause between two looks at the files, which requests begin. It is also the least time between
+/// two questions of a program whose credentials end.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// The part of a request's time in which a refusal may be followed by other credentials: a sixth.
 /// The store itself is given the rest, so a repeated request ends when the first one would have.

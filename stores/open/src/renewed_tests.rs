@@ -156,7 +156,7 @@ async fn read(store: &Renewed) -> Result<()> {
 /// Time in which the store looks at its files.
 async fn look(store: &Renewed) {
     tokio::time::advance(LOOK_EVERY).await;
-    // The look begins with a request and runs beside it.
+    // The look begins with a request and runs at the same time.
     let _ = read(store).await;
     let renewing = || store.shared.lock().is_renewing;
     for _ in 0..100 {

@@ -1,8 +1,8 @@
 //! A commit up to its end: locks, conditions, writes.
 //!
 //! Rows that are there are locked before anything is judged; a row that is not there cannot be
-//! locked on this server. Should somebody add it in between, adding it here is refused as a
-//! duplicate, everything is rolled back, and the store begins anew and finds it.
+//! locked on this server. Should another writer add it in between, adding it here is refused as a
+//! duplicate, everything is rolled back, and the store begins again and finds it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -67,7 +67,7 @@ impl Writer {
             for row in order::rows(rows) {
                 let write = self.insert(row)?;
                 match session.execute(&write.text, &write.values) {
-                    // The statement is undone, the transaction goes on.
+                    // The statement is undone, the transaction continues.
                     Err(trouble) if trouble.code == Some(DUPLICATE) => {}
                     ended => drop(ended?),
                 }

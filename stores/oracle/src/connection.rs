@@ -28,7 +28,7 @@ type Job = Box<dyn FnOnce(&mut Session) + Send>;
 pub(crate) struct Threads(Arc<Semaphore>);
 
 impl Threads {
-    /// For a store of so many connections.
+    /// For a store of this number of connections.
     pub(crate) fn new(connections: usize) -> Self {
         Self(Arc::new(Semaphore::new(connections + SPARE_THREADS)))
     }
@@ -45,7 +45,7 @@ impl Threads {
 /// rolled back.
 pub struct Connection {
     jobs: SyncSender<Job>,
-    /// True if something was begun whose end nobody has seen: then this connection must not be used
+    /// True if something was begun whose end was not seen: then this connection must not be used
     /// again.
     pub(crate) in_flight: bool,
 }
@@ -69,7 +69,7 @@ impl Connection {
         Ok(Self { jobs, in_flight: false })
     }
 
-    /// Runs `job` on the session. It runs to its end even if nobody waits for it any more.
+    /// Runs `job` on the session. It runs to its end even if its caller is gone.
     pub(crate) async fn run<T: Send + 'static>(
         &mut self,
         job: impl FnOnce(&mut Session) -> Result<T, Trouble> + Send + 'static,
@@ -77,7 +77,7 @@ impl Connection {
         self.in_flight = true;
         let (done, answer) = oneshot::channel();
         let job: Job = Box::new(move |session| {
-            // Nobody waits for it: the connection is on its way out.
+            // No request waits for it: the connection is on its way out.
             let _ = done.send(job(session));
         });
         if self.jobs.try_send(job).is_err() {
@@ -119,7 +119,7 @@ mod tests {
 
     #[tokio::test]
     async fn threads_that_wait_for_a_silent_server_are_counted() {
-        // The kernel accepts; nobody reads.
+        // The kernel accepts; no process reads.
         let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let url = format!(
             "oracle://bob:s3cret@127.0.0.1:{}/emmer",

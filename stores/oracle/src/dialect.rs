@@ -3,8 +3,8 @@
 use emmer_store::ColumnType;
 use emmer_store_relational::{Dialect, SqlType};
 
-/// The dialect of Oracle Database. Names are kept in upper case, as the server keeps those that
-/// nobody quotes.
+/// The dialect of Oracle Database. Names are kept in upper case, as the server keeps unquoted
+/// names.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OracleSql;
 

@@ -23,7 +23,7 @@ const AGAIN: [u32; 11] =
 /// was made.
 const STANDBY: [u32; 4] = [1_219, 10_456, 16_000, 16_456];
 
-/// The session is over, or the server does not say so but nothing can be done with it any more.
+/// The session is over, or the server does not say so but nothing can be done with it.
 const GONE: [u32; 27] = [
     24, 28, 31, 600, 603, 1_012, 1_033, 1_034, 1_041, 1_089, 1_090, 1_092, 2_396, 2_399, 3_113,
     3_114, 3_135, 7_445, 12_152, 12_153, 12_537, 12_547, 12_570, 12_571, 12_583, 25_401, 25_402,
@@ -35,12 +35,12 @@ pub(crate) struct Trouble {
     pub(crate) fault: Fault,
     /// The server's number of it (`ORA-00942` is 942).
     pub(crate) code: Option<u32>,
-    /// The session must not be used any more.
+    /// The session must no longer be used.
     pub(crate) is_gone: bool,
 }
 
 impl Trouble {
-    /// The session ended, or nobody knows in which state it is.
+    /// The session ended, or its state is unknown.
     pub(crate) fn gone(detail: impl Into<String>) -> Self {
         Self { fault: Fault::unavailable(detail), code: None, is_gone: true }
     }
@@ -121,7 +121,7 @@ fn kind(code: u32) -> StoreErrorKind {
     }
 }
 
-/// Returns true if words about a stream are about what goes on in it; the driver does not say.
+/// Returns true if words about a stream are about TLS; the driver does not say.
 fn is_of_tls(words: &str) -> bool {
     ["certificate", "fatal alert", "corrupt message"].iter().any(|of_tls| words.contains(of_tls))
 }

@@ -33,7 +33,7 @@ pub(crate) struct TableSql {
 }
 
 impl TableSql {
-    /// The statements for `decl`, which wait so long for a lock.
+    /// The statements for `decl`, which wait `lock_wait` for a lock.
     pub(crate) fn new(decl: &TableDecl, lock_wait: Duration) -> Self {
         let shared = Statements::new(&OracleSql, decl);
         let names = Names::new(&OracleSql, decl);

@@ -81,7 +81,7 @@ pub(crate) async fn ensure(
     made.map_err(with_hint)
 }
 
-/// Makes the table that holds the lock, and its row, unless they are there or somebody else is
+/// Makes the table that holds the lock, and its row, unless they are there or another process is
 /// faster.
 fn make_meta(session: &mut Session) -> Result<(), Trouble> {
     let found = read_meta(session)?;
@@ -161,7 +161,7 @@ fn read_meta(session: &mut Session) -> Result<Option<Vec<(String, i64)>>, Troubl
     Ok(Some(meta))
 }
 
-/// An administrator who lets no application make tables is told what to do.
+/// An administrator who lets no application make tables gets a hint.
 fn with_hint(trouble: Trouble) -> Fault {
     let mut fault = trouble.fault;
     if fault.kind == StoreErrorKind::Refused {

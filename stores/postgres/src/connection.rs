@@ -35,7 +35,7 @@ pub struct Connection {
     pub(crate) client: Client,
     statements: BTreeMap<Arc<str>, Statement>,
     driver: JoinHandle<()>,
-    /// True if a request was sent whose end nobody has seen: then this connection must not be used
+    /// True if a request was sent whose end was not seen: then this connection must not be used
     /// again.
     pub(crate) in_flight: bool,
 }
@@ -62,7 +62,7 @@ where
 {
     let (client, connection) = place.config.connect(tls).await?;
     let driver = tokio::spawn(async move {
-        // What ends a connection is told to whoever waits for an answer on it.
+        // Every request that waits for an answer gets the reason for which the connection ended.
         let _ = connection.await;
     });
     Ok((client, driver))

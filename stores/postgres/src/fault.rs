@@ -25,9 +25,9 @@ pub(crate) fn failure(error: &tokio_postgres::Error) -> Failure {
         SqlState::T_R_DEADLOCK_DETECTED,
         // A row was missing when the statement looked and there when it wrote.
         SqlState::UNIQUE_VIOLATION,
-        // "cached plan must not change result type": the table was made anew.
+        // "cached plan must not change result type": the table was made again.
         SqlState::FEATURE_NOT_SUPPORTED,
-        // Somebody deallocated our prepared statements.
+        // Our prepared statements were deallocated.
         SqlState::INVALID_SQL_STATEMENT_NAME,
     ];
     // A standby, which was the primary when the connection was made.

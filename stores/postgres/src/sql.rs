@@ -89,12 +89,12 @@ mod op {
 /// Commits never wait for each other crosswise. Rows that are there are locked in one order. Then
 /// `made` inserts those that are not, whatever the mutation is called, in the same order, and waits
 /// at most for others who have come as far: a row that is there, only locked, is a duplicate at
-/// once, also for an upsert. Whoever has made its rows waits for nobody: it holds the locks of all
-/// that is left to do. Hence `written` and `deleted` ask how many were made: the server runs parts
-/// that nothing asks for in an order of its own.
+/// once, also for an upsert. A commit that has made its rows does not wait: it holds the locks of
+/// all that is left to do. Hence `written` and `deleted` ask how many were made: the server runs
+/// parts that nothing asks for in an order of its own.
 ///
 /// The answer is the verdict. A commit that conflicts has locked rows, which the server would wait
-/// for the disk to remember; there is nothing to make durable, so it is told not to.
+/// for the disk to remember; there is nothing to make durable, so that wait is switched off.
 fn commit(decl: &TableDecl) -> String {
     let Names { table, partition, row, etag, columns } = Names::new(&Postgres, decl);
     let numbered: Vec<_> = columns.iter().enumerate().zip(decl.columns).collect();

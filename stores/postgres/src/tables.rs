@@ -100,7 +100,7 @@ fn refused(error: tokio_postgres::Error) -> Fault {
     fault::fault(&error)
 }
 
-/// An administrator who lets no application make tables is told what to do.
+/// An administrator who lets no application make tables gets a hint.
 fn with_hint(error: tokio_postgres::Error) -> Fault {
     let mut fault = refused(error);
     if fault.kind == StoreErrorKind::Refused {

@@ -151,7 +151,7 @@ mod tests {
         for ms in [-62_135_596_800_000, -1, 0, 1, 1_795_265_085_123, 253_402_300_799_999] {
             assert_eq!(milliseconds(microseconds(ms).unwrap()), Ok(ms));
         }
-        // Somebody wrote microseconds by hand into a column that lost its precision.
+        // Microseconds were written by hand into a column that lost its precision.
         assert_eq!(milliseconds(-1), Ok(EPOCH_MS - 1));
         assert!(milliseconds(i64::MAX).is_err() && milliseconds(i64::MIN).is_err());
     }

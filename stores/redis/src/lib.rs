@@ -8,7 +8,7 @@
 //!   10.0.0.1-11111-7/IAmAliveTime   "2026-11-21T12:44:45.000Z"
 //! ```
 //!
-//! One hash for each partition; a field for each row, and one beside it for each of its volatile
+//! One hash for each partition; a field for each row, and one more for each of its volatile
 //! columns. Keys are escaped (`/`, `~`, `%` and control characters become `%XX`), so that a `/` in
 //! a field always stands before a column.
 //!

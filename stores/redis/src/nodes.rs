@@ -135,7 +135,7 @@ impl Nodes {
         }
     }
 
-    /// Sends a command to whoever has `key`; a `repeatable` one again when its outcome is not
+    /// Sends a command to the node that has `key`; a `repeatable` one again when its outcome is not
     /// known. The inner error is the server's own answer.
     async fn route(
         &self,

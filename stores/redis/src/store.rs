@@ -37,9 +37,9 @@ const REGISTERED_MAX: usize = 10_000;
 ///
 /// `?ca_file=` trusts the authorities in that PEM file instead of the system's. Where the URL gives
 /// no password the environment's `REDISCLI_AUTH` is used. `?wait_replicas=1` acknowledges a commit
-/// only when so many replicas have it (0 to 16; the default is 0); `?prefix=emmer` is what all keys
-/// begin with; `?timeout_ms=4800` is how long an operation takes at most, connecting included (1000
-/// to 60000).
+/// only when this number of replicas has it (0 to 16; the default is 0); `?prefix=emmer` is what
+/// all keys begin with; `?timeout_ms=4800` is how long an operation takes at most, connecting
+/// included (1000 to 60000).
 ///
 /// A server that may lose acknowledged commits is warned about in the log.
 pub type RedisStore = KeyValue<Redis>;
@@ -71,7 +71,7 @@ impl Redis {
         let mut config = redis::cmd("CONFIG");
         config.arg("GET").arg("save");
         let save = self.nodes.ask(node, &config, deadline).await;
-        // Whom nobody allows to ask for settings gets by without.
+        // A user who may not ask for settings gets by without.
         let texts = |answer: Answer| -> std::result::Result<Vec<String>, String> {
             rows::items(answer)?.into_iter().map(rows::text).collect()
         };

@@ -104,8 +104,8 @@ impl Redis {
                 row.value.as_slice(),
             ]);
         }
-        // Repeated, it finds nothing to delete any more, and the count would be too small: that
-        // does no harm.
+        // Repeated, it finds nothing left to delete, and the count would be too small: that does no
+        // harm.
         let answer = self
             .nodes
             .run(&CLEAN_UP, &all, &arguments, deadline, true)
@@ -164,7 +164,7 @@ impl Reads for Redis {
         let At { table: decl, partition, deadline } = at;
         let key = self.partition(decl, partition);
         let mut draw = redis::cmd("HRANDFIELD");
-        // So many different fields are of at least `limit` rows.
+        // This number of different fields are of at least `limit` rows.
         draw.arg(&key).arg(limit * (1 + document::volatile_names(decl).count()));
         let drawn = rows::items(self.ask(&key, &draw, deadline).await?).map_err(Fault::corrupt)?;
         let mut fields: Vec<String> = Vec::new();

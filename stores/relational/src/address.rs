@@ -15,9 +15,9 @@ pub const CA_FILE: Parameter = Parameter::text("ca_file").or("sslrootcert");
 pub enum TlsMode {
     /// None, even if the server offers it.
     Disable,
-    /// If the server offers it, whoever it is.
+    /// If the server offers it, for any server.
     Prefer,
-    /// Nothing without, whoever the server is.
+    /// Nothing without, for any server.
     Require,
     /// Nothing without, and only from a server with a certificate for its name from a root that is
     /// trusted.

@@ -158,7 +158,7 @@ pub trait Driver: Sized + Send + Sync + 'static {
         sent: &mut bool,
     ) -> impl Future<Output = Result<Answer, Failure>> + Send;
 
-    /// Makes what is missing of `tables`, safely beside others who do the same.
+    /// Makes what is missing of `tables`, safely while others do the same.
     fn ensure(
         &self,
         connection: &mut Self::Connection,

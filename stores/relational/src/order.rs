@@ -16,7 +16,7 @@ pub fn compare(a: &str, b: &str) -> Ordering {
 }
 
 /// Mutations in the order their rows are locked, each with its position in the commit, by which a
-/// conflict is told.
+/// conflict is reported.
 pub fn mutations(mutations: &[Mutation]) -> Vec<(usize, &Mutation)> {
     let mut order: Vec<(usize, &Mutation)> = mutations.iter().enumerate().collect();
     order.sort_by(|(_, a), (_, b)| compare(a.row_key(), b.row_key()));

@@ -1,8 +1,8 @@
 //! The connections of one store: a few, opened when they are needed.
 //!
 //! A session may be slow at first: a server that has just started reads its catalogues and makes
-//! its plans anew, for each session or for the first. So connections are opened beside the
-//! operations that want them and are given to nobody before they have answered a read. An operation
+//! its plans again, for each session or for the first. So connections are opened apart from the
+//! operations that want them and are given out only after they have answered a read. An operation
 //! whose time is over meanwhile is `Unavailable`; the connection is opened to the end, within
 //! bounds, and is there for the next. If it were dropped just before it is warm, a slow server
 //! would never be reached.
@@ -26,8 +26,8 @@ use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use crate::driver::{Driver, Request};
 
-/// The most connections that are still being opened for nobody, beside those of the pool. A host
-/// that vanished must not keep the pool from reaching another.
+/// Maximum connections that are still being opened without a request that waits, in addition to
+/// those of the pool. A host that vanished must not keep the pool from reaching another.
 const SLOW_MAX: usize = 4;
 /// Time that each of them is given.
 const SLOW_TIMEOUT: Duration = Duration::from_secs(60);
@@ -58,9 +58,9 @@ struct Core<D: Driver> {
 }
 
 struct Shared<C> {
-    /// Connections nobody uses, the one used last on top.
+    /// Unused connections, the one used last on top.
     idle: Vec<C>,
-    /// No attempt before this moment: the last one found nobody.
+    /// No attempt before this moment: the last one found no server.
     not_before: Option<Instant>,
 }
 
@@ -100,8 +100,8 @@ async fn open<D: Driver>(
     Ok(connection)
 }
 
-/// Opens a connection for whoever waits for `reply`; for the pool, if nobody does any more and
-/// there is room.
+/// Opens a connection for the request that waits for `reply`; for the pool, if none does and there
+/// is room.
 async fn open_for<D: Driver>(
     driver: Arc<D>,
     table: Option<&'static TableDecl>,
@@ -270,7 +270,7 @@ impl<D: Driver> Lease<'_, D> {
         self.queued
     }
 
-    /// Closes the connection, which takes no more requests.
+    /// Closes the connection, which takes no further requests.
     pub(crate) fn discard(&mut self) {
         drop(self.connection.take());
     }
@@ -307,7 +307,7 @@ mod tests {
 
     const TIMEOUT: Duration = Duration::from_secs(1);
 
-    /// A server whose sessions need so long to open, and so long for their first request.
+    /// A server whose sessions take these times to open, and for their first request.
     #[derive(Default)]
     struct Slow {
         /// Number of sessions it has room for; 0: any.
@@ -432,7 +432,7 @@ mod tests {
         }
     }
 
-    /// One that opens no session at all: what is begun for nobody is bounded, and ends with the
+    /// One that opens no session at all: openings without a request are bounded, and end with the
     /// pool.
     #[tokio::test(start_paused = true)]
     async fn openings_that_nobody_waits_for_are_few_and_end_with_the_pool() {

@@ -2,7 +2,7 @@
 //!
 //! The table `emmer_meta` (columns `name`, `value`) records the layout number of this crate and the
 //! schema version of each table. A table of an older version is brought forward by adding what it
-//! lacks; a database with a newer number, or a table nobody recorded, was made by another program
+//! lacks; a database with a newer number, or a table without a record, was made by another program
 //! and is refused rather than guessed at.
 
 use emmer_store::validate::{PARTITION_KEY_BYTES_MAX, ROW_KEY_BYTES_MAX};
@@ -44,8 +44,8 @@ pub fn record(dialect: &dyn Dialect, name: &str, value: i64) -> String {
     format!("INSERT INTO {meta} ({name_column}, {value_column}) VALUES ('{name}', {value})")
 }
 
-/// The statement that forgets what was recorded under `name`: a table that somebody dropped is made
-/// and recorded anew.
+/// The statement that forgets what was recorded under `name`: a table that was dropped is made and
+/// recorded again.
 pub fn forget(dialect: &dyn Dialect, name: &str) -> String {
     let [meta, name_column] = [META, "name"].map(|n| quoted(dialect, n));
     format!("DELETE FROM {meta} WHERE {name_column} = '{name}'")
@@ -151,7 +151,7 @@ pub fn missing(
     let mut script = Vec::new();
     match (&found.meta, recorded(LAYOUT_NAME)) {
         (Some(_), Some(LAYOUT)) => {}
-        // Made a moment ago by somebody who died.
+        // Made a moment ago by a process that died.
         (Some(meta), None) if meta.is_empty() => script.push(record(dialect, LAYOUT_NAME, LAYOUT)),
         (Some(_), layout) => {
             let layout =
@@ -199,9 +199,9 @@ pub fn missing(
 
 /// Returns true if a look taken without the lock of those who make tables found all there.
 ///
-/// A look is several queries. When somebody brings a table forward in between, the columns seen are
-/// the old ones and the version is the new one, which looks like another program's table: so a
-/// refusal holds only when it is found again under the lock.
+/// A look is several queries. When another process brings a table forward in between, the columns
+/// seen are the old ones and the version is the new one, which looks like another program's table:
+/// so a refusal holds only when it is found again under the lock.
 ///
 /// # Errors
 /// The look failed.

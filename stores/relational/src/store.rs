@@ -55,7 +55,7 @@ impl<D: Driver> Relational<D> {
     ///
     /// # Errors
     /// Within five seconds, naming the store and never a password: `Invalid` for a URL that cannot
-    /// be understood, `Unavailable` when nobody answers, `Refused` for wrong credentials, a missing
+    /// be understood, `Unavailable` without an answer, `Refused` for wrong credentials, a missing
     /// database, TLS that cannot be had, or a server that is too old.
     pub async fn open(url: &str) -> Result<Self> {
         let begun = Instant::now();

@@ -187,7 +187,7 @@ fn an_older_table_is_brought_forward() {
 
 #[test]
 fn what_others_made_is_refused() {
-    // A newer version, a table nobody recorded, another layout, another column, another type, a
+    // A newer version, a table without a record, another layout, another column, another type, a
     // missing column.
     assert!(missing(&found(4)).unwrap_err().contains("schema version 4, this program knows 3"));
     assert!(

@@ -2,7 +2,7 @@
 //! port.
 //!
 //! It is a package of npm, as is the Node.js that it asks for (22, newer than Debian's). Both are
-//! fetched once, by npm, and unpacked beside, not installed: into a folder of this user's below the
+//! fetched once, by npm, and unpacked, not installed: into a folder of this user's below the
 //! temporary folder.
 
 use std::fs;
@@ -77,7 +77,7 @@ fn fetched() -> Result<PathBuf, Trouble> {
         println!("Azurite cannot be fetched: {trouble}");
         return Err(Trouble::Missing { program: "Azurite".to_owned(), package: PACKAGE });
     }
-    // Whoever is second finds the first one's, which is as good.
+    // The second one finds the first one's, which is as good.
     let _ = fs::rename(&root, &unpacked);
     if main_of(&unpacked.join("node_modules")).is_file() {
         Ok(unpacked)

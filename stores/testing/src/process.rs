@@ -81,7 +81,7 @@ pub fn run(command: &mut Command) -> Result<(), Trouble> {
     Err(failed(format!("{}; {}", ended.status, String::from_utf8_lossy(&ended.stderr).trim())))
 }
 
-/// A port of this host that nobody listens on at this moment.
+/// A port of this host that is free at this moment.
 ///
 /// It is none of those that the kernel gives to clients: a client that looks for a server which is
 /// away would be given the server's own port at last, be connected to itself, and keep the server
@@ -181,7 +181,7 @@ impl Drop for Frozen {
     }
 }
 
-/// Waits until all threads of a process stand still: each goes on until the system next looks at
+/// Waits until all threads of a process stand still: each runs on until the system next looks at
 /// it.
 fn stopped(pid: u32) -> Result<(), Trouble> {
     let begun = Instant::now();
@@ -255,12 +255,12 @@ pub fn find(program: &str, folders: &[PathBuf]) -> Option<PathBuf> {
 /// temporary folder.
 ///
 /// # Errors
-/// It is somebody else's.
+/// It is another user's.
 pub(crate) fn programs_folder() -> Result<PathBuf, Trouble> {
     let failed = |e: std::io::Error| Trouble::Failed(e.to_string());
     let me = fs::metadata("/proc/self").map_err(failed)?.uid();
     let folder = std::env::temp_dir().join(format!("emmer-test-programs-{me}"));
-    // Nobody else may have put a program there.
+    // No other user may have put a program there.
     let made = fs::DirBuilder::new().mode(0o700).create(&folder);
     let found = fs::symlink_metadata(&folder).map_err(failed)?;
     if made.is_err() && (!found.is_dir() || found.uid() != me || found.mode() & 0o022 != 0) {

@@ -132,7 +132,7 @@ impl RedisCluster {
         Self::start_with(count, 0)
     }
 
-    /// The same with so many replicas of each of the `primaries`.
+    /// Starts a cluster with `replicas` replicas of each of the `primaries`.
     ///
     /// # Errors
     /// Redis 7 is not installed or does not start.
@@ -228,7 +228,7 @@ pub struct RedisFailover {
 
 #[cfg(feature = "suite")]
 impl RedisFailover {
-    /// Starts three primaries with so many replicas each.
+    /// Starts three primaries with `replicas` replicas each.
     ///
     /// # Errors
     /// Redis 7 is not installed or does not start.

@@ -9,7 +9,7 @@ use std::io::Write;
 /// The variable that names the file. Without it nothing is reported.
 pub const VARIABLE: &str = "EMMER_TEST_REPORT";
 
-/// The conformance suite passed with so many cases on a server of `version`; `store` is its URL
+/// The conformance suite passed with `cases` cases on a server of `version`; `store` is its URL
 /// scheme.
 pub fn conformed(store: &str, version: &str, cases: usize) {
     write(&format!("conformed\t{store}\t{version}\t{cases}"));

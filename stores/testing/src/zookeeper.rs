@@ -15,8 +15,8 @@ use crate::process::{READY_LIMIT, find, free_port, wait_until};
 
 /// Debian's package.
 pub const PACKAGE: &str = "zookeeper";
-/// A user for tests of passwords (ZooKeeper knows no users: whoever makes a node may say whose it
-/// is).
+/// A user for tests of passwords (ZooKeeper knows no users: the client that makes a node may say
+/// whose it is).
 pub const USER: &str = "silo";
 /// That user's password. It holds characters that a URL must escape.
 pub const PASSWORD: &str = "only/for:tests";
@@ -155,8 +155,8 @@ pub fn url(port: u16) -> String {
 pub type ZooKeeperServer = Local<Programs>;
 
 impl ZooKeeperServer {
-    /// A server that listens for encrypted connections too; their port. What the server needs is
-    /// written beside the certificates.
+    /// A server that listens for encrypted connections too; their port. The files that the server
+    /// needs are written next to the certificates.
     ///
     /// # Errors
     /// ZooKeeper is not installed or does not start.

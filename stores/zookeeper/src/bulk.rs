@@ -47,7 +47,7 @@ impl Bulk<'_> {
             left.retain(|row| !there.contains(&paths::escape(row.key())));
             match self.add(decl, partition, nodes, &left).await? {
                 0 => return Ok(()),
-                // Somebody added one of them meanwhile.
+                // Another process added one of them meanwhile.
                 more => drop(left.drain(..left.len().saturating_sub(more))),
             }
         }
@@ -133,8 +133,8 @@ impl Bulk<'_> {
                 match committer.commit(&request).await {
                     Ended::Committed(_) => deleted += mutations.len() as u64,
                     Ended::Conflict(_) => lost = true,
-                    // Whether these were deleted is not known, so their number is not either:
-                    // whoever asks again deletes what is left.
+                    // It is unknown whether these were deleted, so their number is too: the next
+                    // request deletes what is left.
                     Ended::Failed(fault) | Ended::Unknown(fault) => {
                         return Err(Fault { lost: false, ..fault });
                     }

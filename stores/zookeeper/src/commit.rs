@@ -1,4 +1,4 @@
-//! Sending commits: the plan is made from what is known, and made anew when what was known is out
+//! Sending commits: the plan is made from what is known, and made again when what was known is out
 //! of date.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,7 +14,8 @@ use crate::plan::{Deletions, Known, Plan, REQUEST_BYTES_MAX, Request, condition,
 use crate::rows::Written;
 use crate::{snapshot, tables};
 
-/// How often a commit is planned anew because what was known of the partition was out of date.
+/// Number of times a commit is planned again because what was known of the partition was out of
+/// date.
 const ATTEMPTS_MAX: u32 = 16;
 /// The most rows whose existence is remembered; all are forgotten when there would be more.
 const ROWS_MAX: usize = 50_000;
@@ -145,7 +146,7 @@ impl Committer<'_> {
         ))
     }
 
-    /// Looks up what the conditions of the request need to know and nobody remembers.
+    /// Looks up what the conditions of the request need to know and is not remembered.
     async fn learn(&self, request: &Request<'_>, known: &mut Known) -> Result<(), Fault> {
         if !request.mutations.iter().any(|mutation| condition(mutation).is_some()) {
             return Ok(());
@@ -228,7 +229,7 @@ impl Committer<'_> {
                 None if error == Error::NoNode => {
                     tables::make_partition(self.client, request.nodes, self.acls).await?;
                 }
-                // Somebody deleted rows meanwhile: what was known of them is void.
+                // Rows were deleted meanwhile: what was known of them is void.
                 None => {
                     let path = &request.nodes.deletions;
                     self.memory.forget_deletions(path);

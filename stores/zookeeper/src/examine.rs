@@ -1,5 +1,4 @@
-//! What the server says of itself: the word `srvr`, which servers answer unless they are told not
-//! to.
+//! Report of the server about itself: the word `srvr`, which servers answer by default.
 
 use std::time::Duration;
 

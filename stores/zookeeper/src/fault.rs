@@ -25,7 +25,7 @@ impl Fault {
         Self::new(StoreErrorKind::Corrupt, detail)
     }
 
-    /// The table was never made, or somebody removed it.
+    /// The table was never made, or was removed.
     pub(crate) fn no_table() -> Self {
         Self::new(StoreErrorKind::NotFound, "the table is not there: ensure it first")
     }

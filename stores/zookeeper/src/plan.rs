@@ -8,12 +8,12 @@ use zookeeper_client::{Acls, Client, CreateMode, Error, MultiWriter};
 use crate::paths::{self, PartitionPaths};
 use crate::rows::{Written, encode, encode_volatile, volatile_columns};
 
-/// The most bytes of one request, somewhat below the server's own limit (`jute.maxbuffer`,
-/// 1,048,575 bytes by default): a server closes the connection of whoever sends more, which would
-/// look like an unknown outcome.
+/// Maximum bytes of one request, somewhat below the server's own limit (`jute.maxbuffer`, 1,048,575
+/// bytes by default): a server closes the connection of a client that sends more, which would look
+/// like an unknown outcome.
 pub(crate) const REQUEST_BYTES_MAX: usize = 1_000_000;
-/// What one operation adds to a request beside its path and data: header, lengths, version, access
-/// list.
+/// Bytes that one operation adds to a request in addition to its path and data: header, lengths,
+/// version, access list.
 const OPERATION_BYTES: usize = 80;
 /// A version that no node has: the condition on it never holds.
 const NEVER: i32 = i32::MAX;
@@ -103,7 +103,7 @@ pub(crate) struct Request<'r> {
 impl Request<'_> {
     /// The operations in the order of the mutations, so that the first that fails is the first
     /// mutation whose condition does not hold. `exists` guesses whether the row of an `Upsert` is
-    /// there; a wrong guess fails and is planned anew.
+    /// there; a wrong guess fails and is planned again.
     pub(crate) fn plan(&self, known: &Known, exists: impl Fn(&str) -> bool) -> Plan {
         let mut plan = Plan { writes: vec![None; self.mutations.len()], ..Plan::default() };
         plan.push(

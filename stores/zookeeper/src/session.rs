@@ -65,7 +65,7 @@ impl Sessions {
         Ok(Lease { client, _permit: permit })
     }
 
-    /// One attempt; whoever asks tries again.
+    /// One attempt; the caller tries again.
     async fn connect(&self, deadline: Instant) -> Result<Client, Fault> {
         match timeout_at(deadline, self.connect_once()).await {
             Ok(connected) => connected.map_err(|fault| Fault { lost: false, ..fault }),

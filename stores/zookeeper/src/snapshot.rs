@@ -34,7 +34,7 @@ const ROW_ROUNDS_MAX: usize = 20;
 const LISTS_MAX: usize = 64;
 /// The most names in a list that is kept.
 const LIST_NAMES_MAX: usize = 20_000;
-/// What one read adds to a request beside its path.
+/// Bytes that one read adds to a request in addition to its path.
 const READ_BYTES: usize = 16;
 
 /// The names of rows as last seen, so that the next read needs one request only.
@@ -157,7 +157,7 @@ async fn round(
         }
     }
     match broken {
-        // Nobody committed anything meanwhile: it lies there like that.
+        // Nothing was committed meanwhile: it is stored like that.
         Some(why) if whole => Err(why),
         None if whole => Ok(Round::Whole(rows)),
         _ => Ok(Round::Changed(names_now)),
@@ -300,8 +300,7 @@ pub(crate) async fn stats(
 enum Found {
     Nothing,
     Row(FoundRow),
-    /// A volatile column's node is missing: the row was deleted between two reads, or somebody did
-    /// it by hand.
+    /// A volatile column's node is missing: the row was deleted between two reads, or by hand.
     Broken(Fault),
 }
 

@@ -90,7 +90,7 @@ impl Backend for ZooKeeper {
         Ok(Self { sessions: Sessions::new(place), memory, lists })
     }
 
-    /// A wrong password shows only at nodes that belong to somebody.
+    /// A wrong password shows only at nodes that have an owner.
     async fn probe(&self, deadline: Instant) -> Answered<()> {
         let looked = self.sessions.ask(deadline, |client| async move {
             match client.get_data(self.root()).await {

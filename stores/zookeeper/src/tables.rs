@@ -49,7 +49,7 @@ pub(crate) async fn ensure(
 
 /// Creates a partition's nodes, together.
 ///
-/// They stay when the last row is gone: what they count must not begin anew.
+/// They stay when the last row is gone: what they count must not begin again.
 pub(crate) async fn make_partition(
     client: &Client,
     nodes: &PartitionPaths,

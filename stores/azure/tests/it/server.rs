@@ -33,7 +33,7 @@ async fn bad_addresses_are_refused_with_the_store_and_without_the_key() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_signature_lets_in_and_no_further_than_it_says() {
     let Some(server) = AzuriteServer::start_or_skip("a_signature_lets_in") else { return };
-    // Whoever makes the tables must be allowed to; with tables there four letters are enough.
+    // The silo that makes the tables must be allowed to; with tables there four letters are enough.
     let maker = STORE.patient(&url_with(&sas("rwdlacu"), server.port())).await;
     maker.ensure_tables(&[&NUMBERS]).await.unwrap();
     let store = STORE.patient(&url_with(&sas("raud"), server.port())).await;
@@ -98,7 +98,7 @@ async fn an_administrator_sees_a_silo_as_one_entity_of_the_seed() {
     ] {
         assert!(shown.contains(wanted), "{wanted} is not in {shown}");
     }
-    // What somebody wrote by hand and no silo can understand is named.
+    // A row that was written by hand and that no silo can understand is named.
     let row = "emmersiloinstances(PartitionKey='prod',RowKey='VersionRow')";
     let (status, said) = request(server.port(), "PUT", row, r#"{"MembershipVersion":"two"}"#).await;
     assert_eq!(status, 204, "{said}");

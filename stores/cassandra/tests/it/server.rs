@@ -84,7 +84,7 @@ async fn bad_addresses_are_refused_with_the_store_and_without_the_secret() {
     let store = STORE.patient(&format!("cassandra://127.0.0.1:{port}/three")).await;
     let error = store.ensure_tables(&[&NUMBERS]).await.unwrap_err();
     assert!(error.kind == Invalid && error.detail.contains("3 copies"), "{error}");
-    // Who is not asked for a password is told so.
+    // A client that is not asked for a password hears so.
     let store = STORE.patient(&format!("cassandra://silo:s3cret@127.0.0.1:{port}")).await;
     let found = store.examine().await.unwrap();
     assert!(
@@ -185,7 +185,7 @@ async fn an_administrator_sees_the_columns_of_the_seed() {
         let column = format!("{} ", column.name.to_ascii_lowercase());
         assert!(described.replace('"', "").contains(&column), "{column} is not in {described}");
     }
-    // What somebody wrote by hand and no silo can understand is named.
+    // A row that was written by hand and that no silo can understand is named.
     shell.ask(&format!(
         "INSERT INTO {name} (partitionkey, rowkey, etag) VALUES ('prod', 'VersionRow', 'x') IF NOT \
          EXISTS;\
@@ -258,7 +258,7 @@ async fn the_server_is_examined_and_limits_are_named() {
     assert_eq!(store.read_partition(&NUMBERS, "s").await.unwrap().len(), 100);
 }
 
-/// Commits that change all rows of `p` until they are told to end.
+/// Commits that change all rows of `p` until they are stopped.
 fn writer(
     store: Arc<dyn SystemStore>,
     rows: usize,
@@ -290,7 +290,7 @@ async fn small_pages_are_put_together() {
     for (from, limit) in [("a", 50), ("r030", 40), ("z", 9)] {
         assert_eq!(store.read_some(&NUMBERS, "p", from, limit).await.unwrap().len(), limit);
     }
-    // Beside a writer of another process: one moment, or told to come back.
+    // While a writer of another process writes: one moment, or an error to come back.
     let (task, done) = writer(STORE.patient(&server.url()).await, ROWS);
     for _ in 0..20 {
         match store.read_partition(&NUMBERS, "p").await {
@@ -368,8 +368,8 @@ async fn a_commit_that_is_taken_up_too_late_does_not_happen() {
     assert_eq!(same_number(&direct.read_partition(&NUMBERS, "p").await.unwrap(), 2), 3);
 }
 
-/// What is left behind may happen later. Were it remembered in the place of the next commit, nobody
-/// could tell of that one.
+/// What is left behind may happen later. Were it remembered in the place of the next commit, no
+/// store could tell of that one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_commit_that_is_left_behind_is_not_taken_for_the_next_one() {
     let Some(server) = server("a_commit_that_is_left_behind") else { return };

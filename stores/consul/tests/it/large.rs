@@ -1,4 +1,5 @@
-//! Commits larger than Consul's transactions: all or nothing, whoever dies at whatever moment.
+//! Commits larger than Consul's transactions: all or nothing, whichever process dies at whatever
+//! moment.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -25,7 +26,7 @@ async fn a_connection_cut_at_any_message_of_a_large_commit_leaves_all_or_nothing
     let proxy = Proxy::start(server.port()).await;
     let url = server.url().replace(&server.port().to_string(), &proxy.port().to_string());
     let store = STORE.patient(&url).await;
-    // Somebody else, whose connection nobody cuts.
+    // Another client, whose connection is not cut.
     let other = STORE.patient(&server.url()).await;
     store.ensure_tables(&[&NUMBERS]).await.unwrap();
     must_commit(&store, "p", all(ROWS, 0)).await;
@@ -59,7 +60,7 @@ async fn a_connection_cut_at_any_message_of_a_large_commit_leaves_all_or_nothing
                     assert_eq!(found, before, "{side:?} {skip}: an error, and it is there");
                 }
             }
-            // Whatever was left behind holds nobody up: small and large commits, touches.
+            // The remains of a commit hold up no request: small and large commits, touches.
             must_commit(&other, "p", vec![Mutation::Upsert { row: row("r001", found) }]).await;
             let at = Value::Time(Timestamp::from_millis(n));
             other.touch(&NUMBERS, "p", "r000", "At", at).await.unwrap();

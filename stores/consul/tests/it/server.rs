@@ -57,7 +57,7 @@ async fn tls_is_spoken_with_whom_the_operator_trusts() {
         Err(trouble) => return skip("tls_is_spoken", &trouble),
     };
     let port = process::free_port().unwrap();
-    // Beside the plain port, by which the test waits for it.
+    // In addition to the plain port, by which the test waits for it.
     let encrypted = format!(
         "ports {{ https = {port} }} cert_file = {:?} key_file = {:?}",
         certificates.certificate, certificates.key
@@ -68,7 +68,7 @@ async fn tls_is_spoken_with_whom_the_operator_trusts() {
     };
     let trusting =
         format!("consul://127.0.0.1:{port}?ca_file={}", certificates.authority.display());
-    // Somebody else's authority.
+    // Another authority.
     let other = tempfile::TempDir::new().unwrap();
     let other = Certificates::new(other.path()).unwrap().authority;
     let cases = [
@@ -130,7 +130,7 @@ async fn consul_kv_shows_the_columns_of_the_seed() {
     ] {
         assert!(shown.contains(wanted), "{wanted} is not in {shown}");
     }
-    // What somebody wrote by hand and no silo can understand is named.
+    // A row that was written by hand and that no silo can understand is named.
     let broken = r#"{".commit":"x.1","MembershipVersion":"two"}"#;
     server.cli(&["kv", "put", "emmer/silo_instances/prod/VersionRow/.row", broken]).unwrap();
     let error = table.read_all().await.unwrap_err();

@@ -1,5 +1,5 @@
-//! A service that throttles, fails and loses answers: never a conflict, and never a commit that is
-//! told wrongly.
+//! A service that throttles, fails and loses answers: never a conflict, and never a wrong outcome
+//! of a commit.
 
 use emmer_core::Timestamp;
 use emmer_store::{CommitOutcome, Mutation, StoreErrorKind, Value};
@@ -100,7 +100,7 @@ async fn a_commit_that_was_written_over_before_it_was_looked_for_is_unknown() {
     let (between, store) = Between::before(&server, SPEECH, STORE).await;
     let other = STORE.patient(&server.url()).await;
     let commit = replace(&store, 2).await;
-    // The answer is lost, and the service is busy until somebody wrote over the row.
+    // The answer is lost, and the service is busy until another writer wrote over the row.
     between.writes([Do::PassAndCut]);
     between.reads(std::iter::repeat_n(BUSY, 6));
     let over = async {
@@ -149,7 +149,7 @@ async fn a_commit_after_a_read_is_one_request_and_a_heartbeat_costs_two_more() {
     assert_eq!(between.seen(), 3, "the commit, a look, the commit");
     let found = store.read_row(&NUMBERS, "p", "r").await.unwrap().unwrap();
     assert_eq!(found.row.get("At"), Some(&at), "the heartbeat is not turned back");
-    // A commit that lost is told so after one look.
+    // A commit that lost hears so after one look.
     let stale = replace(&store, 4).await;
     must_commit(&other, "p", all(1, 4)).await;
     must_commit(&other, "p", replace(&other, 5).await).await;

@@ -130,7 +130,7 @@ async fn an_administrator_sees_a_silo_as_one_item_of_the_seed() {
     ] {
         assert!(shown.contains(wanted), "{wanted} is not in {shown}");
     }
-    // What somebody wrote by hand and no silo can understand is named.
+    // A row that was written by hand and that no silo can understand is named.
     let item = json!({"PartitionKey": {"S": "prod"}, "RowKey": {"S": "VersionRow"}, "MembershipVersion": {"S": "two"},
                       "_Etag": {"S": "x"}});
     let (status, said) =

@@ -1,5 +1,5 @@
-//! A service that throttles, cancels, fails and loses answers: never a conflict, and never a commit
-//! that is told wrongly.
+//! A service that throttles, cancels, fails and loses answers: never a conflict, and never a wrong
+//! outcome of a commit.
 
 use emmer_store::silos::VERSION_ROW;
 use emmer_store::{CommitOutcome, Mutation};
@@ -179,7 +179,7 @@ fn operations(between: &Between) -> Vec<String> {
     between.requests().into_iter().map(name).collect()
 }
 
-/// To the vendor a query is read-committed beside a transaction; the emulator's never tears. So
+/// To the vendor a query is read-committed during a transaction; the emulator's never tears. So
 /// what is asked is looked at.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_partition_with_a_version_is_read_between_two_looks_that_refuse_what_is_on_its_way() {
@@ -202,7 +202,7 @@ async fn a_partition_with_a_version_is_read_between_two_looks_that_refuse_what_i
     );
     store.read_partition(&NUMBERS, "p").await.unwrap();
     assert_eq!(operations(&between), [look, "Query", look]);
-    // Its own commit is there whole: it was acknowledged. Nobody is told a version otherwise.
+    // Its own commit is there whole: it was acknowledged. A reader gets no version otherwise.
     must_commit(&store, "p", commit(4)).await;
     store.read_row(&NUMBERS, "p", VERSION_ROW).await.unwrap().unwrap();
     assert_eq!(operations(&between), ["TransactWriteItems r s VersionRow", look]);

@@ -69,7 +69,7 @@ async fn a_token_that_is_no_longer_valid_is_replaced_and_a_host_that_is_away_is_
     let store = STORE.patient(&format!("etcd://root:only%2Ffor%3Atests@{hosts}")).await;
     store.ensure_tables(&[&NUMBERS]).await.unwrap();
     must_commit(&store, "p", all(2, 1)).await;
-    // A server that begins anew knows no tokens.
+    // A server that begins again knows no tokens.
     tokio::task::block_in_place(|| {
         server.kill();
         server.start_again().unwrap();
@@ -88,7 +88,7 @@ async fn tls_is_spoken_with_whom_the_operator_trusts() {
     };
     let path = |file: &std::path::Path| file.to_str().unwrap().to_owned();
     let port = process::free_port().unwrap();
-    // Beside the plain port, by which the test waits for it.
+    // In addition to the plain port, by which the test waits for it.
     let urls = |plain: &str| format!("{plain},https://127.0.0.1:{port}");
     let Some(plain) = EtcdServer::start_or_skip("tls_is_spoken") else { return };
     drop(plain);
@@ -142,7 +142,7 @@ async fn etcdctl_shows_the_columns_of_the_seed() {
     ] {
         assert!(shown.contains(wanted), "{wanted} is not in {shown}");
     }
-    // What somebody wrote by hand and no silo can understand is named.
+    // A row that was written by hand and that no silo can understand is named.
     server
         .ctl(&["put", "emmer/silo_instances/prod/VersionRow", r#"{"MembershipVersion":"two"}"#])
         .unwrap();

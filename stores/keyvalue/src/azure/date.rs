@@ -7,7 +7,7 @@ pub fn http_date(at: Timestamp) -> String {
     const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
     const MONTHS: [&str; 12] =
         ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
-    // `2026-11-21T12:44:45.000Z`; the weekday is told by the days since 1970-01-01, a Thursday.
+    // `2026-11-21T12:44:45.000Z`; the weekday follows from the days since 1970-01-01, a Thursday.
     let text = at.to_string();
     let part = |range: std::ops::Range<usize>| text.get(range).unwrap_or_default();
     let days = usize::try_from(at.as_millis().div_euclid(86_400_000).rem_euclid(7)).unwrap_or(0);

@@ -50,7 +50,7 @@ pub fn encode(key: &str) -> Key {
     Key { stored, cut: true }
 }
 
-/// The key that was stored so; none when it was cut, or is nobody's.
+/// The key that was stored so; none when it was cut, or is of another form.
 pub fn decode(stored: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(stored.len());
     let mut rest = stored.bytes();

@@ -1,4 +1,4 @@
-//! Bearer tokens of Microsoft Entra, which somebody else gets and keeps fresh.
+//! Bearer tokens of Microsoft Entra, which another program gets and keeps fresh.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ pub struct Token(Source);
 
 enum Source {
     Text(String),
-    /// A file that somebody keeps a fresh token in, and what it held when it was last read.
+    /// A file in which another program keeps a fresh token, and what it held when it was last read.
     File(PathBuf, Mutex<Option<(Instant, String)>>),
 }
 

@@ -109,7 +109,7 @@ async fn an_administrator_sees_a_cluster_as_one_document_of_the_seed() {
     ] {
         assert!(shown.contains(wanted), "{wanted} is not in {shown}");
     }
-    // What somebody wrote by hand and no silo can understand is named.
+    // A row that was written by hand and that no silo can understand is named.
     python(
         "db.silo_instances.update_one({'_id': 'prod'}, {'$set': \
          {'rows.VersionRow.MembershipVersion': 'two'}})",

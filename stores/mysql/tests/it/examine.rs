@@ -1,4 +1,4 @@
-//! What the doctor is told of the server.
+//! Report of the server to the doctor.
 
 use crate::common::{PATIENT, open};
 use emmer_test_servers::MariadbServer;

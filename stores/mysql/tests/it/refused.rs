@@ -104,7 +104,7 @@ async fn the_client_shows_the_columns_of_the_seed() {
         listed.contains("127.0.0.1-11111-1\tActive\t[]\t0\t1970-01-01 00:00:00.001\t"),
         "{listed}"
     );
-    // What somebody wrote by hand and no silo can understand is named.
+    // A row that was written by hand and that no silo can understand is named.
     server
         .sql(
             "UPDATE silo_instances SET RowKey = RowKey, SuspectingSilos = '{}' WHERE Status = \
@@ -185,8 +185,7 @@ async fn a_cancelled_statement_did_nothing_and_an_ended_session_is_unknown() {
                 break id;
             }
             assert!(!commit.is_finished(), "{how}: {:?}", commit.await);
-            // The server makes this table anew only when nobody has read it for a tenth of a
-            // second.
+            // The server makes this table again only when it was not read for a tenth of a second.
             tokio::time::sleep(Duration::from_millis(150)).await;
         };
         holder.query_drop(format!("{how} {id}")).await.unwrap();

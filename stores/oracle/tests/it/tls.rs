@@ -1,5 +1,5 @@
-//! With whom the store speaks TLS: the root it was given, nobody else. There is no Oracle behind
-//! it: only that a handshake is refused or not is tested here.
+//! Peers with which the store speaks TLS: the root it was given, and no other. There is no Oracle
+//! behind it: only that a handshake is refused or not is tested here.
 
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
@@ -79,7 +79,7 @@ async fn tls_is_spoken_with_whom_the_operator_trusts() {
     let (ours, others) = (wallet(&ours), wallet(&others));
     let named = |folder: &Path| format!("&wallet={}", folder.display()).replace('/', "%2F");
 
-    // A root nobody knows, and another root.
+    // An unknown root, and another root.
     for parameters in [String::new(), named(others.path())] {
         let (port, seen) = listener(Some(config.clone()));
         let error = refused(port, &parameters).await;

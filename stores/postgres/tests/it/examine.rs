@@ -1,4 +1,4 @@
-//! What the doctor is told of the server.
+//! Report of the server to the doctor.
 
 use crate::common::{PATIENT, open};
 use emmer_store::{FindingLevel, FindingSubject};
@@ -17,7 +17,7 @@ async fn a_server_that_does_not_wait_for_its_disk_is_told() {
     // One host, one clock.
     let clock = found.clock.unwrap();
     assert!(clock.ahead_ms.abs() <= clock.uncertainty_ms + 1_000, "{clock:?}");
-    // A user who may not make tables is told so, and with fsync nothing is warned of.
+    // A user who may not make tables gets a hint, and with fsync there is no warning.
     server
         .psql(&[
             "-c",

@@ -111,7 +111,7 @@ async fn psql_shows_the_columns_of_the_seed() {
         listed.starts_with("127.0.0.1-11111-1|Active|[]|0|1970-01-01 00:00:00.001|"),
         "{listed}"
     );
-    // What somebody wrote by hand and no silo can understand is named.
+    // A row that was written by hand and that no silo can understand is named.
     server
         .psql(&[
             "-c",

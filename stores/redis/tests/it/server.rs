@@ -69,7 +69,7 @@ async fn tls_is_spoken_with_whom_the_operator_trusts() {
     let plain = start("tls_is_spoken", &[]);
     let Some(plain) = plain else { return };
     let port = process::free_port().unwrap();
-    // Beside the plain port, by which the test waits for it.
+    // In addition to the plain port, by which the test waits for it.
     let settings = [
         "--tls-port".to_owned(),
         port.to_string(),
@@ -124,7 +124,7 @@ async fn redis_cli_shows_the_columns_of_the_seed() {
     ] {
         assert!(format!("\n{shown}").contains(wanted), "{wanted} is not in {shown}");
     }
-    // What somebody wrote by hand and no silo can understand is named.
+    // A row that was written by hand and that no silo can understand is named.
     let broken =
         r#"{"etag":"x.1","PartitionKey":"prod","RowKey":"VersionRow","MembershipVersion":"two"}"#;
     server.cli(&["HSET", "emmer:{silo_instances/prod}", "VersionRow", broken]).unwrap();

@@ -10,7 +10,7 @@ use crate::local::launch;
 use crate::process::{command_as, free_port, give_to, run};
 
 /// A primary and its standby. When the primary dies the standby is promoted, as an operator or a
-/// manager of theirs does; whoever comes back begins anew as the standby.
+/// manager of theirs does; the server that comes back begins again as the standby.
 #[derive(Debug)]
 pub struct PostgresPair {
     nodes: [PostgresServer; 2],

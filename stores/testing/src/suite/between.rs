@@ -54,7 +54,7 @@ struct State {
     reads: VecDeque<Do>,
     /// What happens to all others.
     always: Option<Do>,
-    /// The requests since somebody asked.
+    /// The requests since the last question.
     seen: Vec<Vec<u8>>,
 }
 
@@ -108,11 +108,11 @@ impl Between {
         (between, behind)
     }
 
-    /// Lets the server answer all requests with `busy`: a commit and a read are told so after a
-    /// bounded number of attempts, and nothing happened.
+    /// Lets the server answer all requests with `busy`: a commit and a read hear so after a bounded
+    /// number of attempts, and nothing happened.
     ///
     /// # Panics
-    /// They are told something else, or asked too often, or something happened.
+    /// They hear something else, or asked too often, or something happened.
     pub async fn throttles_for_ever(
         &self,
         busy: Do,

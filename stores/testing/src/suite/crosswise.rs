@@ -45,7 +45,7 @@ pub async fn new_rows_without_deadlocks(server: &impl TestServer, store: Store) 
 }
 
 /// Commits of the same rows in different orders all happen, those that replace what they read and
-/// those that do not; and a conflict is told by the caller's order.
+/// those that do not; and a conflict is reported by the caller's order.
 ///
 /// # Panics
 /// It is otherwise.
@@ -99,7 +99,7 @@ enum Round {
     /// Half of the rows by inserts, half by upserts: the first writer makes them, the others'
     /// inserts conflict.
     Mixed,
-    /// Upserts of rows that nobody made yet: all happen.
+    /// Upserts of rows that do not exist yet: all happen.
     Upserts,
     /// Half of the writers make all rows, half make some and delete the others, if these are there.
     Deletes,
@@ -107,12 +107,12 @@ enum Round {
     Others,
 }
 
-/// The rows that stand for one name of [`ORDERS`] in [`new_rows`]: so many that writers meet in the
-/// middle.
+/// Number of rows that stand for one name of [`ORDERS`] in [`new_rows`]: large enough that writers
+/// meet in the middle.
 const EACH: usize = 20;
 
-/// Commits that make and delete the same rows in different orders all come to an end: whoever is
-/// first makes them.
+/// Commits that make and delete the same rows in different orders all come to an end: the first one
+/// makes them.
 ///
 /// # Panics
 /// It is otherwise.

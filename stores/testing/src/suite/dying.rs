@@ -73,8 +73,8 @@ pub async fn cut(server: &impl TestServer, opener: Store) {
     println!("cut: {}", ledger.judge(&direct).await);
 }
 
-/// The server stands still while commits arrive, for longer than their clients wait; then it goes
-/// on, with nobody there to hear its answers.
+/// The server stands still while commits arrive, for longer than their clients wait; then it
+/// continues, without clients that hear its answers.
 ///
 /// # Panics
 /// A commit is there in part, or otherwise than its client was told.
@@ -109,7 +109,7 @@ pub async fn stopped(server: &impl TestServer, opener: Store) {
             ledger.ended(partition, before, outcome);
         }
         tokio::task::block_in_place(|| drop(frozen));
-        // Who does so many commits one after the other has come to those that waited.
+        // After this number of commits one after the other it has come to those that waited.
         for n in 0..COMMITS_AFTER {
             must_commit(&direct, "after", vec![emmer_store::Mutation::Upsert { row: row("r", n) }])
                 .await;
@@ -180,7 +180,7 @@ fn start(writer: &str, url: &str, partition: &str, size: usize, shape: Shape) ->
         .unwrap()
 }
 
-/// What a process does that [`killed`] has started: it commits for ever and says each version it
+/// Body of a process that [`killed`] has started: it commits without end and says each version it
 /// reached. Nothing in the test run itself.
 ///
 /// # Panics

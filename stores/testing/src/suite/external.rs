@@ -1,5 +1,5 @@
-//! The suite on a server that somebody else runs, named by a variable of the environment: for
-//! stores whose servers are on no package registry.
+//! The suite on a server that runs elsewhere, named by a variable of the environment: for stores
+//! whose servers are on no package registry.
 
 use emmer_core::Timestamp;
 use emmer_store::{Mutation, StoredRow};
@@ -7,7 +7,7 @@ use emmer_store::{Mutation, StoredRow};
 use super::Store;
 use super::rows::NUMBERS;
 
-/// The URL in `variable`; without one, a line that nobody overlooks.
+/// The URL in `variable`; without one, a line that is not overlooked.
 pub fn server(variable: &str, test: &str) -> Option<String> {
     let url = std::env::var(variable).ok();
     if url.is_none() {

@@ -145,9 +145,9 @@ pub async fn away(mut server: impl TestServer, opener: Store) {
 /// it waits for a server that is away.
 const FAR_BEFORE_ITS_TIME: Duration = Duration::from_secs(30);
 
-/// A server that is away (nobody listens) is waited for, the same in every store: an operation
+/// A server that is away (nothing listens) is waited for, the same in every store: an operation
 /// outlasts an absence of a moment, and is `Unavailable` long before its own time is over when the
-/// absence lasts. A commit that met nobody is an error, not unknown. Opening a store is such an
+/// absence lasts. A commit that met no server is an error, not unknown. Opening a store is such an
 /// operation.
 ///
 /// # Panics
@@ -186,8 +186,8 @@ pub async fn nobody_listens(server: &impl TestServer, opener: Store) {
 }
 
 /// The connection is cut before and after every single message of a commit. An error means that
-/// nothing happened, an acknowledgement that it did, everything else is `Unknown`; and whoever then
-/// tries again applies nothing twice.
+/// nothing happened, an acknowledgement that it did, everything else is `Unknown`; and a client
+/// that then tries again applies nothing twice.
 ///
 /// # Panics
 /// It is otherwise.

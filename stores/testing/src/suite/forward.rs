@@ -41,7 +41,8 @@ fn named(name: &str) -> Row {
 }
 
 /// Ten silos of a newer program bring a table forward at once, five times over: none is refused,
-/// the rows stay, silos of the older program go on, and one of it that starts afterwards is told.
+/// the rows stay, silos of the older program keep running, and one of it that starts afterwards
+/// hears why not.
 ///
 /// # Panics
 /// It is otherwise.

@@ -66,7 +66,7 @@ impl Events {
 pub struct Told {
     /// The commits that were acknowledged.
     pub acknowledged: i64,
-    /// Those of which nobody knows.
+    /// Number of commits with an unknown outcome.
     pub unknown: i64,
     /// Those that are there at the end.
     pub there: i64,
@@ -237,7 +237,7 @@ fn leader(members: &impl Members) -> usize {
     }
 }
 
-/// Waits until so many more commits were acknowledged.
+/// Waits until `BETWEEN` further commits were acknowledged.
 async fn some_more(tally: &Tally, tasks: &mut JoinSet<()>) {
     let (before, begun) = (tally.acknowledged.load(Ordering::SeqCst), Instant::now());
     while tally.acknowledged.load(Ordering::SeqCst) < before + BETWEEN {

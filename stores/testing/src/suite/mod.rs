@@ -11,8 +11,8 @@
 //! store_suite!(PostgresServer::start_or_skip, store!(PostgresStore));
 //! ```
 //!
-//! The parts are plain functions too, for a store that needs them otherwise, or has a server only
-//! where somebody names one.
+//! The parts are plain functions too, for a store that needs them otherwise, or whose server is
+//! only where a variable names one.
 
 #![allow(
     clippy::unwrap_used,

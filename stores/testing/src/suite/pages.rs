@@ -31,7 +31,7 @@ fn changed(versioned: bool, n: i64) -> Vec<Mutation> {
 
 /// 5,000 rows are read in order and as one moment while a few commits change rows that lie far
 /// apart: in a partition with a version row, and in one without. While others never rest, a reader
-/// is told so, or reads one moment.
+/// gets an error that says so, or reads one moment.
 ///
 /// # Panics
 /// It is otherwise.
@@ -106,11 +106,11 @@ async fn one_moment(store: &Arc<dyn SystemStore>, partition: &str) -> Result<i64
 const WRITERS: i64 = 16;
 /// The reads that have to end meanwhile.
 const READS_BESIDE: usize = 20;
-/// The rows that each commit writes beside the version row.
+/// Number of rows that each commit writes as well as the version row.
 const WRITTEN: usize = 3;
 
-/// A partition of `all` rows, which come in pages or are no moment, is read as one beside sixteen
-/// writers that never rest: every read ends.
+/// A partition of `all` rows, which come in pages or are no moment, is read as one while sixteen
+/// writers never rest: every read ends.
 ///
 /// # Panics
 /// It is otherwise.
@@ -154,7 +154,7 @@ pub async fn beside_writers(url: &str, store: Store, all: usize) {
     );
 }
 
-/// One commit: the next version, and rows that lie far apart. Whoever is late tries again.
+/// One commit: the next version, and rows that lie far apart. A late writer tries again.
 async fn step(store: &Arc<dyn SystemStore>, all: usize, at: i64) {
     let Ok(Some(found)) = store.read_row(&NUMBERS, "beside", VERSION_ROW).await else { return };
     let next = number(&found) + 1;

@@ -77,8 +77,8 @@ impl Proxy {
         self.server.store(server_port, Ordering::Relaxed);
     }
 
-    /// Ends all connections and listens no more: whoever connects is refused, as by a host without
-    /// a server.
+    /// Ends all connections and stops listening: a client that connects is refused, as by a host
+    /// without a server.
     pub async fn shut(&self) {
         self.is_open.send_replace(false);
         while TcpStream::connect(("127.0.0.1", self.port)).await.is_ok() {
@@ -125,7 +125,7 @@ impl Proxy {
     }
 }
 
-/// Waits until the door is as wanted; false when there is no door any more.
+/// Waits until the door is as wanted; false when the door is gone.
 async fn turned(is_open: &mut watch::Receiver<bool>, wanted: bool) -> bool {
     is_open.wait_for(|open| *open == wanted).await.is_ok()
 }
@@ -151,7 +151,7 @@ async fn listen(
                 }
             }
         };
-        // The listener last: once nobody can connect, nobody is served either.
+        // The listener last: once no client can connect, none is served either.
         connections.shutdown().await;
         drop(listener);
         if !shut || !turned(&mut is_open, true).await {

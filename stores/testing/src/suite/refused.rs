@@ -61,7 +61,7 @@ pub async fn untrusted(store: Store, trusting: &str, others: &[(String, StoreErr
 /// # Panics
 /// It is otherwise.
 pub async fn silent(url_at: impl Fn(u16) -> String, store: Store) {
-    // The kernel accepts; nobody reads.
+    // The kernel accepts; no process reads.
     let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let url = with(&url_at(listener.local_addr().unwrap().port()), store.hasty);
     let opened = tokio::time::timeout(FAR_TOO_LONG, (store.open)(url)).await.unwrap();

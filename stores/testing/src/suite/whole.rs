@@ -10,10 +10,12 @@ use emmer_store::{
 
 use super::rows::{NUMBERS, number, row};
 
-/// The rows beside the version row: a silo's own, those of a few votes, those of a large clean-up.
+/// Numbers of rows as well as the version row: a silo's own, those of a few votes, those of a large
+/// clean-up.
 pub const SIZES: [usize; 3] = [1, 3, 80];
 
-/// What a commit does beside replacing the version row. Stores may send the two in different ways.
+/// Effect of a commit in addition to replacing the version row. Stores may send the two in
+/// different ways.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
     /// It writes every row.
@@ -37,8 +39,8 @@ pub struct Found {
 }
 
 impl Found {
-    /// The commit that comes next, of `size` rows beside the version row. Its version row lists the
-    /// rows that are there afterwards, each with the version's number.
+    /// The commit that comes next, of `size` rows as well as the version row. Its version row lists
+    /// the rows that are there afterwards, each with the version's number.
     pub fn next(&self, size: usize, shape: Shape) -> Vec<Mutation> {
         let n = self.version + 1;
         let mut keys: Vec<String> = (0..size).map(|i| format!("r{i:03}")).collect();
@@ -128,7 +130,7 @@ impl Ledger {
     /// Notes how a commit ended that moves `partition` on from `before`.
     ///
     /// # Panics
-    /// By a conflict, for nobody else writes; by an error of another kind than `Unavailable`.
+    /// By a conflict, for no other process writes; by an error of another kind than `Unavailable`.
     pub fn ended(&mut self, partition: String, before: i64, outcome: Result<CommitOutcome>) {
         let (least, most) = match outcome {
             Ok(CommitOutcome::Committed(_)) => (before + 1, before + 1),

@@ -1,4 +1,4 @@
-//! Many writers and readers: no commit is lost, no read is torn, nobody waits for ever.
+//! Many writers and readers: no commit is lost, no read is torn, no request waits without end.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -61,7 +61,7 @@ pub async fn race(url: &str, store: Store) {
     assert_eq!(u64::try_from(written).unwrap(), acknowledged, "rows and version change together");
 }
 
-/// 10,000 snapshots beside a writer: each is one moment, and none goes back.
+/// 10,000 snapshots while a writer writes: each is one moment, and none goes back.
 ///
 /// # Panics
 /// It is otherwise.

@@ -61,7 +61,7 @@ pub(super) fn parser() -> Result<Parser, Trouble> {
     let work = TempDir::new_in(programs_folder()?).map_err(failed)?;
     let fresh = work.path().join("tsql-parser");
     unpack(&python, &fresh)?;
-    // What an earlier version left; whoever is second finds the first one's, which is as good.
+    // The remains of an earlier version; the second one finds the first one's, which is as good.
     let _ = fs::remove_dir_all(&folder);
     let _ = fs::rename(&fresh, &folder);
     if is_there() {

@@ -16,7 +16,7 @@ use emmer_test_servers::{Certificates, ZooKeeperServer, process, skip};
 
 const STORE: Store = store!(ZooKeeperStore);
 
-/// The server's store for whoever comes along.
+/// The server's store for every client.
 fn open_to_all(server: &ZooKeeperServer) -> String {
     format!("zookeeper://127.0.0.1:{}", server.port())
 }
@@ -72,7 +72,7 @@ async fn connections_are_encrypted_and_unknown_authorities_refused() {
     store.ensure_tables(&[&NUMBERS]).await.unwrap();
     must_commit(&store, "p", all(2, 1)).await;
     assert_eq!(store.read_partition(&NUMBERS, "p").await.unwrap().len(), 2);
-    // Somebody else's authority, and no encryption at all.
+    // Another authority, and no encryption at all.
     let other = tempfile::TempDir::new().unwrap();
     let other = Certificates::new(other.path()).unwrap();
     let plain = format!("zookeeper://silo:s3cret@127.0.0.1:{port}/emmer?timeout_ms=2000");

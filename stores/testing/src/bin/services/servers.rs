@@ -126,8 +126,8 @@ pub(super) const SERVERS: &[Server] = &[
 ];
 
 impl Server {
-    /// Starts a server that outlives this task, on the data and, if nobody took it meanwhile, the
-    /// port of last time.
+    /// Starts a server that outlives this task, on the data and, if it is still free, the port of
+    /// last time.
     pub(super) fn start(&self, folder: &Path) -> Result<Running, Trouble> {
         let failed = |e: std::io::Error| Trouble::Failed(format!("{}: {e}", folder.display()));
         fs::create_dir_all(folder).map_err(failed)?;

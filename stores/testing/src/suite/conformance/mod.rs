@@ -1,7 +1,7 @@
 //! The suite every store passes, run against the real server from several connections at once.
 //!
 //! It holds the rules of [`emmer_store::contract`] and the cases the original's membership table
-//! tests have (gateways, stale tokens, 20 writers of which one wins, heartbeats beside votes,
+//! tests have (gateways, stale tokens, 20 writers of which one wins, heartbeats during votes,
 //! clean-up). It needs an empty scratch database, no particular async runtime (whatever the store
 //! itself needs must be running) and no luck: races are driven by many futures on several
 //! connections and judged by their outcome, never by time.

@@ -12,7 +12,7 @@ use super::bench::{
 use emmer_store::contract::{CommitOutcome, Mutation};
 use emmer_store::table::Value;
 
-/// More rounds than any fair race needs: every lost round is somebody else's win.
+/// More rounds than any fair race needs: every lost round is another writer's win.
 const ROUNDS_MAX: usize = 10_000;
 
 pub(super) async fn one_of_many_inserts_wins(bench: &Bench) -> Case {
@@ -132,8 +132,8 @@ pub(super) async fn no_read_is_torn(bench: &Bench) -> Case {
     read.into_iter().collect()
 }
 
-/// Of a table that needs no moment: beside writers that never rest every read is answered, with
-/// every row, each of them whole and none older than it was seen before.
+/// Of a table that needs no moment: while writers never rest every read is answered, with every
+/// row, each of them whole and none older than it was seen before.
 pub(super) async fn a_read_that_needs_no_moment_is_never_put_off(bench: &Bench) -> Case {
     const ROWS: usize = 300;
     const WRITES: i64 = 40;
@@ -202,7 +202,7 @@ pub(super) async fn heartbeats_never_cost_a_vote(bench: &Bench) -> Case {
         }
         Ok::<(), Failure>(())
     };
-    // One writer alone beside the heartbeats: not one of its compare-and-sets may fail.
+    // One writer alone among the heartbeats: not one of its compare-and-sets may fail.
     let voter = async {
         let mut etag = bench.row("beat", "r").await?.etag;
         for n in 1..=50 {

@@ -168,7 +168,7 @@ pub(super) async fn many_grains_at_once_have_a_partition_each(bench: &Bench) -> 
         let mut etag = None;
         for round in 0..3u64 {
             let payload = (grain * 100 + round).to_le_bytes();
-            // Nobody else writes this state: no condition may fail.
+            // No other process writes this state: no condition may fail.
             let written = must_write(&slot, etag.as_ref(), &payload).await?;
             let found = slot.read().await?.map(|s| (s.payload, s.etag));
             same!(found, Some((Arc::from(payload), written.clone())), "a state among many");
