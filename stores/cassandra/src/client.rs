@@ -206,7 +206,7 @@ impl Client {
         self.once_within(deadline, most, request).await
     }
 
-    /// The same, but for another time: the node that is asked may stand still while others do not.
+    /// `once` for another time: the node that is asked may stand still while others do not.
     pub(crate) async fn once_within<T, F: Future<Output = std::result::Result<T, Ended>>>(
         &self,
         deadline: Instant,

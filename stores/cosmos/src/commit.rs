@@ -156,7 +156,7 @@ impl Cosmos {
         let mut patience = Patience::default();
         for attempt in 0..ATTEMPTS_MAX {
             if attempt > CALM_ATTEMPTS {
-                // Those who are in each other's way come back at different times.
+                // Rivals come back at different times.
                 sleep(RIVAL_PAUSE * (u32::try_from(random() % 8).unwrap_or(0) + 1)).await;
             }
             if !is_known {

@@ -21,9 +21,9 @@ use crate::store::DynamoDb;
 const TABLE: &str = "Table";
 /// The attribute that holds a declaration.
 const DECLARATION: &str = "Declaration";
-/// How long the service may take to make a table. Usually it takes a few seconds.
+/// Time that the service may take to make a table. Usually it takes a few seconds.
 const MAKE_LIMIT: Duration = Duration::from_secs(60);
-/// How often it is asked whether the table is there.
+/// Interval at which it is asked whether the table is there.
 const MAKE_POLL: Duration = Duration::from_millis(250);
 /// The longest name of a table.
 const TABLE_NAME_BYTES_MAX: usize = 255;
@@ -40,7 +40,7 @@ impl DynamoDb {
         self.client().address.layout.prefix()
     }
 
-    /// What the service says of a table; none when there is none.
+    /// Description of a table; none when there is none.
     pub(crate) async fn described(
         &self,
         name: &str,

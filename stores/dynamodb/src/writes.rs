@@ -10,7 +10,7 @@ use crate::commit::Expression;
 use crate::item;
 use crate::store::DynamoDb;
 
-/// How many requests for one item each are on their way at a time.
+/// Number of requests for one item each that are on their way at a time.
 const TOGETHER: usize = 16;
 
 /// Returns true if a request happened, or (false) its condition did not hold.

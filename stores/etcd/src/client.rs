@@ -33,7 +33,7 @@ pub(crate) struct Client {
     pub(crate) layout: Layout,
     pub(crate) tls: bool,
     http: Http,
-    /// Who we are, to servers that ask.
+    /// Token of our user, for servers that ask.
     token: Mutex<Option<String>>,
     /// The server asks for no user.
     open_to_all: AtomicBool,
@@ -121,7 +121,7 @@ impl Client {
         understood(&answer).map_err(Refused::Otherwise)
     }
 
-    /// How far the server's clock is from this host's.
+    /// Distance of the server's clock from this host's.
     pub(crate) async fn clock(&self, deadline: Instant) -> Option<ClockDifference> {
         let mut request = Request::new(Method::POST, "/v3/maintenance/status", "{}");
         request.token = self.token().clone().map(|token| ("authorization", token));

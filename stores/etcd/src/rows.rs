@@ -8,7 +8,7 @@ use emmer_store_keyvalue::rows::Rows;
 
 use crate::wire::KeyValue;
 
-/// What follows `prefix` in a key.
+/// Rest of a key behind `prefix`.
 pub(crate) fn rest<'a>(kv: &'a KeyValue, prefix: &str) -> Result<&'a str, String> {
     let key = std::str::from_utf8(&kv.key).ok();
     let rest = key.and_then(|key| key.strip_prefix(prefix));

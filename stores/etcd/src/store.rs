@@ -46,7 +46,7 @@ impl Etcd {
         self.client.txn(body, deadline, true).await.map_err(Failure::fault)
     }
 
-    /// What some reads find, in their order.
+    /// Results of some reads, in their order.
     async fn ranges(
         &self,
         reads: &[Json],

@@ -16,7 +16,7 @@ use crate::wire::{KeyValue, Range, encode, range_end, txn};
 
 /// The keys of one page.
 const PAGE_KEYS: u32 = 1_000;
-/// How often a read begins again because its revision was compacted.
+/// Number of times a read begins again because its revision was compacted.
 const COMPACTED_MAX: u32 = 5;
 /// The rows a clean-up deletes in one transaction.
 const CLEAN_UP_ROWS: usize = 100;

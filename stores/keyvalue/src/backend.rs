@@ -60,10 +60,10 @@ pub trait Backend: Tables + Reads + Commits + Writes + Sized + Send + Sync + 'st
     /// The address of the server.
     fn address(&self) -> &Address;
 
-    /// How much the server takes at once.
+    /// Limits of the server.
     fn limits(&self) -> StoreLimits;
 
-    /// What the server says about itself.
+    /// Report of the server about itself.
     ///
     /// # Errors
     /// It does not answer.

@@ -1,4 +1,4 @@
-//! What a store believes about rows without asking.
+//! Beliefs of a store about rows without asking.
 //!
 //! Only guesses, each right at one moment: the server itself compares before anything is written. A
 //! right one saves a commit a request.
@@ -11,7 +11,7 @@ use emmer_store::TableDecl;
 /// The most rows that are remembered; all are forgotten when there would be more.
 const ROWS_MAX: usize = 50_000;
 
-/// What is believed about rows, by table, partition and key, which hold no control characters.
+/// Beliefs about rows, by table, partition and key, which hold no control characters.
 #[derive(Debug)]
 pub struct Guesses<T>(Mutex<BTreeMap<String, T>>);
 
@@ -31,7 +31,7 @@ impl<T: Clone> Guesses<T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is believed about a row; none when nothing is.
+    /// Belief about a row; none when there is none.
     pub fn about(&self, table: &TableDecl, partition: &str, row_key: &str) -> Option<T> {
         self.lock().get(&name(table, partition, row_key)).cloned()
     }

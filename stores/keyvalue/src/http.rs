@@ -14,7 +14,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::tls;
 
-/// How often a request that may be repeated is sent after its connection broke.
+/// Number of times a request that may be repeated is sent after its connection broke.
 const REPEATS_MAX: usize = 2;
 /// The most idle connections kept to one server.
 const IDLE_CONNECTIONS_MAX: usize = 32;
@@ -176,7 +176,7 @@ impl Http {
         }
     }
 
-    /// How far the server's clock is from this host's, as its answer to a request tells it (to the
+    /// Distance of the server's clock from this host's, as its answer to a request tells it (to the
     /// second); none where it does not.
     pub async fn clock(&self, request: &Request, deadline: Instant) -> Option<ClockDifference> {
         let base =

@@ -57,12 +57,12 @@ impl Layout {
         format!("{}/.tables/{}", self.prefix, decl.name)
     }
 
-    /// What all keys of a table begin with.
+    /// Prefix of all keys of a table.
     pub fn table(&self, decl: &TableDecl) -> String {
         format!("{}/{}/", self.prefix, decl.name)
     }
 
-    /// What all keys of a partition begin with.
+    /// Prefix of all keys of a partition.
     pub fn partition(&self, decl: &TableDecl, partition: &str) -> String {
         format!("{}/{}/{}/", self.prefix, decl.name, escape(partition))
     }
@@ -84,7 +84,7 @@ pub fn column(row: &str, column: &str) -> String {
     format!("{row}/{column}")
 }
 
-/// What a key says.
+/// Contents of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parts<'a> {
     /// The row it belongs to, escaped.

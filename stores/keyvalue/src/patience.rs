@@ -10,12 +10,12 @@ use tokio::time::{Instant, sleep};
 
 use crate::marks::random;
 
-/// How often a request is sent.
+/// Number of times a request is sent.
 pub const SENT_MAX: u32 = 8;
 /// The pause after the first refusal, when the server names none; it doubles.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 
-/// How often one request was sent, and the next pause.
+/// Number of times one request was sent, and the next pause.
 #[derive(Debug)]
 pub struct Patience {
     sent: u32,
@@ -45,7 +45,7 @@ impl Patience {
         true
     }
 
-    /// How often the request was sent, as far as [`wait`](Self::wait) was told.
+    /// Number of times the request was sent, as far as [`wait`](Self::wait) was told.
     pub const fn sent(&self) -> u32 {
         self.sent
     }

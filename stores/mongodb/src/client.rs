@@ -23,7 +23,7 @@ use crate::failure::{Ended, understood};
 
 /// The most connections to one server.
 const CONNECTIONS: u32 = 8;
-/// How many of them are made at a time.
+/// Number of them that are made at a time.
 const CONNECTING: u32 = 4;
 
 /// A client of one database.
@@ -101,7 +101,7 @@ impl Client {
         self.database().collection(decl.name)
     }
 
-    /// How long the server may take to answer what is asked now, so that it gives up when we do.
+    /// Time that the server may take to answer what is asked now, so that it gives up when we do.
     pub(crate) fn left(deadline: Instant) -> Duration {
         deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1))
     }

@@ -13,7 +13,7 @@ use crate::documents::{self, ETAG, ID, LAST, ROWS, field_path, row_path, volatil
 use crate::failure::Ended;
 use crate::store::{COMMIT_BYTES_MAX, MongoDb, ROW_BYTES_MAX};
 
-/// What an update of a partition's document looks for, and what it does.
+/// Update of a partition's document: its conditions, and its changes.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Update {
     /// The conditions, the partition among them.

@@ -1,4 +1,4 @@
-//! What the driver's errors mean: whether anything happened, and whether to send the same again.
+//! Meaning of the driver's errors: did anything happen, and should the same be sent again.
 
 use emmer_store::StoreErrorKind;
 use emmer_store_keyvalue::{Failure, Fault};
@@ -16,12 +16,12 @@ const TOO_LARGE: [i32; 3] = [10_334, 17_419, 17_420];
 /// The server took the request and gave it up for want of time.
 const TOO_LATE: [i32; 2] = [50, 262];
 
-/// How one attempt ended that was no success.
+/// End of an attempt that was no success.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
     /// Nothing happened; the same may be sent again after a pause.
     Busy(String),
-    /// What was to be made is there already: nothing happened.
+    /// The thing to be made is there already: nothing happened.
     Duplicate(String),
     /// There is no server that serves this now: nothing happened.
     Away(Fault),
@@ -32,7 +32,7 @@ pub(crate) enum Ended {
 }
 
 impl Ended {
-    /// What went wrong, in words.
+    /// The fault, in words.
     pub(crate) fn fault(self) -> Fault {
         match self {
             Self::Busy(words) => {
@@ -43,7 +43,7 @@ impl Ended {
         }
     }
 
-    /// The same, of a request whose outcome matters.
+    /// The failure of a request whose outcome matters.
     pub(crate) fn failure(self) -> Failure {
         match self {
             Self::Uncertain(fault) => Failure::Broken(fault),
@@ -52,7 +52,7 @@ impl Ended {
     }
 }
 
-/// What a code of the server's means that came with these words.
+/// Meaning of a code of the server's that came with these words.
 fn code(code: i32, said: &str) -> Ended {
     let refused = |kind| Ended::Refused(Fault::new(kind, said));
     match code {
@@ -119,7 +119,7 @@ fn words(error: &Error) -> String {
     said.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// What became of a request.
+/// Outcome of a request.
 pub(crate) fn understood(error: &Error) -> Ended {
     let said = words(error);
     let refused = |kind| Ended::Refused(Fault::new(kind, said.clone()));

@@ -36,7 +36,7 @@ impl MongoDb {
         &self.client
     }
 
-    /// Which rows are believed to be there.
+    /// Rows that are believed to be there.
     pub(crate) const fn guesses(&self) -> &Guesses<()> {
         &self.guesses
     }

@@ -11,7 +11,7 @@ use crate::commit::{Builder, Update};
 use crate::documents::{self, ID, ROWS, column_path, row_path};
 use crate::store::MongoDb;
 
-/// How many rows one update of a clean-up deletes.
+/// Number of rows that one update of a clean-up deletes.
 const DELETED_TOGETHER: usize = 50;
 
 impl MongoDb {

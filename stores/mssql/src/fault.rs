@@ -1,4 +1,4 @@
-//! What went wrong, in the contract's kinds, and what it says about the batch that was sent.
+//! Faults in the contract's kinds, and what they say about the batch that was sent.
 
 use emmer_store::StoreErrorKind;
 use emmer_store_relational::{Failure, Fault};

@@ -44,8 +44,8 @@ pub(crate) async fn ensure(
     usual_wait: Duration,
 ) -> Result<(), Fault> {
     let is_all_there = match missing(connection, tables).await {
-        // Who reads the catalogue while others change it may be their victim: then it is found out
-        // under the lock.
+        // A reader of the catalogue may be the victim of others that change it: then it is found
+        // out under the lock.
         Err(Failure::Again(_)) => false,
         look => schema::is_all_there(look.map_err(Failure::fault))?,
     };

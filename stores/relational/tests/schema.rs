@@ -173,7 +173,7 @@ fn an_older_table_is_brought_forward() {
             "INSERT INTO [EMMER_META] ([NAME], [VALUE]) VALUES ('schema things', 3)",
         ]
     );
-    // Who died before the version was recorded: the rest.
+    // A process that died before the version was recorded leaves the rest.
     old.tables = found(3).tables;
     assert_eq!(missing(&old).unwrap().len(), 2);
     // Columns stand in another order then.

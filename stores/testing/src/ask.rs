@@ -4,9 +4,9 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// How long an answer may take.
+/// Time that an answer may take.
 const LIMIT: Duration = Duration::from_secs(2);
-/// How much of an answer is read, in bytes.
+/// Maximum bytes of an answer that are read.
 const ANSWER_BYTES_MAX: u64 = 64 * 1024;
 
 /// The status of `GET path` at a port of 127.0.0.1, and the whole answer; none when there is none

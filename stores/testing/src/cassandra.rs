@@ -46,10 +46,10 @@ const CQLSH_VERSION: &str = "6.2.2";
 const ADDRESS: &str = "127.0.0.1";
 /// The program.
 const MAIN: &str = "org.apache.cassandra.service.CassandraDaemon";
-/// How long it is given to be ready: it takes six seconds on a processor of its own, and a minute
+/// Time that it is given to be ready: it takes six seconds on a processor of its own, and a minute
 /// where ten want one.
 const START_LIMIT: Duration = Duration::from_secs(180);
-/// How long one question waits for its answer.
+/// Time for which one question waits for its answer.
 const ASK_LIMIT: Duration = Duration::from_secs(2);
 /// The version of the protocol that is asked in.
 const PROTOCOL: u8 = 4;
@@ -110,7 +110,7 @@ struct Place {
 }
 
 impl Programs {
-    /// The same as a node of a cluster: its address, the port between the nodes, and the address of
+    /// Makes it a node of a cluster: its address, the port between the nodes, and the address of
     /// the first of them.
     #[must_use]
     pub fn member(mut self, address: &str, storage_port: u16, first: &str) -> Self {
@@ -322,7 +322,7 @@ impl Starter for Programs {
         command.arg(of("logback.configurationFile", &log));
         command.args(["-Dcassandra-foreground=yes", "-Dcassandra.superuser_setup_delay_ms=0"]);
         command.arg("-Dcassandra.skip_wait_for_gossip_to_settle=0");
-        // How long a node waits until the others know of it.
+        // Time for which a node waits until the others know of it.
         command.arg(format!(
             "-Dcassandra.ring_delay_ms={}",
             if self.is_alone() { 100 } else { 1_000 }

@@ -219,7 +219,7 @@ impl ConsulServer {
         &self.programs.consul
     }
 
-    /// What `consul` prints.
+    /// Output of `consul`.
     ///
     /// # Errors
     /// What it says.

@@ -40,7 +40,7 @@ impl<S: Databases> Database<S> {
         Ok(Self { server: Local::shared(S::shared(), settings, is_alone)?, name })
     }
 
-    /// The same for a test that is skipped, loudly, where the server is not installed.
+    /// Starts one for a test that is skipped, loudly, where the server is not installed.
     ///
     /// # Panics
     /// In CI when it is not installed, and everywhere when it is but does not start.

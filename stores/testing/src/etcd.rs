@@ -80,7 +80,7 @@ pub fn url(port: u16) -> String {
 pub type EtcdServer = Local<Programs>;
 
 impl EtcdServer {
-    /// What `etcdctl` prints.
+    /// Output of `etcdctl`.
     ///
     /// # Errors
     /// It is not installed; what it says.

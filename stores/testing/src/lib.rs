@@ -55,7 +55,7 @@ use std::fmt;
 pub enum Trouble {
     /// Programs are missing; the package (as Debian names it) has them.
     Missing {
-        /// What was looked for.
+        /// Program that was looked for.
         program: String,
         /// The package.
         package: &'static str,

@@ -43,7 +43,7 @@ pub trait Starter: Sized {
     /// [`Trouble::Missing`].
     fn find() -> Result<Self, Trouble>;
 
-    /// The same with more settings.
+    /// This starter with more settings.
     #[must_use]
     fn with(self, settings: &[&str]) -> Self;
 
@@ -104,7 +104,7 @@ impl<S: Starter> Local<S> {
         Self::start_with(&[])
     }
 
-    /// The same with more settings, as its [`Starter::with`] takes them.
+    /// Starts a server with more settings, as its [`Starter::with`] takes them.
     ///
     /// # Errors
     /// It is not installed or does not start.
@@ -119,7 +119,7 @@ impl<S: Starter> Local<S> {
         Ok(Self { programs, child: Some(child), folder, port })
     }
 
-    /// The same on this port, for settings that must name it.
+    /// Starts a server on this port, for settings that must name it.
     ///
     /// # Errors
     /// It is not installed or does not start.
@@ -130,7 +130,7 @@ impl<S: Starter> Local<S> {
         Ok(Self { programs, child: Some(child), folder, port })
     }
 
-    /// The same with programs that were set up otherwise.
+    /// Starts a server with programs that were set up otherwise.
     ///
     /// # Errors
     /// It does not start.
@@ -141,8 +141,8 @@ impl<S: Starter> Local<S> {
         Ok(Self { programs, child: Some(child), folder, port })
     }
 
-    /// The same as [`start`](Self::start) for a test that is skipped, loudly, where the server is
-    /// not installed.
+    /// [`start`](Self::start) for a test that is skipped, loudly, where the server is not
+    /// installed.
     ///
     /// # Panics
     /// In CI when it is not installed, and everywhere when it is but does not start.
@@ -150,7 +150,8 @@ impl<S: Starter> Local<S> {
         Self::start_with_or_skip(test, &[])
     }
 
-    /// The same as [`start_with`](Self::start_with), likewise.
+    /// [`start_with`](Self::start_with) for a test that is skipped, loudly, where the server is not
+    /// installed.
     ///
     /// # Panics
     /// As [`start_or_skip`](Self::start_or_skip).
@@ -352,7 +353,7 @@ pub(crate) fn kept_port(folder: &Path, name: &str) -> Result<u16, Trouble> {
     Ok(port)
 }
 
-/// What a program prints.
+/// Output of a program.
 pub(crate) fn output_of(command: &mut Command) -> Result<String, Trouble> {
     let program = command.get_program().to_string_lossy().into_owned();
     let failed = |words: String| Trouble::Failed(format!("{program}: {words}"));

@@ -17,7 +17,7 @@ pub const SYSTEM_USER: &str = "mysql";
 pub const USER: &str = "emmer";
 /// Its password. It holds characters that a URL must escape.
 pub const PASSWORD: &str = "only/for:tests";
-/// The same in a URL.
+/// The password in a URL.
 const PASSWORD_ESCAPED: &str = "only%2Ffor%3Atests";
 /// The database of every server made here.
 pub const DATABASE: &str = "emmer";
@@ -191,7 +191,7 @@ impl MariadbServer {
         url(self.port, database)
     }
 
-    /// What the command line client prints for `sql` in the database [`DATABASE`], one line a row,
+    /// Output of the command line client for `sql` in the database [`DATABASE`], one line a row,
     /// tabs between columns.
     ///
     /// # Errors

@@ -3,7 +3,7 @@
 //!
 //! It is a program in Python under the GNU GPL: a process of its own that tests talk to, and
 //! nothing that is linked or passed on. pip fetches it once, with the driver for Python that an
-//! administrator's commands use, and it is unpacked beside, not installed: into a folder of this
+//! administrator's commands use, and it is unpacked, not installed: into a folder of this
 //! user's below the temporary folder.
 
 use std::ffi::OsString;

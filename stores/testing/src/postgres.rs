@@ -15,7 +15,7 @@ pub mod pair;
 pub const USER: &str = "postgres";
 /// Its password. It holds characters that a URL must escape.
 pub const PASSWORD: &str = "only/for:tests";
-/// The same in a URL.
+/// The password in a URL.
 const PASSWORD_ESCAPED: &str = "only%2Ffor%3Atests";
 /// Debian's package.
 pub const PACKAGE: &str = "postgresql";
@@ -155,7 +155,7 @@ impl PostgresServer {
         url(self.port, database)
     }
 
-    /// What `psql` prints for `sql` in the database `postgres`.
+    /// Output of `psql` for `sql` in the database `postgres`.
     ///
     /// # Errors
     /// What psql says.

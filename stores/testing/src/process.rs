@@ -13,17 +13,17 @@ use tempfile::TempDir;
 
 use crate::Trouble;
 
-/// How long a server is given to end by itself.
+/// Time for which a server is given to end by itself.
 const END_LIMIT: Duration = Duration::from_secs(10);
-/// How often something that takes a moment is asked for.
+/// Interval at which something that takes a moment is asked for.
 pub(crate) const POLL: Duration = Duration::from_millis(20);
-/// How long a server is given to be ready, after a crash too.
+/// Time for which a server is given to be ready, after a crash too.
 pub(crate) const READY_LIMIT: Duration = Duration::from_secs(60);
 /// The ports of servers.
 const PORTS: std::ops::Range<u16> = 15_000..32_000;
-/// How many of them are tried.
+/// Number of them that are tried.
 const PORTS_TRIED: usize = 100;
-/// How much of a log an error repeats, in bytes.
+/// Maximum bytes of a log that an error repeats.
 const LOG_TAIL_BYTES: u64 = 2_000;
 
 /// The variable that names the folder for servers' data; one in memory spares the disk. A server

@@ -10,7 +10,7 @@ use crate::{Trouble, skip};
 
 /// The password of every server made here. It holds characters that a URL must escape.
 pub const PASSWORD: &str = "only/for:tests";
-/// The same in a URL.
+/// The password in a URL.
 const PASSWORD_ESCAPED: &str = "only%2Ffor%3Atests";
 /// Debian's package.
 pub const PACKAGE: &str = "redis-server";
@@ -29,7 +29,7 @@ impl Programs {
         self.cli(port, &["PING"]).is_ok_and(|answer| answer.trim() == "PONG")
     }
 
-    /// What `redis-cli` prints at a server made here.
+    /// Output of `redis-cli` at a server made here.
     ///
     /// # Errors
     /// What it says.
@@ -107,7 +107,7 @@ pub fn url(port: u16) -> String {
 pub type RedisServer = Local<Programs>;
 
 impl RedisServer {
-    /// What `redis-cli` prints.
+    /// Output of `redis-cli`.
     ///
     /// # Errors
     /// What it says.
@@ -179,7 +179,7 @@ impl RedisCluster {
         Ok(cluster)
     }
 
-    /// The same for a test that is skipped, loudly, where Redis is not installed.
+    /// Starts them for a test that is skipped, loudly, where Redis is not installed.
     ///
     /// # Panics
     /// In CI when Redis is not installed, and everywhere when it is but does not start.

@@ -1,5 +1,5 @@
-//! How tests tell `cargo xtask test --stores` what its table shows of each store: lines in a file
-//! that the environment names.
+//! Reports of tests to `cargo xtask test --stores` for its table: lines in a file that the
+//! environment names.
 //!
 //! Not on the standard output: the test harness captures that of tests that pass.
 

@@ -20,9 +20,9 @@ pub const PACKAGE: &str = "zookeeper";
 pub const USER: &str = "silo";
 /// That user's password. It holds characters that a URL must escape.
 pub const PASSWORD: &str = "only/for:tests";
-/// The same in a URL.
+/// The password in a URL.
 pub const PASSWORD_ESCAPED: &str = "only%2Ffor%3Atests";
-/// How long one question waits for its answer.
+/// Time for which one question waits for its answer.
 const ANSWER_LIMIT: Duration = Duration::from_secs(1);
 /// Where Debian puts the server; its manifest names the other jars.
 const JARS: [&str; 2] = ["/usr/share/java/zookeeper.jar", "/usr/share/zookeeper/zookeeper.jar"];
@@ -181,7 +181,7 @@ impl ZooKeeperServer {
         Ok((Self::start_with(&settings)?, secure))
     }
 
-    /// What a shell command line prints in which `zkCli.sh` is that of this ZooKeeper.
+    /// Output of a shell command line in which `zkCli.sh` is that of this ZooKeeper.
     ///
     /// # Errors
     /// What it says.

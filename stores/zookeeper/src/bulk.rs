@@ -17,7 +17,7 @@ use crate::rows::{Written, volatile_columns};
 use crate::snapshot::{self, Lists};
 use crate::tables;
 
-/// How often an append or a clean-up begins again because others changed the same rows.
+/// Number of times an append or a clean-up begins again because others changed the same rows.
 const ATTEMPTS_MAX: u32 = 64;
 
 /// A session and what goes with it.

@@ -76,7 +76,7 @@ impl Memory {
     }
 }
 
-/// How a commit ended.
+/// End of a commit.
 pub(crate) enum Ended {
     Committed(Vec<Option<Etag>>),
     Conflict(usize),
@@ -98,7 +98,7 @@ impl Ended {
     }
 }
 
-/// What one attempt came to.
+/// Result of one attempt.
 enum Attempt {
     Ended(Ended),
     /// The plan rested on something out of date; it has been looked up.

@@ -9,7 +9,7 @@ use tokio::time::timeout;
 
 use crate::place::Place;
 
-/// How long one server is given to answer.
+/// Time for which one server is given to answer.
 const ANSWER_LIMIT: Duration = Duration::from_secs(2);
 /// The most bytes of an answer that are read.
 const ANSWER_BYTES_MAX: u64 = 8 * 1024;

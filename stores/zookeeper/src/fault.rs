@@ -1,4 +1,4 @@
-//! What went wrong, in the contract's kinds, and what it says about the request that was sent.
+//! Faults in the contract's kinds, and what they say about the request that was sent.
 
 use emmer_store::StoreErrorKind;
 use zookeeper_client::Error;

@@ -48,7 +48,7 @@ impl Operation {
     }
 }
 
-/// How the deletions of a partition stood: the version of their node, and the commit (zxid) of the
+/// State of the deletions of a partition: the version of their node, and the commit (zxid) of the
 /// last one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Deletions {
@@ -56,7 +56,7 @@ pub(crate) struct Deletions {
     pub(crate) zxid: i64,
 }
 
-/// What is known of a partition when a commit is planned.
+/// Facts about a partition when a commit is planned.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Known {
     /// Needed where a mutation has a condition on an etag.
@@ -90,7 +90,7 @@ pub(crate) fn condition(mutation: &Mutation) -> Option<&str> {
     }
 }
 
-/// What is committed to one partition.
+/// Commit to one partition.
 pub(crate) struct Request<'r> {
     pub(crate) decl: &'static TableDecl,
     pub(crate) partition: &'r str,

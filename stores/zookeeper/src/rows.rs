@@ -37,7 +37,7 @@ impl Written {
     }
 }
 
-/// Who a row is, in 32 bits.
+/// Identity of a row, in 32 bits.
 fn owner(nodes: &PartitionPaths, row_key: &str) -> u32 {
     (stable64_seeded(row_key.as_bytes(), stable64(nodes.partition.as_bytes())) >> 32) as u32
 }

@@ -14,13 +14,13 @@ use crate::tls;
 /// The session's timeout asked for. No node hangs on it: it only decides when the server forgets a
 /// client that is gone.
 const SESSION_TIMEOUT: Duration = Duration::from_secs(6);
-/// How long a session that lost its connection is given to find another by itself before a new
+/// Time that a session that lost its connection is given to find another by itself before a new
 /// session takes its place.
 const RECONNECT_PATIENCE: Duration = Duration::from_millis(500);
 /// The most operations of one store at the same time; the others wait, not longer than their time
 /// allows. The driver itself queues without a maximum.
 const IN_FLIGHT_MAX: usize = 1_024;
-/// How often a request is sent that does no harm when it is done twice.
+/// Number of times a request is sent that does no harm when it is done twice.
 const ATTEMPTS_MAX: u32 = 8;
 
 /// A session in use by one operation.

@@ -25,9 +25,9 @@ use crate::paths::{self, PartitionPaths};
 use crate::plan::REQUEST_BYTES_MAX;
 use crate::rows::{FoundRow, volatile_columns};
 
-/// How often a partition that changes under the read is read again, time permitting.
+/// Number of times a partition that changes under the read is read again, time permitting.
 const ROUNDS_MAX: usize = 1_000;
-/// The same for one row.
+/// Maximum rounds for one row.
 const ROW_ROUNDS_MAX: usize = 20;
 /// The most partitions whose lists of rows are kept for the next read; all are forgotten when there
 /// would be more.
@@ -60,7 +60,7 @@ impl Lists {
     }
 }
 
-/// What one round found.
+/// Result of one round.
 enum Round {
     /// The rows at one moment.
     Whole(Vec<FoundRow>),
@@ -296,7 +296,7 @@ pub(crate) async fn stats(
     answers.into_iter().map(|answer| answer.map_err(Fault::from)).collect()
 }
 
-/// What the nodes of one row say.
+/// State of the nodes of one row.
 enum Found {
     Nothing,
     Row(FoundRow),

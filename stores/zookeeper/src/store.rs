@@ -27,7 +27,7 @@ use crate::session::Sessions;
 use crate::snapshot::{self, Lists};
 use crate::{examine, tables};
 
-/// How long making a table takes at most: others may be making it.
+/// Time that making a table takes at most: others may be making it.
 const ENSURE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A system store in a ZooKeeper ensemble:
@@ -64,7 +64,7 @@ impl ZooKeeper {
         Instant::now() + self.place().address.timeout
     }
 
-    /// Who may do what with the nodes this store makes.
+    /// Access list of the nodes this store makes.
     fn acls(&self) -> Acls<'static> {
         if self.place().credentials.is_some() { Acls::creator_all() } else { Acls::anyone_all() }
     }

@@ -50,7 +50,7 @@ fn of_the_system() -> String {
     pem.collect()
 }
 
-/// How long a server is given to show its certificate once more.
+/// Time for which a server is given to show its certificate once more.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Why a server's certificate is not trusted; none when that is not what is wrong. The driver says

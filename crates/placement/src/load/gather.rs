@@ -125,7 +125,8 @@ pub struct Gather {
 #[derive(Debug)]
 struct Wave {
     circle: Circle,
-    /// Reports that were gathered: of this silo, of the one before it in the circle, and so on.
+    /// Reports of tests to `cargo xtask test --stores` for its table: lines in a file that the
+    /// environment names.
     gathered: Vec<Option<Gathered>>,
     /// Rounds that were heard, a bit for each.
     heard: u32,

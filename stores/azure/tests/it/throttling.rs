@@ -85,7 +85,7 @@ async fn what_may_have_happened_is_unknown_and_what_did_is_committed() {
     let row = store.read_row(&NUMBERS, "p", "r").await.unwrap().unwrap();
     assert_eq!(outcome, CommitOutcome::Committed(vec![Some(row.etag)]));
     assert_eq!(number_of(&store, "r").await, n + 1);
-    // The same of a new row, whose insert then finds it there.
+    // A new row, whose insert then finds it there.
     between.writes([Do::PassAndAnswer(503, "ServerBusy")]);
     let outcome =
         store.commit(&NUMBERS, "p", vec![Mutation::Insert { row: row_of("new") }]).await.unwrap();

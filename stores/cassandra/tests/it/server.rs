@@ -46,7 +46,7 @@ impl Shell {
         command
     }
 
-    /// What statements print.
+    /// Output of statements.
     fn ask(&self, cql: &str) -> String {
         tokio::task::block_in_place(|| output_of(self.command("cqlsh").args(["-e", cql])))
     }

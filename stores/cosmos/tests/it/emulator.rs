@@ -52,7 +52,7 @@ impl Emulator {
         Self::start_with(regions, |config| config).await
     }
 
-    /// The same with other settings.
+    /// Starts an emulator with other settings.
     pub(crate) async fn start_with(
         regions: &[&str],
         settings: impl FnOnce(VirtualAccountConfig) -> VirtualAccountConfig,

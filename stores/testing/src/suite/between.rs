@@ -11,11 +11,11 @@ use tokio::net::{TcpListener, TcpStream};
 use crate::suite::rows::{NUMBERS, must_commit, number_of, row};
 use crate::suite::{Store, TestServer};
 
-/// How often a store may send a request that is throttled: until its patience ends, and again while
-/// it waits for a server that is away.
+/// Number of times a store may send a request that is throttled: until its patience ends, and again
+/// while it waits for a server that is away.
 const ATTEMPTS_MAX: usize = 40;
 
-/// How a server speaks.
+/// Protocol of a server.
 #[derive(Clone, Copy, Debug)]
 pub struct Speech {
     /// True if a request, as it came, only reads.
@@ -24,7 +24,7 @@ pub struct Speech {
     pub error: fn(code: &str) -> String,
 }
 
-/// What happens to a request.
+/// Fate of a request.
 #[derive(Clone, Debug)]
 pub enum Do {
     /// It is passed on, and its answer back.
@@ -48,11 +48,11 @@ pub struct Between {
 #[derive(Debug)]
 struct State {
     speech: Speech,
-    /// What happens to the next requests that write.
+    /// Fates of the next requests that write.
     writes: VecDeque<Do>,
-    /// What happens to the next requests that read.
+    /// Fates of the next requests that read.
     reads: VecDeque<Do>,
-    /// What happens to all others.
+    /// Fate of all others.
     always: Option<Do>,
     /// The requests since the last question.
     seen: Vec<Vec<u8>>,
@@ -145,22 +145,22 @@ impl Between {
         self.port
     }
 
-    /// What happens to the next requests that write.
+    /// Fates of the next requests that write.
     pub fn writes(&self, what: impl IntoIterator<Item = Do>) {
         lock(&self.state).writes.extend(what);
     }
 
-    /// What happens to the next requests that read.
+    /// Fates of the next requests that read.
     pub fn reads(&self, what: impl IntoIterator<Item = Do>) {
         lock(&self.state).reads.extend(what);
     }
 
-    /// What happens to every request that nothing else was said about.
+    /// Fate of every other request.
     pub fn always(&self, what: Option<Do>) {
         lock(&self.state).always = what;
     }
 
-    /// How many requests came since this was last asked.
+    /// Number of requests that came since this was last asked.
     pub fn seen(&self) -> usize {
         self.requests().len()
     }
@@ -215,7 +215,7 @@ async fn one(mut client: TcpStream, server: u16, state: Arc<Mutex<State>>) {
     let _ = client.shutdown().await;
 }
 
-/// What the server answers.
+/// Answer of the server.
 async fn pass(server: u16, request: &[u8]) -> Vec<u8> {
     let mut upstream = TcpStream::connect(("127.0.0.1", server)).await.unwrap();
     let end_of_line = request.windows(2).position(|two| two == b"\r\n").unwrap();

@@ -156,7 +156,7 @@ pub async fn shows_the_records(
     }
 }
 
-/// What a command prints.
+/// Output of a command.
 ///
 /// # Panics
 /// It fails.

@@ -18,14 +18,14 @@ use crate::process::Frozen;
 
 /// More messages than any commit needs.
 const MESSAGES_MAX: usize = 60;
-/// How often each message is cut off: how far a server comes with a commit before it notices is up
-/// to chance.
+/// Number of times each message is cut off: how far a server comes with a commit before it notices
+/// is up to chance.
 const CUTS: usize = 3;
-/// How often a server stands still, and how many commits of each size and shape it then has before
-/// it.
+/// Number of times a server stands still, and how many commits of each size and shape it then has
+/// before it.
 const FREEZES: usize = 2;
 const COPIES: usize = 2;
-/// What a server does after it stood still, before it is judged.
+/// Number of commits of a server after it stood still, before it is judged.
 const COMMITS_AFTER: i64 = 20;
 /// The writers killed for each size and shape, and how much each has done before.
 const KILLS: u32 = 6;

@@ -48,7 +48,7 @@ pub async fn passes_all(url: &str, store: Store) {
     open.delete_older_than(&NUMBERS, "p", "At", Timestamp::from_millis(0)).await.unwrap();
 }
 
-/// The same server with another password or another database, and without the parameters of the
+/// URL of the server with another password or another database, and without the parameters of the
 /// URL.
 pub fn elsewhere(url: &str, password: Option<&str>, database: Option<&str>) -> String {
     let (scheme, rest) = url.split_once("://").unwrap();

@@ -25,7 +25,7 @@ const OLD_READS_MAX: usize = 50;
 /// More messages than any commit needs.
 const MESSAGES_MAX: usize = 40;
 
-/// What one writer did so far.
+/// Progress of one writer.
 #[derive(Default)]
 struct Progress {
     tried: AtomicI64,

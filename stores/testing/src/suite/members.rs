@@ -47,7 +47,7 @@ pub trait Members: Send {
     fn start_again(&mut self, member: usize) -> Result<(), Trouble>;
 }
 
-/// What happens to the members.
+/// Events of the members.
 #[derive(Clone, Copy, Debug)]
 pub struct Events {
     /// Each member is killed, and not the leader alone.
@@ -61,14 +61,14 @@ impl Events {
     pub const ALL: Self = Self { each: false, freeze: true };
 }
 
-/// What became of the commits of [`outlive`].
+/// Outcomes of the commits of [`outlive`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Told {
     /// The commits that were acknowledged.
     pub acknowledged: i64,
     /// Number of commits with an unknown outcome.
     pub unknown: i64,
-    /// Those that are there at the end.
+    /// Number of commits that are there at the end.
     pub there: i64,
 }
 

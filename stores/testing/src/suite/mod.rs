@@ -111,10 +111,10 @@ pub trait TestServer: Send + 'static {
     }
 }
 
-/// How long a store that gives up soon may take to be opened.
+/// Time that a store that gives up soon may take to be opened.
 const OPEN_LIMIT: Duration = Duration::from_secs(60);
 
-/// How a store is opened.
+/// Way to open a store.
 #[derive(Clone, Copy, Debug)]
 pub struct Store {
     /// Opens it.

@@ -32,7 +32,7 @@ enum State {
     AnswerNext,
 }
 
-/// What its connections know.
+/// State that its connections share.
 #[derive(Debug)]
 struct Shared {
     state: State,
@@ -182,7 +182,7 @@ async fn both_ways(client: TcpStream, server: TcpStream, state: Arc<Mutex<Shared
     }
 }
 
-/// What becomes of a message.
+/// Fate of a message.
 enum Fate {
     Passes,
     IsLost,

@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use super::Store;
 use super::rows::{NUMBERS, all, cluster, must_commit, number, row, same_number, silo};
 
-/// How long the writers race.
+/// Time for which the writers race.
 const RACE: Duration = Duration::from_secs(10);
 const WRITERS: u64 = 20;
 /// The connections (each with a pool of its own) they share.

@@ -19,7 +19,7 @@ const END_OF_BATCH: &str = "\nGO\n";
 /// A statement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Statement {
-    /// What it is for, as complaints name it.
+    /// Purpose, as complaints name it.
     pub what: String,
     /// It has no line that is `GO` alone: lines are counted, and such a one would end the batch.
     pub text: String,
@@ -69,7 +69,7 @@ impl Parser {
         Ok(parser)
     }
 
-    /// What is wrong with `statements`, each with what it is for.
+    /// Faults in `statements`, each with its purpose.
     ///
     /// # Errors
     /// The parser ends, does not answer, or lets a broken statement pass.
@@ -99,7 +99,7 @@ mod tests {
             judge(&statements, &begins, &[complaint(3), complaint(5), complaint(7)]).unwrap();
         assert_eq!(wrong, ["two: no", "three: no"]);
         assert!(judge(&statements, &begins, &[complaint(7)]).unwrap().is_empty());
-        // Who refuses nothing has read nothing.
+        // A parser that refuses nothing has read nothing.
         assert!(judge(&statements, &begins, &[]).is_err());
     }
 

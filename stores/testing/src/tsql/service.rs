@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::Complaint;
 
-/// How long an answer may take: the machine may be busy with tests.
+/// Time that an answer may take: the machine may be busy with tests.
 const LIMIT: Duration = Duration::from_secs(300);
 /// The longest message read.
 const MESSAGE_BYTES_MAX: u64 = 64 << 20;
@@ -44,7 +44,7 @@ impl Drop for Running {
 }
 
 impl Parser {
-    /// What it is called.
+    /// Name of the service.
     pub const NAME: &str = "SqlToolsService of mssql-cli 1.0.0";
 
     /// The parser installed in `folder`.
@@ -87,7 +87,7 @@ impl Parser {
         self.receive(|message| (message.get("id") == Some(&json!("1"))).then_some(()))
     }
 
-    /// What is wrong in a script.
+    /// Faults in a script.
     pub(super) fn complaints(&mut self, script: &str) -> Result<Vec<Complaint>, String> {
         self.documents += 1;
         let uri = format!("file:///{}.sql", self.documents);

@@ -24,7 +24,7 @@ use state::State;
 #[derive(Parser)]
 #[command(name = "cargo xtask services", bin_name = "cargo xtask services")]
 struct Cli {
-    /// What to do
+    /// Action
     #[arg(value_enum)]
     action: Action,
     /// With which servers [default: all]

@@ -18,7 +18,7 @@ type Started = Result<(Child, String), Trouble>;
 
 /// One server.
 pub(super) struct Server {
-    /// What it is called on the command line; also the store's name.
+    /// Name on the command line; also the store's name.
     pub(super) name: &'static str,
     /// The packages apt-get installs when its programs are missing; none for one that is fetched
     /// otherwise.

@@ -1,4 +1,4 @@
-//! What runs, remembered between two calls of this task.
+//! Running servers, remembered between two calls of this task.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use emmer_test_servers::Trouble;
 
-/// How long a server is given to end.
+/// Time for which a server is given to end.
 const END_LIMIT: Duration = Duration::from_secs(20);
-/// How often it is looked at meanwhile.
+/// Interval at which it is looked at meanwhile.
 const POLL: Duration = Duration::from_millis(50);
 
 /// A server this task started.

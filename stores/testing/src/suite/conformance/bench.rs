@@ -32,11 +32,11 @@ pub(super) static SCRATCH: TableDecl = TableDecl {
     one_moment: true,
 };
 
-/// The same, for rows that no reader needs as of one moment.
+/// The table of rows that no reader needs as of one moment.
 pub(super) static LOOSE: TableDecl =
     TableDecl { name: "conformance_loose", one_moment: false, ..SCRATCH };
 
-/// What a case found instead of what must hold.
+/// Finding of a case instead of what must hold.
 #[derive(Debug)]
 pub(super) struct Failure(pub(super) String);
 
@@ -52,7 +52,7 @@ impl From<StoreError> for Failure {
     }
 }
 
-/// What a case returns.
+/// Result of a case.
 pub(super) type Case = Result<(), Failure>;
 
 /// Fails the case unless the condition holds.
@@ -116,7 +116,7 @@ impl Bench {
         Ok(self.store(0).commit(&SCRATCH, partition, mutations).await?)
     }
 
-    /// The same, and it must happen.
+    /// Commits, which must happen.
     pub(super) async fn must_commit(
         &self,
         partition: &str,

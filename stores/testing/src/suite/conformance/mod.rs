@@ -41,10 +41,10 @@ use emmer_store::contract::{BoxFuture, Result, SystemStore};
 
 use bench::{Bench, Case};
 
-/// How many connections the suite opens.
+/// Number of connections the suite opens.
 pub const CONNECTIONS: usize = 4;
 
-/// What the suite found.
+/// Findings of the suite.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[must_use]
 pub struct ConformanceReport {
