@@ -70,8 +70,9 @@ impl World {
         self.inner.events()
     }
 
-    /// Starts a cluster of `silos` silos, one after the other. `describe` says what each of them hosts
-    /// and how it is configured, as in production; store, addresses and gateway are the world's.
+    /// Starts a cluster of `silos` silos, one after the other. `describe` says what each of them
+    /// hosts and how it is configured, as in production; store, addresses and gateway are the
+    /// world's.
     ///
     /// # Panics
     /// A silo does not start.

@@ -191,7 +191,7 @@ pub(crate) fn check_receiver(
     errors: &mut Errors,
 ) -> Option<(FnArg, Turn)> {
     const CHOICE: &str =
-        "write `&mut self` for a turn of its own, or `&self` to run together with other `&self` turns";
+        "write `&mut self` for a turn of its own, or `&self` to run with other `&self` turns";
     let first = signature.inputs.first();
     if let Some(handle) = first.filter(|first| is_handle(first)) {
         return Some((handle.clone(), Turn::Free));

@@ -96,7 +96,9 @@ impl fmt::Display for Readiness {
         match self {
             Self::Ready => f.write_str("ready"),
             Self::Joining => f.write_str("the silo has not joined the cluster yet"),
-            Self::Fenced => f.write_str("the silo runs no turns: no silo confirms that it is alive"),
+            Self::Fenced => {
+                f.write_str("the silo runs no turns: no silo confirms that it is alive")
+            }
             Self::Stuck => f.write_str(
                 "the silo has run no turns for liveness_timeout, although calls wait and the \
                  store answers: restart it",
