@@ -74,7 +74,7 @@ pub(super) async fn check_cluster(store: &Arc<dyn SystemStore>, cluster: &Cluste
     }
 }
 
-/// As [`check`], for a version that was read.
+/// As [`check_cluster`], for a version that was read.
 pub(super) async fn check_version(
     store: &Arc<dyn SystemStore>,
     cluster: &ClusterId,
