@@ -37,8 +37,8 @@ impl Credentials {
         self.token.as_ref().map(Token::text)
     }
 
-    /// The names in the client's certificate, DNS names and URIs, without the one that says that it
-    /// is a client of this cluster. None without a certificate.
+    /// DNS names and URIs in the client's certificate, without `client.CLUSTER.emmer`. Empty
+    /// without a certificate.
     pub fn names(&self) -> &[String] {
         &self.names
     }

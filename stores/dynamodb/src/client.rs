@@ -85,7 +85,7 @@ impl Client {
             // A file's key may change.
             .identity_cache(IdentityCache::no_cache())
             .http_client(Connector { http: http.clone(), timeout: place.timeout })
-            // What is sent again, and how long it may take, is set here, the same for every store.
+            // The store retries and limits the time by itself, as every store does.
             .retry_config(RetryConfig::disabled())
             .timeout_config(TimeoutConfig::disabled())
             .stalled_stream_protection(StalledStreamProtectionConfig::disabled())

@@ -121,7 +121,7 @@ async fn no_more_calls_wait_for_a_gateway_than_may(world: World) {
     assert!(matches!(late, CallError::Timeout { maybe_executed: false, .. }), "{late}");
 }
 
-/// A wrong name of the cluster and a missing gateway are told apart.
+/// Errors of a wrong cluster name and of a missing gateway differ.
 #[tokio::test]
 async fn a_client_hears_what_the_store_has_in_the_place_of_a_gateway() {
     let store = crate::common::store();

@@ -207,8 +207,8 @@ impl Peer {
         repeats
     }
 
-    /// It answers a dial. Returns true if its connection is to be renewed: it has missed so many
-    /// probes in a row that the old connection seems to lose what is sent. Once for each silence.
+    /// The peer answers a dial. Returns true, once for each silence, if its connection must be
+    /// renewed: after `RENEW_MISSES` missed probes the old connection seems to lose messages.
     pub(super) const fn renews(&mut self) -> bool {
         self.misses >= RENEW_MISSES && !std::mem::replace(&mut self.renewed, true)
     }

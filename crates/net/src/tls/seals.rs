@@ -1,10 +1,9 @@
 //! Seals, which say which of the silos a peer is.
 //!
 //! Certificates and secrets say that their owner is a silo, and several silos may have the same.
-//! Each silo's process therefore draws a key when it starts, and signs each of its connections. The
-//! key of a silo is the one that the process at the silo's address showed: a process that dials
-//! that address learns it, and it counts for the silo's epoch. One that dials and says that it is
-//! this silo has to show the same.
+//! Each silo's process therefore draws a key when it starts, and signs each of its connections. A
+//! process that dials a silo's address learns the key there, which counts for the silo's epoch. A
+//! dialer that claims to be this silo has to show the same key.
 
 use std::collections::{HashMap, VecDeque};
 

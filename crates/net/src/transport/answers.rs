@@ -121,7 +121,7 @@ impl Connection {
         }
     }
 
-    /// Notes whether the bytes that wait for the peer are so many that answers have to wait.
+    /// Makes answers wait if too many bytes are queued for the peer.
     pub(super) fn note_full(&self, shared: &Shared) {
         self.count_queued(shared);
         if shared.out.len() >= self.queue_max() {

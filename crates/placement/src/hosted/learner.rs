@@ -60,7 +60,7 @@ pub struct Learner {
     own: Arc<Manifest>,
     /// The manifests that are known, this silo's among them.
     known: BTreeMap<u64, Arc<Manifest>>,
-    /// Manifests that no Active silo has; the one that was seen last is the last.
+    /// Manifests that no Active silo has, ordered by when each was last seen.
     past: VecDeque<u64>,
     /// The Active silos, in the order of their addresses, with the numbers of their manifests.
     silos: Vec<(SiloAddress, Option<u64>)>,

@@ -104,7 +104,7 @@ impl Watched for Host {
         }
         if self.look_at_threads() >= HELD_MIN {
             // A task from outside wakes a free thread of the runtime, which then looks at timers
-            // and sockets in the place of the one that is held.
+            // and sockets instead of the held thread.
             self.spawner.spawn(async {});
         }
         true

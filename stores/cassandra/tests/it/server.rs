@@ -368,8 +368,8 @@ async fn a_commit_that_is_taken_up_too_late_does_not_happen() {
     assert_eq!(same_number(&direct.read_partition(&NUMBERS, "p").await.unwrap(), 2), 3);
 }
 
-/// What is left behind may happen later. Were it remembered in the place of the next commit, no
-/// store could tell of that one.
+/// An abandoned commit may happen later. If it took the next commit's place in memory, the outcome
+/// of the next commit could not be found.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_commit_that_is_left_behind_is_not_taken_for_the_next_one() {
     let Some(server) = server("a_commit_that_is_left_behind") else { return };

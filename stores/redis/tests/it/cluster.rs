@@ -32,7 +32,7 @@ async fn a_cluster_of_several_nodes_conforms() {
         let keys = node.cli(&["--scan", "--pattern", "emmer:{numbers/p*}"]).unwrap();
         assert!(!keys.trim().is_empty(), "a node has no partition");
     }
-    // Losses of another node than the one that is named are reported too.
+    // Possible losses of nodes that the URL does not name are reported too.
     cluster.nodes[2].cli(&["CONFIG", "SET", "appendfsync", "everysec"]).unwrap();
     let found = store.examine().await.unwrap();
     let named = format!("127.0.0.1:{}: appendfsync is everysec", cluster.nodes[2].port());

@@ -159,7 +159,7 @@ fn run(world: &mut World, scenario: &Scenario) -> Option<Breach> {
             version = newest;
             let now = world.now();
             let table = &world.store().table;
-            // The victim, and a silo besides it and the one that is ill, which could have said no.
+            // The victim, and a third healthy silo that could have said no.
             let fit = world.processes().iter().filter(|p| {
                 p.is_running()
                     && !ill.contains(&p.host)
