@@ -139,10 +139,10 @@ impl Host {
     /// Returns true if a new activation of the grain `id` may be made here for a call of a method
     /// of this number: no other silo is known to read newer data of its type.
     pub(crate) fn may_activate(&self, id: &GrainId, method: u32) -> bool {
-        let newer = |class: &Arc<Class>| {
-            self.load.with_newer_data(id.grain_type(), class.data_version()).is_some()
-        };
-        self.serves(id, method) && !self.classes.get(&id.grain_type()).is_some_and(newer)
+        self.classes.get(&id.grain_type()).is_some_and(|class| {
+            let newer = || self.load.with_newer_data(id.grain_type(), class.data_version());
+            class.method_name(method).is_some() && newer().is_none()
+        })
     }
 
     /// Number of activations that this silo may have of a stateless worker; none for other grains.

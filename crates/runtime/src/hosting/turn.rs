@@ -349,21 +349,19 @@ pub(crate) async fn run_to_end(
     sink: &mut Sink<'_>,
     mut settled: Option<&mut (dyn FnMut() + Send)>,
 ) -> Result<TurnEnd, Shut> {
-    if turn.is_settled()
-        && let Some(settled) = settled.take()
-    {
-        settled();
-    }
-    fence
-        .unless_shut(std::future::poll_fn(|cx| {
-            let polled = turn.as_mut().poll_turn(cx, sink);
-            if settled.is_some()
-                && turn.is_settled()
-                && let Some(settled) = settled.take()
-            {
-                settled();
-            }
-            polled
-        }))
-        .await
+    let mut note = |turn: &BoxTurn| {
+        if settled.is_some()
+            && turn.is_settled()
+            && let Some(settled) = settled.take()
+        {
+            settled();
+        }
+    };
+    note(&turn);
+    let end = std::future::poll_fn(|cx| {
+        let polled = turn.as_mut().poll_turn(cx, sink);
+        note(&turn);
+        polled
+    });
+    fence.unless_shut(end).await
 }

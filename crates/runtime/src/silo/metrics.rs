@@ -132,8 +132,6 @@ impl SiloCore {
         samples.put(&m::CALLS_FORWARDED, told.calls_forwarded);
         samples.put(&m::CALLS_REFUSED, told.calls_refused);
         samples.put_of(&m::ONE_WAYS_LOST, &["failed"], self.host.metrics.one_ways_failed());
-        let lost = self.pool.traffic().one_ways_lost;
-        samples.put_of(&m::ONE_WAYS_LOST, &["unknown"], lost);
         samples.put(&m::CALLS_SHED, self.calls.shedding.refused());
         samples.put(&m::SHEDDING, self.calls.shedding.sheds());
         samples.put(&m::CALLS_IN_FLIGHT, told.calls_in_flight);
@@ -143,6 +141,7 @@ impl SiloCore {
 
     fn tell_connections(&self, samples: &mut Samples) {
         let traffic = self.pool.traffic();
+        samples.put_of(&m::ONE_WAYS_LOST, &["unknown"], traffic.one_ways_lost);
         samples.put_of(&m::CONNECTIONS, &["silo"], traffic.silos);
         samples.put_of(&m::CONNECTIONS, &["client"], traffic.clients);
         samples.put_of(&m::MESSAGES, &["sent"], traffic.messages_sent);
