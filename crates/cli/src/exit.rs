@@ -29,10 +29,10 @@ pub enum Code {
     /// The store has no cluster of the name that was given.
     NoCluster = 10,
     /// The cluster declared this silo dead; it stopped itself. The same number as
-    /// [`emmer::EXIT_CODE_TERMINATED`], which an application's own silos end with.
+    /// [`emmer::errors::EXIT_CODE_TERMINATED`], which an application's own silos end with.
     DeclaredDead = 86,
     /// The membership table has lost a commit that the silo had seen, is another one or is gone;
-    /// the silo stopped itself. The same number as [`emmer::EXIT_CODE_TABLE_WENT_BACK`].
+    /// the silo stopped itself. The same number as [`emmer::errors::EXIT_CODE_TABLE_WENT_BACK`].
     TableWentBack = 87,
     /// Interrupted before the work was done.
     Interrupted = 130,
@@ -127,8 +127,8 @@ mod tests {
 
     #[test]
     fn help_and_the_page_list_every_code() {
-        assert_eq!(i32::from(Code::DeclaredDead as u8), emmer::EXIT_CODE_TERMINATED);
-        assert_eq!(i32::from(Code::TableWentBack as u8), emmer::EXIT_CODE_TABLE_WENT_BACK);
+        assert_eq!(i32::from(Code::DeclaredDead as u8), emmer::errors::EXIT_CODE_TERMINATED);
+        assert_eq!(i32::from(Code::TableWentBack as u8), emmer::errors::EXIT_CODE_TABLE_WENT_BACK);
         let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/commands.md");
         let page = std::fs::read_to_string(page).unwrap();
         for code in [

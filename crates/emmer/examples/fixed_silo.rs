@@ -52,7 +52,7 @@ impl Numbers {
 async fn fixed_silo(
     numbers: Arc<Numbers>,
     request: PlacementRequest,
-) -> Result<Option<emmer::SiloAddress>, Box<dyn Error + Send + Sync>> {
+) -> Result<Option<emmer::tables::SiloAddress>, Box<dyn Error + Send + Sync>> {
     let From { table } = request.data()?;
     let key: u64 = request.grain().key().to_string().parse()?;
     let number = numbers.silo_number(&table, key).await?;

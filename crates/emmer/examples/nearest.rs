@@ -29,7 +29,7 @@ impl Room for RoomGrain {
 fn nearest(
     target: &PlacementTarget<'_>,
     context: &PlacementContext<'_>,
-) -> Option<emmer::SiloAddress> {
+) -> Option<emmer::tables::SiloAddress> {
     let grain = target.grain.stable_hash();
     context.silos.iter().copied().min_by_key(|silo| silo.stable_hash(0).abs_diff(grain))
 }

@@ -2,7 +2,8 @@
 
 use std::process::ExitCode;
 
-use crate::{Error, Result, RunError, StartError, Terminated};
+use crate::errors::{RunError, StartError, Terminated};
+use crate::{Error, Result};
 
 /// Ends a `main`: writes the error, if there is one, to stderr, and makes the exit code that
 /// `docs/commands.md` lists: 0, 86 or 87 for a silo that has ended by itself, 2 to 5 for one that

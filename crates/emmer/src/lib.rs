@@ -9,7 +9,7 @@
 //! |---|---|
 //! | write a grain | [`macro@grain_interface`], [`derive@Grain`], [`macro@grain`], [`Persistent`], [`Journal`], [`Ctx`] |
 //! | run a silo | [`Silo::builder`], or `run` with the feature `config`; [`exit`](exit()) |
-//! | call grains from elsewhere | [`Client::connect`], [`Call`], [`CallError`] |
+//! | call grains from elsewhere | [`Client::connect`], [`Call`](calls::Call), [`CallError`] |
 //! | call later | [`Ctx::remind`], [`Ctx::timer`] |
 //! | say where grains go | [`placement`] |
 //! | look at a cluster | [`Silo::statistics`], [`metrics`], [`store`] |
@@ -45,38 +45,106 @@ pub use self::exit::run_main as __run_main;
 pub use self::run::run;
 #[cfg(feature = "config")]
 pub use self::systemd::notify_systemd;
-pub use emmer_core::limits::Limits;
-/// The limits that have no setting.
+pub use emmer_core::GrainKey;
+pub use emmer_macros::{GrainKey, grain, grain_interface, main, reminder};
+pub use emmer_runtime::grain::{
+    ActivationError, CallError, Ctx, DeactivationReason, GrainFactory, Interleaved, Journal,
+    Lifecycle, Persistent, StateError,
+};
+pub use emmer_runtime::{Client, ClientBuilder, Silo, SiloBuilder};
+pub use uuid::Uuid;
+
+/// Rights: identities of clients, rules about their calls, credentials of stores.
+pub mod access {
+    pub use emmer_runtime::{
+        Access, ClientCall, Credentials, Identity, PortSecurity, TokenError, port_security,
+    };
+}
+
+/// Calls before they are awaited, the contexts that travel with them, and their rejections.
+pub mod calls {
+    pub use emmer_runtime::grain::{
+        Call, CallTarget, ContextKey, InterleaveError, Rejection, SetContextError,
+    };
+}
+
+/// Errors of silos and clients that do not start or have ended, and their exit codes.
+pub mod errors {
+    pub use emmer_membership::TerminateReason;
+    pub use emmer_runtime::{
+        ConnectError, EXIT_CODE_TABLE_WENT_BACK, EXIT_CODE_TERMINATED, RunError, StartError,
+        Terminated,
+    };
+}
+
+/// Certificates for development and tests.
+#[cfg(feature = "certs")]
+pub mod certs {
+    pub use emmer_runtime::certs::*;
+}
+
+/// Code around calls ([`SiloBuilder::filter_incoming`]).
+pub mod filters {
+    pub use emmer_runtime::{Filter, FilterCall, Next, Outcome};
+}
+
+/// Traits that the macros implement, for code that is generic over interfaces and keys.
+pub mod interface {
+    pub use emmer_runtime::grain::{Hosted, Interface, KeyType, Services};
+}
+
+/// The limits that have no setting. [`options::Limits`] has the others.
 pub mod limits {
     pub use emmer_core::limits::{CALL_CHAIN_MAX, GRAIN_KEY_BYTES_MAX, NAME_BYTES_MAX};
 }
-pub use emmer_core::{
-    ClusterId, GrainId, GrainKey, GrainTypeId, SiloAddress, SiloEntry, SiloStatus, TableVersion,
-    Timestamp, Vote,
-};
-pub use emmer_macros::{GrainKey, grain, grain_interface, main, reminder};
-pub use emmer_membership::TerminateReason;
-#[cfg(feature = "certs")]
-pub use emmer_runtime::certs;
-pub use emmer_runtime::grain::{
-    ActivationError, Apply, Call, CallError, CallTarget, ContextKey, Ctx, DeactivationReason,
-    GrainFactory, Hosted, Interface, InterleaveError, Interleaved, Journal, KeyType, Lifecycle,
-    Migrate, Persistent, Rejection, Services, SetContextError, StateError, StoredState,
-};
-pub use emmer_runtime::{Access, ClientCall, Credentials, Identity, TokenError};
-pub use emmer_runtime::{Client, ClientBuilder, Silo, SiloBuilder};
-pub use emmer_runtime::{
-    ClientOptions, ClientState, ClientWatch, ConnectError, EXIT_CODE_TABLE_WENT_BACK,
-    EXIT_CODE_TERMINATED, Filter, FilterCall, GrainQueue, Latency, MembershipStatistics,
-    MethodStatistics, MissedPolicy, Next, Observer, OptionError, Outcome, Readiness, RecordOptions,
-    ReminderBuilder, ReminderError, ReminderInfo, ReminderOptions, RunError, Setting,
-    SheddingOptions, SiloOptions, SiloStatistics, SiloWatch, StartError, StoreSource, Terminated,
-    Tick, Timer, TimerBuilder,
-};
-pub use emmer_runtime::{PortSecurity, port_security};
+
+/// Views of a silo or a client while it runs.
+pub mod observe {
+    pub use emmer_runtime::{ClientState, ClientWatch, Observer, Readiness, SiloWatch};
+}
+
+/// The options of silos and clients.
+pub mod options {
+    pub use emmer_core::limits::Limits;
+    pub use emmer_runtime::{
+        ClientOptions, OptionError, RecordOptions, ReminderOptions, Setting, SheddingOptions,
+        SiloOptions, StoreSource,
+    };
+}
+
+/// Reminders and timers ([`Ctx::remind`], [`Ctx::timer`]).
+pub mod reminders {
+    pub use emmer_runtime::{
+        MissedPolicy, ReminderBuilder, ReminderError, ReminderInfo, Tick, Timer, TimerBuilder,
+    };
+}
+
+/// States of several versions, and events that add up to a state.
+pub mod state {
+    pub use emmer_runtime::grain::{Apply, Migrate, StoredState};
+}
+
+/// Counts of a silo ([`Silo::statistics`]).
+pub mod statistics {
+    pub use emmer_runtime::{
+        GrainQueue, Latency, MembershipStatistics, MethodStatistics, SiloStatistics,
+    };
+}
+
+/// Identities of clusters, silos and grains, and the rows of the membership table.
+pub mod tables {
+    pub use emmer_core::{
+        ClusterId, GrainId, GrainTypeId, SiloAddress, SiloEntry, SiloStatus, TableVersion,
+        Timestamp, Vote,
+    };
+}
+
+/// Encrypted connections, and proofs of who is at the other end.
 #[cfg(feature = "tls")]
-pub use emmer_runtime::{Tls, TlsError, TlsRollout};
-pub use uuid::Uuid;
+pub mod tls {
+    pub use emmer_runtime::{Tls, TlsError, TlsRollout};
+}
+
 /// Settings from a file, the environment and flags, each with the place it comes from
 /// ([`run`](run())).
 #[cfg(feature = "config")]
@@ -88,8 +156,8 @@ pub mod config {
     pub use crate::run::secured;
 }
 
-/// The options of the cluster's membership ([`SiloOptions::membership`]), and the form in which
-/// durations are written.
+/// The options of the cluster's membership
+/// ([`SiloOptions::membership`](options::SiloOptions::membership)), and the form of durations.
 pub mod membership {
     pub use emmer_membership::{Config, View, humantime};
 }
@@ -156,9 +224,11 @@ pub const fn millis(n: u64) -> std::time::Duration {
 
 /// Names that most programs need.
 pub mod prelude {
+    pub use crate::reminders::{MissedPolicy, Tick, Timer};
+    pub use crate::tables::ClusterId;
     pub use crate::{
-        ActivationError, CallError, Client, ClusterId, Ctx, DeactivationReason, Grain, GrainError,
-        GrainFactory, GrainKey, Interleaved, Journal, Lifecycle, MissedPolicy, Persistent, Silo,
-        StateError, Tick, Timer, grain, grain_interface, millis, reminder, secs,
+        ActivationError, CallError, Client, Ctx, DeactivationReason, Grain, GrainError,
+        GrainFactory, GrainKey, Interleaved, Journal, Lifecycle, Persistent, Silo, StateError,
+        grain, grain_interface, millis, reminder, secs,
     };
 }

@@ -30,7 +30,7 @@ mod linux {
 
     use sd_notify::NotifyState;
 
-    use crate::{Observer, Readiness, SiloWatch};
+    use crate::observe::{Observer, Readiness, SiloWatch};
 
     /// The longest that a change waits to be told.
     const LOOK: Duration = Duration::from_millis(200);

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use emmer::Timestamp;
 use emmer::prelude::*;
+use emmer::tables::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::api::{Account, BankError, Withdrawal};

@@ -4,8 +4,8 @@
 //! activation repeats at most the step that was under way, and an account does a step once. So it
 //! does not matter at which moment a silo dies.
 
-use emmer::ReminderError;
 use emmer::prelude::*;
+use emmer::reminders::ReminderError;
 use serde::{Deserialize, Serialize};
 
 use crate::api::{

@@ -1,7 +1,7 @@
 //! What callers and grains say to one another.
 
-use emmer::SiloAddress;
 use emmer::prelude::*;
+use emmer::tables::SiloAddress;
 use serde::{Deserialize, Serialize};
 
 use crate::Departure;

@@ -1,7 +1,7 @@
 //! What the parts of a shop say to each other. A front end needs this crate alone, and links none
 //! of the code behind it.
 
-use emmer::ContextKey;
+use emmer::calls::ContextKey;
 use emmer::prelude::*;
 use serde::{Deserialize, Serialize};
 

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use emmer::{Filter, FilterCall, Next, Outcome};
+use emmer::filters::{Filter, FilterCall, Next, Outcome};
 use emmer_example_shop_api::CUSTOMER;
 
 /// Tells of each call: for whom, on what, how long, and how it ended.

@@ -2,7 +2,7 @@
 //! once a day, whatever happened to the silos meanwhile.
 
 use emmer::prelude::*;
-use emmer::{MissedPolicy, Tick, Timer};
+use emmer::reminders::{MissedPolicy, Tick, Timer};
 use serde::{Deserialize, Serialize};
 
 /// One room's thermostat.

@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use emmer::ClusterId;
 use emmer::prelude::*;
+use emmer::tables::ClusterId;
 use emmer_benches::grains::Counter;
 use emmer_benches::{Result, silos};
 use emmer_report::Goal;

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use emmer::prelude::*;
 use emmer::store::{Reminder, ReminderTable, Schedule, SystemStore};
-use emmer::{ClusterId, GrainId, GrainTypeId, Timestamp};
+use emmer::tables::{ClusterId, GrainId, GrainTypeId, Timestamp};
 use emmer_benches::histogram::Histogram;
 use emmer_benches::{Result, meter};
 use emmer_core::rng::SeededRng;

@@ -5,8 +5,8 @@ use std::ops::RangeInclusive;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use emmer::Timestamp;
 use emmer::store::{BoxFuture, MemoryStore, SystemStore};
+use emmer::tables::Timestamp;
 use emmer_store::{CommitOutcome, Mutation, Result, Row, StoredRow, TableDecl, Value};
 
 use crate::lock;

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use emmer::{GrainId, SiloAddress, SiloStatus};
+use emmer::tables::{GrainId, SiloAddress, SiloStatus};
 use emmer_core::{GrainTypeId, Instant};
 use emmer_directory::{Config, Directory, Effect, Outcome, Token};
 use emmer_report::Report;

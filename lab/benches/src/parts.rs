@@ -13,8 +13,10 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::{Bytes, BytesMut};
 use emmer::membership::View;
+use emmer::options::StoreSource;
 use emmer::store::{MemoryStore, SystemStore};
-use emmer::{Client, GrainId, Silo, SiloAddress, SiloEntry, SiloStatus, StoreSource};
+use emmer::tables::{GrainId, SiloAddress, SiloEntry, SiloStatus};
+use emmer::{Client, Silo};
 use emmer_core::ring::Ring;
 use emmer_core::{GrainTypeId, Instant};
 use emmer_directory::{Config, Directory, Outcome, Token};

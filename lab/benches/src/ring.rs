@@ -5,7 +5,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use emmer::membership::View;
-use emmer::{SiloEntry, SiloStatus, TableVersion, Timestamp};
+use emmer::tables::{SiloEntry, SiloStatus, TableVersion, Timestamp};
 use emmer_core::Instant;
 use emmer_core::ring::Ring;
 use emmer_directory::{Config, Directory};

@@ -4,8 +4,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use emmer::certs::{Authority, Wanted};
+use emmer::options::StoreSource;
 use emmer::store::{MemoryStore, SystemStore};
-use emmer::{Client, ClusterId, Silo, SiloBuilder, StoreSource, Tls};
+use emmer::tables::ClusterId;
+use emmer::tls::Tls;
+use emmer::{Client, Silo, SiloBuilder};
 
 use crate::grains::{
     Cell, CellGrain, Counter, CounterGrain, Echo, EchoGrain, StoredCell, StoredCellGrain,

@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::{BufMut, Bytes, BytesMut};
-use emmer::{Client, Tls};
+use emmer::Client;
+use emmer::tls::Tls;
 use emmer_core::limits::Limits;
 use emmer_core::rng::SeededRng;
 use emmer_report::{Cell, Goal, Report, quantile};

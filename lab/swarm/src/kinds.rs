@@ -3,10 +3,11 @@
 
 use std::cell::Cell;
 
+use emmer::SiloBuilder;
 use emmer::placement::{PlacementContext, PlacementTarget};
 use emmer::prelude::*;
+use emmer::tables::SiloAddress;
 use emmer::test::{Cluster, World};
-use emmer::{SiloAddress, SiloBuilder};
 
 use crate::idle;
 use crate::orders::{Order, Subject};

@@ -10,6 +10,7 @@ mod layers;
 pub(crate) mod packages;
 mod parts;
 mod rooms;
+mod root;
 mod scan;
 mod size;
 mod weight;
@@ -135,6 +136,7 @@ const RULES: &[Rule] = &[
         about: "what is published is whole, what is private stays so",
         check: packages::check,
     },
+    Rule { name: "root", about: "few names at the root of the public crate", check: root::check },
     Rule { name: "docs", about: "the book and the code map are complete", check: docs::check },
     Rule {
         name: "weight",

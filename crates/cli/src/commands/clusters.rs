@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use emmer::store::{SiloTable, StoreErrorKind, SystemStore, clusters};
-use emmer::{ClusterId, SiloStatus, Timestamp};
+use emmer::tables::{ClusterId, SiloStatus, Timestamp};
 use serde::Serialize;
 
 use super::output::{Format, show};

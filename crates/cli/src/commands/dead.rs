@@ -6,9 +6,10 @@
 use std::io::IsTerminal as _;
 use std::time::Duration;
 
+use emmer::access::port_security;
 use emmer::membership::Config;
 use emmer::store::{HistoryTable, Recorded, SiloCommit, SiloTable, StoreErrorKind};
-use emmer::{SiloAddress, SiloEntry, SiloStatus, TableVersion, port_security};
+use emmer::tables::{SiloAddress, SiloEntry, SiloStatus, TableVersion};
 use serde::Serialize;
 
 use super::output::{Format, show};
@@ -230,7 +231,7 @@ async fn record(table: &SiloTable, row: &SiloEntry, version: u64, evidence: &[St
 mod tests {
     use std::net::SocketAddr;
 
-    use emmer::Timestamp;
+    use emmer::tables::Timestamp;
 
     use super::*;
 

@@ -22,7 +22,7 @@ pub mod version;
 use std::time::SystemTime;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
-use emmer::Timestamp;
+use emmer::tables::Timestamp;
 
 use crate::exit::{self, Failure, Result};
 

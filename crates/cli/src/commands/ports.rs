@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use emmer::{ClusterId, PortSecurity, SiloEntry, SiloStatus, port_security};
+use emmer::access::{PortSecurity, port_security};
+use emmer::tables::{ClusterId, SiloEntry, SiloStatus};
 
 /// A silo answers within this time, or is not reached.
 const PATIENCE: Duration = Duration::from_secs(2);

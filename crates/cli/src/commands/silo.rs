@@ -4,7 +4,8 @@ use std::io::{Read, Write};
 use std::process;
 use std::time::{Duration, Instant};
 
-use emmer::{Silo, SiloBuilder, StartError, TerminateReason};
+use emmer::errors::{StartError, TerminateReason};
+use emmer::{Silo, SiloBuilder};
 use emmer_example_flights::{Aircraft, AircraftGrain, Airport, AirportGrain};
 use tokio::sync::mpsc;
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use emmer::config::Settings;
 use emmer::store::{self, SiloTable, StoreErrorKind, SystemStore};
-use emmer::{ClusterId, SiloEntry, TableVersion};
+use emmer::tables::{ClusterId, SiloEntry, TableVersion};
 
 use crate::exit::{Code, Failure, Result};
 

@@ -15,7 +15,7 @@ pub(super) struct Telemetry {
     /// Its encryption.
     #[cfg(feature = "telemetry")]
     #[cfg(feature = "tls")]
-    tls: Option<emmer::Tls>,
+    tls: Option<emmer::tls::Tls>,
     #[cfg(feature = "otlp")]
     otlp: Option<emmer::telemetry::OtlpSender>,
 }

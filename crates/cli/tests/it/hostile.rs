@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 
 use emmer::prelude::*;
 use emmer::store::SiloTable;
-use emmer::{SiloEntry, SiloStatus, Timestamp};
+use emmer::tables::{SiloEntry, SiloStatus, Timestamp};
 use emmer_example_flights::Airport;
 
 use crate::harness::{PATIENCE, Silo, store_in};
@@ -25,7 +25,7 @@ fn is_closed_after(to: SocketAddr, bytes: &[u8]) {
 }
 
 /// A client that waits no longer than it takes to ask.
-async fn connect(store: &str, cluster: &str) -> Result<Client, emmer::ConnectError> {
+async fn connect(store: &str, cluster: &str) -> Result<Client, emmer::errors::ConnectError> {
     let cluster = ClusterId::new(cluster).unwrap();
     let client = Client::builder().store(store).cluster_id(cluster);
     client.wait_for_gateway("1s").connect().await
@@ -69,7 +69,7 @@ async fn a_client_of_another_cluster_is_refused() {
     let address = silo.address.parse().unwrap();
     let mut entry = SiloEntry::new(address, SiloStatus::Active, Timestamp::from_millis(0));
     entry.proxy_port = silo.gateway.port();
-    table.commit(&emmer::TableVersion::default(), vec![entry], Vec::new()).await.unwrap();
+    table.commit(&emmer::tables::TableVersion::default(), vec![entry], Vec::new()).await.unwrap();
     let error = connect(&store, "other").await.unwrap_err().to_string();
     assert!(error.contains("other") && error.contains("test"), "{error}");
     assert!(connect(&store, "test").await.is_ok());

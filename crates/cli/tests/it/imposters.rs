@@ -8,7 +8,8 @@ use std::time::{Duration, SystemTime};
 
 use bytes::BytesMut;
 use emmer::certs::Wanted;
-use emmer::{ClusterId, Limits};
+use emmer::options::Limits;
+use emmer::tables::ClusterId;
 use emmer_wire::{
     ConnectionLimits, FrameKind, HANDSHAKE_BYTES_MAX, Hello, PeerKind, Refuse, decode_frame,
     encode_hello,

@@ -6,12 +6,14 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use bytes::BytesMut;
+use emmer::access::{Access, Credentials, Identity, TokenError};
+use emmer::calls::ContextKey;
+use emmer::filters::{Filter, FilterCall, Next, Outcome};
+use emmer::options::Limits;
 use emmer::prelude::*;
 use emmer::store::SystemStore;
-use emmer::{
-    Access, ClientBuilder, ContextKey, Credentials, Filter, FilterCall, GrainId, Identity, Limits,
-    Next, Outcome, SiloBuilder, TokenError,
-};
+use emmer::tables::GrainId;
+use emmer::{ClientBuilder, SiloBuilder};
 use emmer_wire::{
     CallChain, ChainLink, ConnectionLimits, FrameKind, HANDSHAKE_BYTES_MAX, Hello, PeerKind,
     RequestContext, RequestFlags, RequestHeader, decode_frame, encode_hello, encode_request,

@@ -193,7 +193,9 @@ async fn on(silo: &Silo, key: &str) -> KnotRef {
 }
 
 /// The results of calls made at once, those that failed first.
-async fn all<const N: usize>(calls: [emmer::Call<KnotWriteArgs>; N]) -> Vec<Result<(), String>> {
+async fn all<const N: usize>(
+    calls: [emmer::calls::Call<KnotWriteArgs>; N],
+) -> Vec<Result<(), String>> {
     let calls: Vec<_> =
         calls.into_iter().map(|call| tokio::spawn(async move { told(call.await) })).collect();
     let mut results = Vec::new();

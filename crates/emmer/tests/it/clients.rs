@@ -1,9 +1,10 @@
 //! Clients: how they find gateways, wait for them, and tell of them.
 
+use emmer::errors::ConnectError;
 use emmer::prelude::*;
 use emmer::store::{HistoryTable, SiloTable};
+use emmer::tables::{ClusterId, Timestamp};
 use emmer::test::{Cluster, Failure, World};
-use emmer::{ClusterId, ConnectError, Timestamp};
 
 #[grain_interface(key = u64)]
 trait Bell {
@@ -252,7 +253,7 @@ async fn a_client_finds_the_silos_of_a_store_that_was_made_anew() {
     for end in ["", "-wal", "-shm"] {
         let _ = std::fs::remove_file(dir.path().join(format!("cluster.db{end}")));
     }
-    assert_eq!(old.terminated().await, emmer::TerminateReason::TableGone);
+    assert_eq!(old.terminated().await, emmer::errors::TerminateReason::TableGone);
     assert!(client.grain::<dyn Bell>(7).ring().timeout(millis(100)).await.is_err());
     let new = silo().await;
     assert_eq!(client.grain::<dyn Bell>(7).ring().timeout(secs(60)).await.unwrap(), 1);

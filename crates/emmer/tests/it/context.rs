@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use emmer::calls::{ContextKey, SetContextError};
 use emmer::prelude::*;
 use emmer::test::World;
-use emmer::{ContextKey, SetContextError};
 
 static TENANT: ContextKey<String> = ContextKey::new("tenant");
 static DEPTH: ContextKey<u32> = ContextKey::new("depth");

@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use emmer::errors::StartError;
 use emmer::placement::{DirectorError, PlacementContext, PlacementRequest, PlacementTarget};
 use emmer::prelude::*;
+use emmer::tables::SiloAddress;
 use emmer::test::{Cluster, World};
-use emmer::{SiloAddress, StartError};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 

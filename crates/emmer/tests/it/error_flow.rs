@@ -137,7 +137,7 @@ async fn a_main_says_in_a_sentence_what_is_missing() {
     }
     let error = serve().await.unwrap_err();
     assert_eq!(format!("{error:?}"), "no store is configured: call .store(...) or set EMMER_STORE");
-    assert!(error.downcast_ref::<emmer::StartError>().is_some());
+    assert!(error.downcast_ref::<emmer::errors::StartError>().is_some());
     async fn connect() -> Result<(), Box<dyn std::error::Error>> {
         Client::builder().connect().await?;
         Ok(())

@@ -4,9 +4,10 @@ use std::future::pending;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use emmer::calls::ContextKey;
+use emmer::filters::{Filter, FilterCall, Next, Outcome};
 use emmer::prelude::*;
 use emmer::test::World;
-use emmer::{ContextKey, Filter, FilterCall, Next, Outcome};
 
 static TENANT: ContextKey<String> = ContextKey::new("tenant");
 /// Tells the filter how to treat a call.

@@ -7,9 +7,11 @@ use std::sync::Arc;
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
 use bytes::BytesMut;
 use emmer::certs::Wanted;
+use emmer::options::Limits;
 use emmer::prelude::*;
 use emmer::store::SystemStore;
-use emmer::{GrainId, Limits, SiloAddress, Tls};
+use emmer::tables::{GrainId, SiloAddress};
+use emmer::tls::Tls;
 use emmer_wire::{
     ConnectionLimits, FrameKind, HANDSHAKE_BYTES_MAX, Hello, PeerKind, Refuse, RefuseCode,
     SEAL_EXPORTER, Seal, channel, decode_frame, encode_hello, encode_system,

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use emmer::metrics::MetricValue;
 use emmer::prelude::*;
+use emmer::state::{Apply, Migrate, StoredState};
+use emmer::tables::ClusterId;
 use emmer::test::{Failure, World};
-use emmer::{Apply, ClusterId, Migrate, StoredState};
 use emmer_store::contract::Mutation;
 use emmer_store::state::GRAIN_STATE;
 use emmer_store::table::Value;
@@ -155,7 +156,7 @@ impl Migrate for NewSheet {
 /// The rows of an account in the store, without their common beginning.
 async fn rows(world: &World, key: &str) -> Vec<String> {
     let service = ClusterId::new("dev").unwrap();
-    let grain_type = <dyn Account as emmer::Interface>::GRAIN_TYPE;
+    let grain_type = <dyn Account as emmer::interface::Interface>::GRAIN_TYPE;
     let partition = emmer_store::keys::partition(&service, grain_type, &key.into());
     let rows = world.store().tables().read_partition(&GRAIN_STATE, &partition).await.unwrap();
     rows.iter().map(|row| row.row.key().replace("booked", "").replace("0000", "")).collect()
@@ -434,7 +435,11 @@ async fn rows_that_do_not_fit_fail_the_activation_with_words(world: World) {
     let tables = world.store().tables();
     let partition = |key: &str| {
         let (service, key) = (ClusterId::new("dev").unwrap(), GrainKey::from(key));
-        emmer_store::keys::partition(&service, <dyn Account as emmer::Interface>::GRAIN_TYPE, &key)
+        emmer_store::keys::partition(
+            &service,
+            <dyn Account as emmer::interface::Interface>::GRAIN_TYPE,
+            &key,
+        )
     };
     for key in ["a", "b", "c", "d"] {
         let account = client.grain::<dyn Account>(key);

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use emmer::errors::TerminateReason;
 use emmer::prelude::*;
-use emmer::{SiloStatus, TerminateReason};
+use emmer::tables::SiloStatus;
 
 use crate::common::{self, held::HeldStore, settle};
 

@@ -3,10 +3,11 @@
 
 use std::time::Duration;
 
+use emmer::errors::{ConnectError, StartError};
+use emmer::options::{ClientOptions, Limits, OptionError, SiloOptions};
 use emmer::prelude::*;
 use emmer::store::MemoryStore;
 use emmer::test::World;
-use emmer::{ClientOptions, ConnectError, Limits, OptionError, SiloOptions, StartError};
 
 #[grain_interface(key = String)]
 trait Counter {

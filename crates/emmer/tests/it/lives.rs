@@ -8,8 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex};
 use std::task::{Context, Waker};
 
+use emmer::errors::TerminateReason;
 use emmer::prelude::*;
-use emmer::{SiloStatus, TerminateReason};
+use emmer::tables::SiloStatus;
 use tokio::sync::Notify;
 
 use crate::common::{self, held::HeldStore, settle};

@@ -4,9 +4,10 @@ use std::future::IntoFuture;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use emmer::metrics::{METRICS, MetricKind, MetricValue};
+use emmer::observe::Readiness;
 use emmer::prelude::*;
+use emmer::statistics::MethodStatistics;
 use emmer::test::{Failure, NetModel, Node, World};
-use emmer::{MethodStatistics, Readiness};
 
 use crate::common::{self, Counter, CounterGrain, cluster};
 

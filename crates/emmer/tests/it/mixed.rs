@@ -5,10 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use emmer::interface::Interface;
 use emmer::placement::{PlacementContext, PlacementTarget};
 use emmer::prelude::*;
+use emmer::tables::{GrainId, GrainTypeId, SiloAddress};
 use emmer::test::{Cluster, NetModel, World};
-use emmer::{Client, GrainId, GrainTypeId, Interface, SiloAddress, SiloBuilder};
+use emmer::{Client, SiloBuilder};
 
 use crate::common::class;
 

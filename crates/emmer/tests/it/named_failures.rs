@@ -1,9 +1,11 @@
 //! A failure names the call: the type and the key of the grain, and the method. What a program can
 //! tell apart is a variant.
 
+use emmer::calls::{CallTarget, Rejection};
+use emmer::filters::{Filter, FilterCall, Next, Outcome};
 use emmer::prelude::*;
 use emmer::test::{Cluster, World};
-use emmer::{CallTarget, Filter, FilterCall, GrainFactory, Next, Outcome, Rejection, SiloBuilder};
+use emmer::{GrainFactory, SiloBuilder};
 use tokio_util::sync::CancellationToken;
 
 #[grain_interface(key = String, grain = "lamp")]

@@ -4,10 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use emmer::calls::Rejection;
+use emmer::errors::StartError;
+use emmer::interface::Interface;
 use emmer::placement::{PlacementContext, PlacementTarget, Strategy};
 use emmer::prelude::*;
+use emmer::tables::{ClusterId, GrainId, GrainTypeId, SiloAddress};
 use emmer::test::{Cluster, World};
-use emmer::{ClusterId, GrainId, GrainTypeId, Interface, Rejection, SiloAddress, StartError};
 
 use crate::common::class;
 

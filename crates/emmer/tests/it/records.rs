@@ -3,12 +3,13 @@
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 
+use emmer::options::RecordOptions;
 use emmer::prelude::*;
 use emmer::store::{
     HistoryTable, MetricsTable, Recorded, Reported, StatisticsKind, StatisticsTable,
 };
+use emmer::tables::{ClusterId, Timestamp};
 use emmer::test::{Cluster, Failure, World, hours};
-use emmer::{ClusterId, RecordOptions, Timestamp};
 
 use crate::common::{Counter, CounterGrain};
 

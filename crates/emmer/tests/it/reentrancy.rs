@@ -6,8 +6,8 @@ use std::pin::Pin;
 use std::sync::{Arc, LazyLock, Mutex};
 use std::task::{Context, Waker};
 
+use emmer::calls::{Call, InterleaveError};
 use emmer::prelude::*;
-use emmer::{Call, InterleaveError};
 use tokio::sync::{Notify, watch};
 
 use crate::common::{self, settle};
@@ -153,7 +153,7 @@ fn told<T>(result: Result<T, CallError<String>>) -> Result<T, String> {
 
 async fn silos<G: Grain>(n: usize) -> Vec<Silo>
 where
-    dyn Board: emmer::Hosted<G>,
+    dyn Board: emmer::interface::Hosted<G>,
 {
     let (store, mut silos) = (common::store(), Vec::new());
     for _ in 0..n {

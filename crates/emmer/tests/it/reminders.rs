@@ -6,8 +6,9 @@ use std::future::IntoFuture;
 use std::time::Duration;
 
 use emmer::prelude::*;
+use emmer::reminders::{ReminderError, ReminderInfo};
+use emmer::tables::Timestamp;
 use emmer::test::{Cluster, Failure, World, hours};
-use emmer::{ReminderError, ReminderInfo, Timestamp};
 
 /// A reminder that a grain is to ask for.
 #[derive(serde::Serialize, serde::Deserialize, Clone, Debug)]

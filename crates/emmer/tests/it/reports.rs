@@ -6,9 +6,10 @@ use std::future::IntoFuture;
 use std::time::Duration;
 
 use emmer::metrics::MetricValue;
+use emmer::observe::Readiness;
 use emmer::prelude::*;
+use emmer::tables::{SiloStatus, Timestamp};
 use emmer::test::{Cluster, Failure, World};
-use emmer::{Readiness, SiloStatus, Timestamp};
 use futures_util::future::join_all;
 
 thread_local! {

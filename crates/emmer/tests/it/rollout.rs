@@ -34,7 +34,7 @@ mod v1 {
 
 mod v2 {
     use emmer::prelude::*;
-    use emmer::{Migrate, StoredState};
+    use emmer::state::{Migrate, StoredState};
     use serde::{Deserialize, Serialize};
 
     use super::v1::Cart;

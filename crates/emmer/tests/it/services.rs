@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use emmer::errors::StartError;
+use emmer::interface::Services;
 use emmer::prelude::*;
 use emmer::test::World;
-use emmer::{Services, StartError};
 
 /// No `Default`: it has to be given.
 struct Pool {

@@ -3,9 +3,10 @@
 use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 
+use emmer::errors::StartError;
 use emmer::prelude::*;
 use emmer::store::SiloTable;
-use emmer::{SiloAddress, SiloEntry, SiloStatus, StartError, Timestamp};
+use emmer::tables::{SiloAddress, SiloEntry, SiloStatus, Timestamp};
 
 use crate::common::{self, held::HeldStore};
 

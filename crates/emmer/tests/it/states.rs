@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use emmer::errors::StartError;
 use emmer::prelude::*;
+use emmer::state::{Migrate, StoredState};
 use emmer::store::{MemoryStore, SystemStore};
 use emmer::test::World;
-use emmer::{Migrate, StartError, StoredState};
 use serde::{Deserialize, Serialize};
 
 #[grain_interface(key = String)]

@@ -1,8 +1,9 @@
 //! A process that speaks the protocol and is in no view has no say.
 
 use bytes::BytesMut;
+use emmer::options::Limits;
 use emmer::prelude::*;
-use emmer::{GrainId, Limits, SiloAddress, SiloStatus};
+use emmer::tables::{GrainId, SiloAddress, SiloStatus};
 use emmer_wire::{ConnectionLimits, Hello, PeerKind, channel, encode_hello, encode_system};
 use serde::Serialize;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

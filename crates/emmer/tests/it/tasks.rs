@@ -4,9 +4,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use emmer::SiloBuilder;
+use emmer::errors::StartError;
 use emmer::prelude::*;
 use emmer::test::World;
-use emmer::{SiloBuilder, StartError};
 
 #[grain_interface(key = String)]
 trait Log {

@@ -4,9 +4,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use emmer::errors::StartError;
+use emmer::options::SiloOptions;
 use emmer::prelude::*;
 use emmer::store::{MemoryStore, SiloTable, StoreErrorKind, SystemStore};
-use emmer::{SiloEntry, SiloOptions, StartError};
+use emmer::tables::SiloEntry;
 
 use crate::common::{self, Counter};
 

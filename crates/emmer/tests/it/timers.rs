@@ -41,7 +41,7 @@ struct TickingGrain {
 thread_local! {
     /// A world has one thread: when a tick began, and whose.
     static TICKS: RefCell<Vec<(String, u64)>> = const { RefCell::new(Vec::new()) };
-    static BEGUN: RefCell<Option<emmer::Timestamp>> = const { RefCell::new(None) };
+    static BEGUN: RefCell<Option<emmer::tables::Timestamp>> = const { RefCell::new(None) };
 }
 
 /// The seconds at which ticks began since the last look.

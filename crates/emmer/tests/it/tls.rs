@@ -6,10 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use emmer::ClientBuilder;
 use emmer::certs::{self, Wanted};
+use emmer::errors::StartError;
 use emmer::prelude::*;
 use emmer::store::SystemStore;
-use emmer::{ClientBuilder, StartError, Tls, TlsRollout};
+use emmer::tls::{Tls, TlsRollout};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 

@@ -9,8 +9,8 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::Poll;
 
-use emmer::Tick;
 use emmer::prelude::*;
+use emmer::reminders::Tick;
 use emmer::test::{Cluster, World};
 use emmer::trace::{TraceContext, Tracer, trace_calls};
 use tracing::field::{Field, Visit};

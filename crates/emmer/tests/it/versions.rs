@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use emmer::SiloBuilder;
 use emmer::placement::VersionSelector;
 use emmer::prelude::*;
+use emmer::tables::SiloAddress;
 use emmer::test::{Cluster, NetModel, World};
-use emmer::{SiloAddress, SiloBuilder};
 use tokio::task::JoinHandle;
 
 /// One version of the interface `Account`, and its class, in a module.
@@ -18,7 +19,8 @@ macro_rules! account {
             use std::sync::Mutex;
 
             use emmer::prelude::*;
-            use emmer::{DeactivationReason, SiloAddress};
+            use emmer::DeactivationReason;
+            use emmer::tables::SiloAddress;
 
             /// Why grains of this version were deactivated.
             pub static ENDED: Mutex<Vec<(String, DeactivationReason)>> = Mutex::new(Vec::new());
@@ -476,8 +478,8 @@ async fn a_circle_that_waits_for_a_newer_version_is_a_deadlock(world: World) {
 
 /// Workers, of which the newer class has one method more.
 mod mill {
-    use emmer::SiloAddress;
     use emmer::prelude::*;
+    use emmer::tables::SiloAddress;
 
     #[grain_interface(key = u64, grain = "mill")]
     pub trait Mill {

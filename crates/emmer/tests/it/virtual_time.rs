@@ -104,7 +104,12 @@ async fn what_was_stored_survives_the_death_of_a_silo(world: World) {
         assert_eq!(counter(n).total().await.unwrap(), 2);
     }
     assert_eq!(
-        cluster.node(1).view().iter().filter(|(_, s)| *s == emmer::SiloStatus::Active).count(),
+        cluster
+            .node(1)
+            .view()
+            .iter()
+            .filter(|(_, s)| *s == emmer::tables::SiloStatus::Active)
+            .count(),
         2
     );
 }
@@ -284,7 +289,7 @@ async fn a_silo_that_is_killed_is_found_at_once_at_rest_too(world: World) {
     for node in [0, 2] {
         let view = cluster.node(node).view();
         let status = view.iter().find(|(silo, _)| *silo == killed).map(|(_, status)| *status);
-        assert!(matches!(status, None | Some(emmer::SiloStatus::Dead)), "{view:?}");
+        assert!(matches!(status, None | Some(emmer::tables::SiloStatus::Dead)), "{view:?}");
     }
 }
 
@@ -344,8 +349,8 @@ async fn a_silo_that_was_declared_dead_gives_its_process_an_error_and_the_exit_c
     assert_eq!(dead.silo, cut_off.address());
     assert!(dead.to_string().ends_with("stopped itself: this silo was declared dead"), "{dead}");
     assert_eq!(emmer::exit(Err(dead.into())), ExitCode::from(86));
-    let lost = emmer::TerminateReason::TableWentBack;
-    let lost = emmer::Terminated { silo: cut_off.address(), reason: lost };
+    let lost = emmer::errors::TerminateReason::TableWentBack;
+    let lost = emmer::errors::Terminated { silo: cut_off.address(), reason: lost };
     assert_eq!(emmer::exit(Err(lost.into())), ExitCode::from(87));
     let start = Silo::builder().store("sqlite:///nowhere/at/all.db").start().await.unwrap_err();
     assert_eq!(emmer::exit(Err(start.into())), ExitCode::from(3));
@@ -451,7 +456,7 @@ async fn nobody_dies_of_a_silent_connection_between_silos(world: World) {
         for node in 0..4 {
             let view = cluster.node(node).view();
             assert_eq!(view.len(), 4);
-            assert!(view.iter().all(|(_, s)| *s == emmer::SiloStatus::Active), "{view:?}");
+            assert!(view.iter().all(|(_, s)| *s == emmer::tables::SiloStatus::Active), "{view:?}");
         }
     }
 }
@@ -482,7 +487,7 @@ async fn a_silo_killed_with_unread_bytes_is_dead_within_150_ms(world: World) {
     for node in [0, 2] {
         let view = cluster.node(node).view();
         let status = view.iter().find(|(silo, _)| *silo == killed).map(|(_, status)| *status);
-        assert!(matches!(status, None | Some(emmer::SiloStatus::Dead)), "{view:?}");
+        assert!(matches!(status, None | Some(emmer::tables::SiloStatus::Dead)), "{view:?}");
     }
     let start = world.elapsed();
     for n in 0..30 {
@@ -543,7 +548,7 @@ async fn a_silo_that_sends_its_grains_away_takes_none_whatever_the_view_says(wor
     let meanwhile = async {
         // The silo has waited for its row, and waits for the hook of the first grain.
         world.advance(secs(10)).await;
-        assert!(leaver.view().contains(&(leaver.address(), emmer::SiloStatus::Active)));
+        assert!(leaver.view().contains(&(leaver.address(), emmer::tables::SiloStatus::Active)));
         assert_ne!(at("second").await, Some(leaver.address().to_string()));
         world.store().recover();
     };

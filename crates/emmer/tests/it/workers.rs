@@ -8,9 +8,10 @@ use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::Duration;
 
+use emmer::DeactivationReason;
 use emmer::prelude::*;
+use emmer::tables::SiloAddress;
 use emmer::test::{Cluster, World};
-use emmer::{DeactivationReason, SiloAddress};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;

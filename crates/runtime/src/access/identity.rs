@@ -14,7 +14,7 @@ use emmer_wire::{CLAIM_PREFIX, ContextError, IDENTITY_KEY, RequestContext};
 /// have some kilobytes at most. Clients cannot set it.
 ///
 /// ```
-/// use emmer::Identity;
+/// use emmer::access::Identity;
 ///
 /// let ann = Identity::new("ann").claim("role", "clerk");
 /// assert_eq!((ann.name(), ann.get("role")), ("ann", Some("clerk")));

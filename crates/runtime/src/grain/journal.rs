@@ -42,7 +42,7 @@ const READS_MAX: usize = 3;
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not know what the event `{E}` changes",
     label = "`{Self}` does not implement `Apply<{E}>`",
-    note = "write `impl emmer::Apply<{E}> for {Self}`, which changes the state as the event says"
+    note = "write `impl emmer::state::Apply<{E}> for {Self}`, which changes the state as the event says"
 )]
 pub trait Apply<E> {
     /// Changes the state as the event says.

@@ -106,7 +106,7 @@ impl From<String> for Unreadable {
 #[diagnostic::on_unimplemented(
     message = "the state `{Self}` has a version and cannot read older ones",
     label = "`{Self}` does not implement `Migrate`",
-    note = "write `impl emmer::Migrate for {Self}`, which makes one of what version 1 has stored"
+    note = "write `impl emmer::state::Migrate for {Self}`, which makes one of what version 1 has stored"
 )]
 pub trait Migrate: Sized {
     /// Makes a state of what version `from`, an older one, has stored. It is written in its new

@@ -50,7 +50,7 @@ impl SiloBuilder {
     /// does: give all silos the same rules.
     ///
     /// ```no_run
-    /// use emmer::Access;
+    /// use emmer::access::Access;
     /// use emmer::prelude::*;
     ///
     /// let silo = Silo::builder().authorize(|call| {

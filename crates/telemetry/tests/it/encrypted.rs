@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use emmer::certs::{self, Authority, Wanted};
 use emmer::prelude::*;
-use emmer::{Tls, TlsError};
+use emmer::tls::{Tls, TlsError};
 use emmer_telemetry::Endpoint;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};

@@ -178,8 +178,8 @@ async fn an_address_that_is_taken_is_named() {
 
 struct Panics;
 
-impl emmer::Observer for Panics {
-    fn begin(self: Box<Self>, _: emmer::SiloWatch) {
+impl emmer::observe::Observer for Panics {
+    fn begin(self: Box<Self>, _: emmer::observe::SiloWatch) {
         panic!("as told");
     }
 }

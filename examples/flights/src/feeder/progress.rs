@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use emmer::SiloAddress;
+use emmer::tables::SiloAddress;
 
 use super::queue::Cursor;
 

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::{Mutex, PoisonError};
 
-use emmer::SiloAddress;
+use emmer::tables::SiloAddress;
 
 use crate::streams::Streams;
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 use clap::builder::RangedU64ValueParser;
-use emmer::{SiloAddress, SiloEntry};
+use emmer::tables::{SiloAddress, SiloEntry};
 use emmer_report::{Cell, Goal, Report};
 use rustix::process::Signal;
 

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use clap::builder::RangedU64ValueParser;
-use emmer::SiloStatus;
+use emmer::tables::SiloStatus;
 use emmer_report::{Cell, Goal, Report};
 
 use super::duration;

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::{Child, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use emmer::{SiloAddress, SiloEntry, SiloStatus};
+use emmer::tables::{SiloAddress, SiloEntry, SiloStatus};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::ground::Ground;

@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use emmer::EXIT_CODE_TERMINATED;
+use emmer::errors::EXIT_CODE_TERMINATED;
 use emmer_report::{Cell, Goal, Report, quantile};
 use rustix::process::Signal;
 

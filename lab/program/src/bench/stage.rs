@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use emmer::membership;
 use emmer::store::{SiloTable, SystemStore};
-use emmer::{ClusterId, SiloAddress, SiloEntry, SiloStatus, membership};
+use emmer::tables::{ClusterId, SiloAddress, SiloEntry, SiloStatus};
 #[cfg(feature = "postgres")]
 use emmer_test_servers::PostgresServer;
 use tempfile::TempDir;

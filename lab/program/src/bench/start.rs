@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::builder::RangedU64ValueParser;
+use emmer::Silo;
+use emmer::options::SiloOptions;
 use emmer::store::SiloTable;
-use emmer::{ClusterId, Silo, SiloOptions};
+use emmer::tables::ClusterId;
 use emmer_report::{Cell, Goal, Report};
 use rustix::time::{ClockId, clock_gettime};
 use tokio::task::JoinSet;

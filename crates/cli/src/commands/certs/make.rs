@@ -4,8 +4,8 @@ use std::fs;
 use std::io::{ErrorKind, Write as _};
 use std::path::Path;
 
-use emmer::ClusterId;
 use emmer::certs::{self, Authority, CertsError, Issued, Wanted};
+use emmer::tables::ClusterId;
 use serde::Serialize;
 
 use super::super::output::show;

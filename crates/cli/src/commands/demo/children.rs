@@ -7,7 +7,7 @@ use std::process::{Child, ExitStatus, Stdio};
 use std::time::Duration;
 
 use emmer::placement::Strategy;
-use emmer::{SiloEntry, SiloStatus};
+use emmer::tables::{SiloEntry, SiloStatus};
 
 use super::PATIENCE;
 use super::watch::Watcher;

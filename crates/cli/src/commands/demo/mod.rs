@@ -26,9 +26,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::builder::RangedU64ValueParser;
+use emmer::options::ClientOptions;
 use emmer::placement::Strategy;
 use emmer::store::SystemStore;
-use emmer::{Client, ClientBuilder, ClientOptions, ClusterId};
+use emmer::tables::ClusterId;
+use emmer::{Client, ClientBuilder};
 
 use self::children::Cluster;
 use self::screen::Screen;
@@ -224,7 +226,7 @@ fn secured(client: ClientBuilder, certs: Option<&Path>) -> ClientBuilder {
     let Some(folder) = certs else { return client };
     let [authority, certificate, key] =
         ["authority.pem", "client.pem", "client.key"].map(|file| folder.join(file));
-    client.tls(emmer::Tls::new(authority, certificate, key))
+    client.tls(emmer::tls::Tls::new(authority, certificate, key))
 }
 
 #[cfg(not(feature = "tls"))]

@@ -4,8 +4,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use emmer::Client;
 use emmer::placement::Strategy;
-use emmer::{Client, SiloAddress, SiloEntry, SiloStatus};
+use emmer::tables::{SiloAddress, SiloEntry, SiloStatus};
 use emmer_example_flights::feeder::{
     self, ClusterSink, FeedReport, FeederOptions, Progress, Snapshot,
 };

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use emmer::Client;
 use emmer::placement::Strategy;
-use emmer::{Client, SiloEntry, SiloStatus};
+use emmer::tables::{SiloEntry, SiloStatus};
 use tokio::time::Instant;
 
 use super::PATIENCE;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use emmer::store::{SiloTable, SystemStore};
-use emmer::{ClusterId, SiloAddress, SiloEntry};
+use emmer::tables::{ClusterId, SiloAddress, SiloEntry};
 use tokio::task::JoinHandle;
 
 use super::screen::Screen;
@@ -138,7 +138,7 @@ impl Seen {
 
 #[cfg(test)]
 mod tests {
-    use emmer::{SiloStatus, Timestamp, Vote};
+    use emmer::tables::{SiloStatus, Timestamp, Vote};
 
     use super::*;
 

@@ -8,11 +8,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
+use emmer::access::PortSecurity;
 use emmer::store::checkup::{self, Checkup, Trouble};
 use emmer::store::{
     Examination, Finding, FindingLevel, FindingSubject, SiloTable, StoreLimits, SystemStore,
 };
-use emmer::{ClusterId, PortSecurity, SiloAddress, SiloStatus};
+use emmer::tables::{ClusterId, SiloAddress, SiloStatus};
 
 use super::output::write_out;
 use super::{now_us, ports, runtime, store};

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use emmer::PortSecurity;
+use emmer::access::PortSecurity;
 use emmer::store::checkup::{Latency, SCRATCH};
 use emmer::store::{ClockDifference, FindingLevel};
 

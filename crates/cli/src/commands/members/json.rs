@@ -45,30 +45,36 @@ struct Suspicion {
 impl Document {
     pub(super) fn of(reading: &Reading) -> Self {
         let ports = reading.ports.iter().flatten().copied().chain(std::iter::repeat(None));
-        let silo = |(s, security): (&emmer::SiloEntry, Option<emmer::PortSecurity>)| Silo {
-            security: security.map(ports::word),
-            status: s.status.name(),
-            address: s.address.to_string(),
-            ip: s.address.ip().to_string(),
-            port: s.address.port(),
-            epoch: s.address.epoch(),
-            name: s.instance_name.to_string(),
-            host_name: s.host_name.to_string(),
-            role: s.role_name.to_string(),
-            update_zone: s.update_zone,
-            fault_zone: s.fault_zone,
-            gateway: Some(s.proxy_port)
-                .filter(|port| *port != 0)
-                .map(|port| std::net::SocketAddr::new(s.address.ip(), port).to_string()),
-            suspicions: s
-                .votes
-                .iter()
-                .map(|v| Suspicion { voter: v.voter.to_string(), at: v.at.to_string() })
-                .collect(),
-            start_time: s.start_time.to_string(),
-            i_am_alive_time: s.i_am_alive_time.to_string(),
-            i_am_alive_age_ms: reading.at.as_millis().saturating_sub(s.i_am_alive_time.as_millis()),
-        };
+        let silo =
+            |(s, security): (&emmer::tables::SiloEntry, Option<emmer::access::PortSecurity>)| {
+                Silo {
+                    security: security.map(ports::word),
+                    status: s.status.name(),
+                    address: s.address.to_string(),
+                    ip: s.address.ip().to_string(),
+                    port: s.address.port(),
+                    epoch: s.address.epoch(),
+                    name: s.instance_name.to_string(),
+                    host_name: s.host_name.to_string(),
+                    role: s.role_name.to_string(),
+                    update_zone: s.update_zone,
+                    fault_zone: s.fault_zone,
+                    gateway: Some(s.proxy_port)
+                        .filter(|port| *port != 0)
+                        .map(|port| std::net::SocketAddr::new(s.address.ip(), port).to_string()),
+                    suspicions: s
+                        .votes
+                        .iter()
+                        .map(|v| Suspicion { voter: v.voter.to_string(), at: v.at.to_string() })
+                        .collect(),
+                    start_time: s.start_time.to_string(),
+                    i_am_alive_time: s.i_am_alive_time.to_string(),
+                    i_am_alive_age_ms: reading
+                        .at
+                        .as_millis()
+                        .saturating_sub(s.i_am_alive_time.as_millis()),
+                }
+            };
         Self {
             cluster_id: reading.cluster.clone(),
             store: reading.store.clone(),

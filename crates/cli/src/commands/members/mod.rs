@@ -6,8 +6,9 @@ mod table;
 use std::io::IsTerminal;
 use std::time::Duration;
 
+use emmer::access::PortSecurity;
 use emmer::store::SiloTable;
-use emmer::{PortSecurity, SiloEntry, TableVersion, Timestamp};
+use emmer::tables::{SiloEntry, TableVersion, Timestamp};
 
 use super::output::{Format, show, write_out};
 use super::{now, ports, runtime, store};
@@ -117,7 +118,7 @@ pub(super) mod fixture {
 
     use std::net::SocketAddr;
 
-    use emmer::{SiloAddress, SiloStatus, Vote};
+    use emmer::tables::{SiloAddress, SiloStatus, Vote};
 
     use super::*;
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use emmer::{SiloEntry, Timestamp};
+use emmer::tables::{SiloEntry, Timestamp};
 
 use super::super::ports;
 use super::Reading;

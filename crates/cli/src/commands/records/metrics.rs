@@ -3,8 +3,8 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use emmer::Timestamp;
 use emmer::store::{ClientMetrics, MetricsTable, SharedMetrics, SiloMetrics};
+use emmer::tables::Timestamp;
 use serde::Serialize;
 
 use super::super::now;

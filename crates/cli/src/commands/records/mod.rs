@@ -9,9 +9,9 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use emmer::ClusterId;
 use emmer::membership::humantime;
 use emmer::store::{StoreError, StoreErrorKind, SystemStore};
+use emmer::tables::ClusterId;
 
 use super::output::Format;
 use super::{runtime, store};

@@ -1,8 +1,8 @@
 //! The table for programs. Field names are stable: docs/reminders.md lists them, and a test holds
 //! both together.
 
-use emmer::Timestamp;
 use emmer::store::StoredReminder;
+use emmer::tables::Timestamp;
 use serde::Serialize;
 
 use super::Reading;

@@ -4,7 +4,7 @@ mod json;
 mod table;
 
 use emmer::store::{GrainRef, ReminderTable, Scanned, StoreErrorKind, StoredReminder};
-use emmer::{ClusterId, Timestamp};
+use emmer::tables::{ClusterId, Timestamp};
 
 use super::output::{Format, show};
 use super::{now, runtime, store};
@@ -137,7 +137,7 @@ pub(super) mod fixture {
 
     use std::time::Duration;
 
-    use emmer::MissedPolicy;
+    use emmer::reminders::MissedPolicy;
     use emmer::store::{Reminder, Schedule};
 
     use super::*;

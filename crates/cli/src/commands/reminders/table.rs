@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use emmer::Timestamp;
 use emmer::store::StoredReminder;
+use emmer::tables::Timestamp;
 
 use super::Reading;
 use crate::text;

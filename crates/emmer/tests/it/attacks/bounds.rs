@@ -71,7 +71,7 @@ impl Big for BigGrain {
     }
 }
 
-async fn big(store: &str, change: impl FnOnce(&mut emmer::SiloOptions)) -> Silo {
+async fn big(store: &str, change: impl FnOnce(&mut emmer::options::SiloOptions)) -> Silo {
     Silo::builder()
         .store(format!("memory://{store}"))
         .gateway("127.0.0.1:0")
@@ -86,7 +86,7 @@ async fn big(store: &str, change: impl FnOnce(&mut emmer::SiloOptions)) -> Silo 
 #[test]
 fn large_and_deep_values() {
     run(2, 100, async {
-        let small = |o: &mut emmer::SiloOptions| o.limits.frame_bytes_max = 64 * 1024;
+        let small = |o: &mut emmer::options::SiloOptions| o.limits.frame_bytes_max = 64 * 1024;
         let (a, b) = (big("b1", small).await, big("b1", small).await);
         let outside = Client::builder().store("memory://b1").connect().await.unwrap();
         for key in 0..6 {
@@ -139,7 +139,7 @@ fn large_and_deep_values() {
 #[test]
 fn calls_in_flight_have_a_limit() {
     run(2, 100, async {
-        let few = |o: &mut emmer::SiloOptions| {
+        let few = |o: &mut emmer::options::SiloOptions| {
             o.limits.calls_in_flight_max = 20;
             o.limits.silo_calls_in_flight_max = 100_000;
         };

@@ -3,9 +3,11 @@
 use std::future::IntoFuture;
 use std::time::Duration;
 
+use emmer::SiloBuilder;
+use emmer::filters::{Filter, FilterCall, Next, Outcome};
 use emmer::prelude::*;
+use emmer::tables::SiloStatus;
 use emmer::test::World;
-use emmer::{Filter, FilterCall, Next, Outcome, SiloBuilder, SiloStatus};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// Panics when it is dropped, if it is armed.

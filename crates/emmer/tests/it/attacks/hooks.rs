@@ -4,9 +4,12 @@
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
+use emmer::SiloBuilder;
+use emmer::access::Access;
+use emmer::filters::{Filter, FilterCall, Next, Outcome};
 use emmer::placement::{DirectorError, PlacementContext, PlacementRequest, PlacementTarget};
 use emmer::prelude::*;
-use emmer::{Access, Filter, FilterCall, Next, Outcome, SiloAddress, SiloBuilder};
+use emmer::tables::SiloAddress;
 use tokio::runtime::Handle;
 use tokio::task::block_in_place;
 
@@ -65,7 +68,7 @@ fn first(silos: &[SiloAddress]) -> Option<SiloAddress> {
 /// The directors of both kinds, which call the grain that they are asked about, or the next one.
 fn with_director(silo: SiloBuilder, calls: &Calls, waits: bool) -> SiloBuilder {
     let calls = calls.clone();
-    let key = |grain: &emmer::GrainId| grain.key().to_string().parse::<u64>().unwrap();
+    let key = |grain: &emmer::tables::GrainId| grain.key().to_string().parse::<u64>().unwrap();
     if waits {
         silo.async_director("own", move |request: PlacementRequest| {
             let calls = calls.clone();

@@ -347,7 +347,10 @@ pub(crate) async fn silo(store: &str) -> Silo {
     silo_with(store, |_| ()).await
 }
 
-pub(crate) async fn silo_with(store: &str, change: impl FnOnce(&mut emmer::SiloOptions)) -> Silo {
+pub(crate) async fn silo_with(
+    store: &str,
+    change: impl FnOnce(&mut emmer::options::SiloOptions),
+) -> Silo {
     Silo::builder()
         .store(format!("memory://{store}"))
         .gateway("127.0.0.1:0")

@@ -1,8 +1,8 @@
 //! A silo is lost while the network is in trouble. When all is well again, the others find its
 //! death.
-use emmer::SiloStatus;
 use emmer::membership::Config;
 use emmer::prelude::*;
+use emmer::tables::SiloStatus;
 use emmer::test::{Cluster, Failure, World};
 
 use super::bounds::{Big, BigGrain};
@@ -49,7 +49,7 @@ async fn death_is_found(world: &World) -> Option<bool> {
     let size = 3 + dice.roll(3) as usize;
     let fast = dice.roll(2) == 0;
     let slow = [0, 0, 5, 50][dice.roll(4) as usize];
-    let change = move |options: &mut emmer::SiloOptions| {
+    let change = move |options: &mut emmer::options::SiloOptions| {
         if fast {
             options.membership = Config::fast();
         }
@@ -111,8 +111,9 @@ const ALONE_WITHOUT_STORE_WITHIN: u64 = 20;
 
 async fn the_third_goes_on(world: World, way: Way, gap: u64, within: u64) {
     let serves = within != ALONE_WITHOUT_STORE_WITHIN;
-    let change =
-        move |options: &mut emmer::SiloOptions| options.membership.serve_without_store = serves;
+    let change = move |options: &mut emmer::options::SiloOptions| {
+        options.membership.serve_without_store = serves;
+    };
     let cluster =
         world.cluster(3, move |silo| silo.configure(change).host::<dyn Big, BigGrain>()).await;
     world.advance(secs(20)).await;

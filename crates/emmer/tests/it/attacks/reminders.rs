@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use emmer::prelude::*;
+use emmer::reminders::ReminderError;
+use emmer::tables::Timestamp;
 use emmer::test::World;
-use emmer::{ReminderError, Timestamp};
 
 #[grain_interface(key = String)]
 trait Rogue {

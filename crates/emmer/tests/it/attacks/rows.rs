@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use emmer::SiloBuilder;
 use emmer::prelude::*;
+use emmer::reminders::Tick;
 use emmer::store::SystemStore;
-use emmer::{SiloBuilder, Tick, Timestamp};
+use emmer::tables::Timestamp;
 use emmer_store::table::{ColumnType, Value};
 use emmer_store::{TABLES, TableDecl};
 use serde::{Deserialize, Serialize};
@@ -18,7 +20,7 @@ struct Added(u64);
 #[derive(Debug, Default, Deserialize, Serialize)]
 struct Sum(u64);
 
-impl emmer::Apply<Added> for Sum {
+impl emmer::state::Apply<Added> for Sum {
     fn apply(&mut self, event: &Added) {
         self.0 += event.0;
     }

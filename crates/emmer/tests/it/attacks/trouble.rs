@@ -82,7 +82,7 @@ impl Watched for WatchedGrain {
 }
 
 async fn cluster(world: &World, size: usize, fast: bool) -> Cluster {
-    let change = move |options: &mut emmer::SiloOptions| {
+    let change = move |options: &mut emmer::options::SiloOptions| {
         if fast {
             options.membership = Config::fast();
         }
@@ -167,8 +167,11 @@ async fn all_is_well(world: &World, cluster: &Cluster, client: &Client, prefix: 
     let alive: Vec<_> = cluster.nodes().iter().filter(|node| !node.has_ended()).collect();
     for node in &alive {
         let view = node.view();
-        let mut active: Vec<_> =
-            view.iter().filter(|(_, s)| *s == emmer::SiloStatus::Active).map(|r| r.0).collect();
+        let mut active: Vec<_> = view
+            .iter()
+            .filter(|(_, s)| *s == emmer::tables::SiloStatus::Active)
+            .map(|r| r.0)
+            .collect();
         let mut wanted: Vec<_> = alive.iter().map(|node| node.address()).collect();
         active.sort_unstable();
         wanted.sort_unstable();

@@ -5,8 +5,11 @@
 //! compile without its attack, and a channel without its message fails the test.
 
 use bytes::BytesMut;
+use emmer::access::Access;
+use emmer::options::Limits;
 use emmer::prelude::*;
-use emmer::{Access, GrainId, Limits, Silo, SiloBuilder};
+use emmer::tables::GrainId;
+use emmer::{Silo, SiloBuilder};
 use emmer_wire::{
     CallChain, ConnectionLimits, FailureCode, FrameKind, GoodbyeCode, Hello, PeerKind, Refuse,
     RefuseCode, RequestFlags, RequestHeader, Welcome, channel, encode_cancel, encode_credit,

@@ -4,8 +4,8 @@ use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use emmer::Timestamp;
 use emmer::store::{BoxFuture, StoreError, SystemStore};
+use emmer::tables::Timestamp;
 use emmer_store::StoreErrorKind;
 use emmer_store::contract::StoredRow;
 use emmer_store::{CommitOutcome, Mutation, Row, TableDecl, Value};

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use emmer::prelude::*;
-use emmer::{SiloAddress, SiloStatus};
+use emmer::tables::{SiloAddress, SiloStatus};
 
 /// An interface and its class. Several have the same method and differ in their placement.
 #[cfg(feature = "test")]
