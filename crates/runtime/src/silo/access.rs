@@ -21,7 +21,7 @@ impl SiloBuilder {
     ///
     /// ```no_run
     /// use emmer::prelude::*;
-    /// use emmer::{Credentials, Identity};
+    /// use emmer::access::{Credentials, Identity};
     ///
     /// # async fn claims_of(token: String) -> Result<(String, String), String> {
     /// #     Ok((token, String::new()))
