@@ -102,10 +102,10 @@ fn scalar(value: &Spanned<DeValue<'_>>) -> std::result::Result<String, String> {
         DeValue::Integer(number) => i64::from_str_radix(number.as_str(), number.radix())
             .map(|number| number.to_string())
             .map_err(|_| format!("{} is out of range", number.as_str())),
-        other => Err(format!(
-            "expected a text, a whole number, true or false, found {}",
-            other.type_str()
-        )),
+        DeValue::Float(number) => Ok(number.as_str().to_owned()),
+        other => {
+            Err(format!("expected a text, a number, true or false, found {}", other.type_str()))
+        }
     }
 }
 

@@ -2,15 +2,20 @@
 
 use super::{ConfigArgs, Result, Settings};
 
-/// The flags of a silo. A program flattens them into its own:
-///
-/// ```ignore (needs clap's derive in the program)
-/// #[derive(clap::Parser)]
-/// struct Args {
-///     #[command(flatten)]
-///     silo: emmer::config::SiloFlags,
-/// }
-/// ```
+// clap makes the program's own help of a doc comment, but not of an expression.
+#[doc = concat!(
+    "The flags of a silo. A program flattens them into its own, and its help lists them:\n\n",
+    "```ignore (needs clap's derive in the program)\n",
+    "/// A silo of the shop\n",
+    "#[derive(clap::Parser)]\n",
+    "struct Args {\n",
+    "    #[command(flatten)]\n",
+    "    silo: emmer::config::SiloFlags,\n",
+    "}\n",
+    "```\n\n",
+    "`--log` and `--log-format` come with the feature `log`. The help shows `--telemetry` with the ",
+    "feature `telemetry`."
+)]
 #[derive(Clone, Debug, Default, clap::Args)]
 #[group(skip)]
 pub struct SiloFlags {
@@ -49,6 +54,20 @@ pub struct SiloFlags {
     /// Listen without TLS where other hosts reach it: every peer that reaches a port is believed
     #[arg(long)]
     pub insecure: bool,
+    /// Address where /metrics, /healthz and /readyz are served over HTTP, as in 127.0.0.1:9464
+    /// [default: nowhere]
+    // A program without the feature says how to build one.
+    #[arg(long, value_name = "ADDR", hide = cfg!(not(feature = "telemetry")))]
+    pub telemetry: Option<String>,
+    /// The log on stderr: off, error, warn, info, debug, trace, or a list such as
+    /// `warn,emmer_runtime=debug` [environment: EMMER_LOG] [default: warn]
+    #[cfg(feature = "log")]
+    #[arg(long, value_name = "FILTER")]
+    pub log: Option<String>,
+    /// The form of the log on stderr: text, or json for one object a line [default: text]
+    #[cfg(feature = "log")]
+    #[arg(long, value_name = "FORM")]
+    pub log_format: Option<String>,
     /// File and single keys.
     #[command(flatten)]
     pub config: ConfigArgs,
@@ -75,8 +94,11 @@ impl SiloFlags {
             ("role", self.role, "--role"),
             ("membership.profile", self.profile, "--profile"),
             ("placement", self.placement, "--placement"),
+            ("telemetry", self.telemetry, "--telemetry"),
         ];
         flags.push(("insecure", self.insecure.then(|| "true".to_owned()), "--insecure"));
+        #[cfg(feature = "log")]
+        flags.extend([("log", self.log, "--log"), ("log_format", self.log_format, "--log-format")]);
         flags.extend(more);
         Settings::of_process(&self.config, flags)
     }

@@ -122,6 +122,8 @@ fn unknown(what: &str, name: &str, nearest: Option<String>) -> String {
     let name: String = name.chars().take(80).collect();
     match nearest {
         Some(nearest) => format!("unknown {what} {name:?}; did you mean {nearest:?}?"),
-        None => format!("unknown {what} {name:?}; docs/settings.md lists those there are"),
+        None => {
+            format!("unknown {what} {name:?}; the command `emmer config` lists those there are")
+        }
     }
 }

@@ -27,14 +27,14 @@ pub use self::effective::Effective;
 #[cfg(feature = "clap")]
 pub use self::flags::SiloFlags;
 
-/// The flags that name a file and single settings.
+#[doc = concat!("The flags that name a file and single settings.")]
 #[derive(Clone, Debug, Default)]
 #[cfg_attr(feature = "clap", derive(clap::Args), group(skip))]
 pub struct ConfigArgs {
-    /// A TOML file with any of the keys that docs/settings.md lists [environment: EMMER_CONFIG]
+    /// A TOML file with settings, as in `cluster_id = "dev"` [environment: EMMER_CONFIG]
     #[cfg_attr(feature = "clap", arg(long, value_name = "FILE"))]
     pub config: Option<PathBuf>,
-    /// Sets any key, as in `--set membership.probe_period=500ms`; may be repeated
+    /// Sets any key of that file, as in `--set membership.probe_period=500ms`; may be repeated
     #[cfg_attr(feature = "clap", arg(long, value_name = "KEY=VALUE"))]
     pub set: Vec<String>,
 }

@@ -119,6 +119,16 @@ fn errors_name_key_and_place() {
 }
 
 #[test]
+fn a_number_may_have_a_fraction() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("emmer.toml");
+    std::fs::write(&path, "traces = 0.25").unwrap();
+    let args = ConfigArgs { config: Some(path), set: Vec::new() };
+    let settings = Settings::load(&args, [], Vec::new()).unwrap();
+    assert_eq!(settings.parsed::<f64>("traces"), Ok(Some(0.25)));
+}
+
+#[test]
 fn a_file_that_is_missing_is_an_error() {
     let args =
         ConfigArgs { config: Some(Path::new("no/such/emmer.toml").to_owned()), set: Vec::new() };
@@ -267,4 +277,42 @@ fn tls_is_a_certificate_or_a_secret() {
         let told = tls(set).unwrap_err().to_string();
         assert!(told.contains(says), "{set:?}: {told}");
     }
+}
+
+/// A program's help is its own text and the flags: nothing of the documentation for programmers.
+#[cfg(feature = "clap")]
+#[test]
+fn flags_leave_the_help_to_their_program() {
+    let bare = <SiloFlags as clap::Args>::augment_args(clap::Command::new("shop"));
+    assert!(bare.get_about().is_none() && bare.get_long_about().is_none());
+    let mut shop = <SiloFlags as clap::Args>::augment_args(clap::Command::new("shop").about("Tea"));
+    let help = shop.render_long_help().to_string();
+    assert!(help.starts_with("Tea\n"), "{help}");
+    assert!(!help.contains("```") && !help.contains(".md"), "{help}");
+}
+
+/// Each flag on the page is one of a program that has the flags of a silo, and sets the key.
+#[cfg(all(feature = "clap", feature = "log"))]
+#[test]
+fn the_page_names_flags_that_there_are() {
+    use clap::FromArgMatches as _;
+
+    let mut seen = 0;
+    for (key, cells) in rows() {
+        let Some((_, flag)) = cells[2].split_once("; flag `--") else { continue };
+        let (flag, rest) = flag.split_once('`').unwrap();
+        if rest == " of `emmer silo`" {
+            continue;
+        }
+        assert_eq!(rest, "", "{key}");
+        let value = if key == "insecure" { None } else { Some("true") };
+        let line = ["shop".to_owned(), format!("--{flag}")];
+        let line = line.into_iter().chain(value.map(str::to_owned));
+        let command = <SiloFlags as clap::Args>::augment_args(clap::Command::new("shop"));
+        let matches = command.try_get_matches_from(line).unwrap();
+        let settings = SiloFlags::from_arg_matches(&matches).unwrap().settings(Vec::new()).unwrap();
+        assert_eq!(settings.get(&key).unwrap().text, "true", "{key}");
+        seen += 1;
+    }
+    assert!(seen > 10, "{seen}");
 }

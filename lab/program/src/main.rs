@@ -62,7 +62,7 @@ fn run(command: Command, log: Option<String>) -> Result<()> {
     match command {
         Command::Sim(args) => sim::run(&args),
         Command::Bench(args) => bench::run(&args, log),
-        Command::Silo(args) => silo::run(*args, log),
+        Command::Silo(args) => silo::run(*args),
     }
 }
 

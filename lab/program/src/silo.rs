@@ -20,11 +20,11 @@ pub(crate) struct Args {
 }
 
 /// Runs it until it is asked to stop.
-pub(crate) fn run(args: Args, log: Option<String>) -> Result<()> {
+pub(crate) fn run(args: Args) -> Result<()> {
     let unwritten =
         |error: std::io::Error| Failure::other(format!("the turn log cannot be written: {error}"));
     let turns = args.turn_log.map(|path| TurnLog::start(&path)).transpose().map_err(unwritten)?;
-    let ended = silo::run(args.silo, log, |builder| {
+    let ended = silo::run(args.silo, |builder| {
         builder
             .host::<dyn Probe, ProbeGrain>()
             .host::<dyn Slow, SlowGrain>()

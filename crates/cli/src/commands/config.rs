@@ -34,8 +34,8 @@ struct Setting {
     source: String,
 }
 
-pub(super) fn run(args: Args, log: Option<String>) -> Result<()> {
-    let settings = args.silo.settings(vec![("log", log, "--log")])?;
+pub(super) fn run(args: Args) -> Result<()> {
+    let settings = args.silo.settings(Vec::new())?;
     let setting = |Effective { key, value, place }: Effective| {
         let source = place.map_or_else(|| "default".to_owned(), |place| place.to_string());
         Setting { key, value, source }

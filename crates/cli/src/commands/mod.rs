@@ -142,7 +142,7 @@ impl Command {
     /// Runs the command; `log` is the global flag.
     fn run(self, log: Option<String>) -> Result<()> {
         match self {
-            Self::Silo(args) => silo::run(args, log, |builder| builder),
+            Self::Silo(args) => silo::run(args, |builder| builder),
             Self::Members(args) => members::run(args, log),
             Self::Clusters(args) => clusters::run(args, log),
             Self::Dead(args) => dead::run(args, log),
@@ -153,7 +153,7 @@ impl Command {
             Self::Demo(args) => demo::run(&args, log),
             Self::Doctor(args) => doctor::run(args, log),
             Self::Certs(args) => certs::run(&args),
-            Self::Config(args) => config::run(args, log),
+            Self::Config(args) => config::run(args),
             Self::Schema(args) => schema::run(args, log),
             Self::Completions(args) => shell::completions(&args, CommandLine::command()),
             Self::Bench(_) => Err(moved("bench")),

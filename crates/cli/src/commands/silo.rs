@@ -26,10 +26,6 @@ const ONE_REQUEST: Duration = Duration::from_secs(1);
 pub struct Args {
     #[command(flatten)]
     silo: SiloFlags,
-    /// Address where /metrics, /healthz and /readyz are served over HTTP, as in 127.0.0.1:9464
-    /// [default: nowhere]
-    #[arg(long, value_name = "ADDR")]
-    telemetry: Option<String>,
     /// The collector that gets metrics and traces by OTLP over HTTP, as in http://127.0.0.1:4318
     /// [default: none]
     #[arg(long, value_name = "URL")]
@@ -38,9 +34,6 @@ pub struct Args {
     /// [default: 0.01 where there is a collector]
     #[arg(long, value_name = "SHARE")]
     traces: Option<String>,
-    /// The form of the log on stderr: text, or json for one object a line [default: text]
-    #[arg(long, value_name = "FORM")]
-    log_format: Option<String>,
     /// Stop in good order when the standard input ends: for programs that start silos as children
     #[arg(long, hide = true)]
     until_stdin_ends: bool,
@@ -50,14 +43,8 @@ pub struct Args {
 ///
 /// # Errors
 /// The command line, the store, an address or the cluster: each has its exit code.
-pub fn run(args: Args, log: Option<String>, host: fn(SiloBuilder) -> SiloBuilder) -> Result<()> {
-    let flags = vec![
-        ("telemetry", args.telemetry, "--telemetry"),
-        ("otlp", args.otlp, "--otlp"),
-        ("traces", args.traces, "--traces"),
-        ("log", log, "--log"),
-        ("log_format", args.log_format, "--log-format"),
-    ];
+pub fn run(args: Args, host: fn(SiloBuilder) -> SiloBuilder) -> Result<()> {
+    let flags = vec![("otlp", args.otlp, "--otlp"), ("traces", args.traces, "--traces")];
     let settings = args.silo.settings(flags)?;
     let runtime = runtime()?;
     let telemetry = {
