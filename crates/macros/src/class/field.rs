@@ -160,6 +160,7 @@ fn make(field: &Field, earlier: &[ClassField], errors: &mut Errors) -> Make {
             );
         }
         check_new(&found, attribute, earlier, errors);
+        check_kind(&found, field, errors);
         make = found;
     }
     check_threads(field, errors);
@@ -206,6 +207,16 @@ fn check_plain(field: &Field, errors: &mut Errors) {
         Some("Ctx") => errors.at(&field.ty, "write `#[context]` above the field"),
         _ => {}
     }
+}
+
+/// A state in a field of a journal's type, or the other way round.
+fn check_kind(found: &Make, field: &Field, errors: &mut Errors) {
+    let message = match (found, type_name(field).as_deref()) {
+        (Make::State(_), Some("Journal")) => "a `Journal` is marked `#[journal(\"name\")]`",
+        (Make::Journal(_), Some("Persistent")) => "a `Persistent` is marked `#[state(\"name\")]`",
+        _ => return,
+    };
+    errors.at(&field.ty, message);
 }
 
 /// Parses an attribute of the field; nothing for one of another macro.
