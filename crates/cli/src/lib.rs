@@ -5,6 +5,7 @@
 //! | [`commands`] | the commands of `emmer`, and what they share |
 //! | [`exit`] | how a command ends: a paragraph and a number |
 //! | [`logging`] | the log on stderr |
+//! | [`process`] | the threads and the clock |
 //! | [`text`] | numbers, times and columns for people |
 
 // With the drivers of all stores the types of a silo's start nest deeply.
@@ -13,4 +14,5 @@
 pub mod commands;
 pub mod exit;
 pub mod logging;
+pub mod process;
 pub mod text;

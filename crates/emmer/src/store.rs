@@ -3,13 +3,14 @@
 
 pub use emmer_core::reminder::{Reminder, Schedule};
 pub use emmer_store::history::{HistoryTable, Recorded, clusters};
-pub use emmer_store::keys::{GrainRef, ParseGrainRefError};
+pub use emmer_store::keys::{GrainRef, ParseGrainRefError, reference};
 pub use emmer_store::memory::MemoryStore;
 pub use emmer_store::metrics::{ClientMetrics, MetricsTable, Shared as SharedMetrics, SiloMetrics};
 pub use emmer_store::reminders::{
     ReminderRemoval, ReminderTable, ReminderWrite, Scanned, StoredReminder,
 };
 pub use emmer_store::silos::{SiloCommit, SiloTable};
+pub use emmer_store::state::StateTable;
 pub use emmer_store::statistics::{
     Kind as StatisticsKind, Reported, Source, Statistic, StatisticsTable,
 };

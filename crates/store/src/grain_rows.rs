@@ -120,6 +120,21 @@ impl GrainRows {
         }
     }
 
+    /// Reads every row, with its name; without those of another grain whose key was cut alike.
+    ///
+    /// # Errors
+    /// As the store.
+    pub(crate) async fn read_all(&self) -> Result<Vec<(String, StoredState)>> {
+        let found = self.store.read_partition(&GRAIN_STATE, &self.partition).await?;
+        let named = found.into_iter().filter_map(|row| {
+            let Some(Value::Text(text)) = row.row.get("StateName") else { return None };
+            let name = RowName { key: String::new(), text: text.clone() };
+            let state = self.understand(&name, row).ok()?;
+            Some((keys::unescape(&name.text)?, state))
+        });
+        Ok(named.collect())
+    }
+
     pub(crate) fn no_etag(&self, name: &RowName) -> StoreError {
         self.corrupt("write", name, "the store gave no etag")
     }

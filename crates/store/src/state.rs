@@ -85,6 +85,19 @@ impl StateTable {
         JournalSlot::new(self.rows(grain_type, key), journal)
     }
 
+    /// Reads every state of a grain with its name, and every row of its journals: for people. The
+    /// rows of a journal `orders` are `orders`, `orders~000000000001` and so on.
+    ///
+    /// # Errors
+    /// As the store.
+    pub async fn of_grain(
+        &self,
+        grain_type: &str,
+        key: &GrainKey,
+    ) -> Result<Vec<(String, StoredState)>> {
+        self.rows(grain_type, key).read_all().await
+    }
+
     fn rows(&self, grain_type: &str, key: &GrainKey) -> GrainRows {
         GrainRows {
             store: self.store.clone(),

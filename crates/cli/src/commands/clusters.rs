@@ -7,8 +7,9 @@ use emmer::tables::{ClusterId, SiloStatus, Timestamp};
 use serde::Serialize;
 
 use super::output::{Format, show};
-use super::{now, runtime, store};
+use super::store;
 use crate::exit::{Failure, Result};
+use crate::process::{now, runtime};
 use crate::{logging, text};
 use emmer::config::{ConfigArgs, Settings};
 

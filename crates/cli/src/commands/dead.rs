@@ -13,9 +13,10 @@ use emmer::tables::{SiloAddress, SiloEntry, SiloStatus, TableVersion};
 use serde::Serialize;
 
 use super::output::{Format, show};
-use super::{now, runtime, store};
+use super::store;
 use crate::exit::{Code, Failure, Result};
 use crate::logging;
+use crate::process::{now, runtime};
 use emmer::config::{ConfigArgs, Settings};
 
 /// Number of commits that are tried while silos write.

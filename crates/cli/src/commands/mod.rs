@@ -15,14 +15,12 @@ pub mod reminders;
 pub mod schema;
 mod shell;
 pub mod silo;
+pub mod state;
 pub mod store;
 mod telemetry;
 pub mod version;
 
-use std::time::SystemTime;
-
 use clap::{CommandFactory as _, Parser, Subcommand};
-use emmer::tables::Timestamp;
 
 use crate::exit::{self, Failure, Result};
 
@@ -74,6 +72,10 @@ pub enum Command {
     ///
     /// Reads the table only, so it works while no silo runs.
     Reminders(reminders::Args),
+    /// Print the states of a grain as JSON
+    ///
+    /// Reads the table only, so it works while no silo runs, and does no harm to one that runs.
+    State(state::Args),
     /// Show the last key figures of each silo, or of each client
     ///
     /// Silos write them into the store once in `records.metrics_period`.
@@ -147,6 +149,7 @@ impl Command {
             Self::Clusters(args) => clusters::run(args, log),
             Self::Dead(args) => dead::run(args, log),
             Self::Reminders(args) => reminders::run(args, log),
+            Self::State(args) => state::run(args, log),
             Self::Metrics(args) => records::metrics::run(args, log),
             Self::Statistics(args) => records::statistics::run(args, log),
             Self::History(args) => records::history::run(args, log),
@@ -161,26 +164,6 @@ impl Command {
             Self::Man(args) => shell::man(&args, CommandLine::command()),
         }
     }
-}
-
-/// The threads of every command that needs them.
-///
-/// # Errors
-/// The system has none to give.
-pub fn runtime() -> Result<tokio::runtime::Runtime> {
-    let built = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    built.map_err(|error| Failure::other(format!("no threads to run on: {error}")))
-}
-
-/// The time by this host's clock.
-fn now() -> Timestamp {
-    Timestamp::from_millis(i64::try_from(now_us() / 1_000).unwrap_or(i64::MAX))
-}
-
-/// Microseconds since 1970.
-pub fn now_us() -> u64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
 }
 
 #[test]

@@ -9,10 +9,11 @@ use emmer::{Silo, SiloBuilder};
 use emmer_example_flights::{Aircraft, AircraftGrain, Airport, AirportGrain};
 use tokio::sync::mpsc;
 
+use super::store;
 use super::telemetry::Telemetry;
-use super::{runtime, store};
 use crate::exit::{Code, Failure, Result};
 use crate::logging;
+use crate::process::runtime;
 use emmer::config::{Settings, SiloFlags};
 
 /// Signals that come closer together are one request: GNU `timeout` sends its own to the process,

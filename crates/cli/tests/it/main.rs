@@ -23,6 +23,8 @@ mod logs;
 #[cfg(test)]
 mod records;
 #[cfg(test)]
+mod state;
+#[cfg(test)]
 mod telemetry;
 #[cfg(feature = "tls")]
 #[cfg(test)]

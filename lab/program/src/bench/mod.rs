@@ -44,9 +44,9 @@ use emmer_report::{Report, quantile};
 use self::stage::Stage;
 use crate::output::{TableFormat, show};
 use emmer::config::{ConfigArgs, Settings};
-use emmer_cli::commands::runtime;
 use emmer_cli::exit::{Code, Failure, Result};
 use emmer_cli::logging;
+use emmer_cli::process::runtime;
 
 #[derive(clap::Args)]
 #[command(arg_required_else_help = true)]

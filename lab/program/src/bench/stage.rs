@@ -67,7 +67,7 @@ impl Stage {
         let store = store::open(&url).await?;
         // Unlike any other run's, should the store be used again.
         let cluster =
-            format!("bench-{}-{}", std::process::id(), emmer_cli::commands::now_us() / 1_000);
+            format!("bench-{}-{}", std::process::id(), emmer_cli::process::now_us() / 1_000);
         let cluster = ClusterId::new(&cluster).map_err(Failure::other)?;
         let table = SiloTable::new(store.clone(), cluster.clone());
         table.ensure().await.map_err(Failure::store)?;

@@ -12,7 +12,7 @@ pub(crate) mod slow;
 pub(crate) mod turn_log;
 
 use emmer::{Ctx, Grain, grain, grain_interface};
-use emmer_cli::commands::now_us;
+use emmer_cli::process::now_us;
 use serde::{Deserialize, Serialize};
 
 /// Target of the log lines of each turn, at level debug: `--log emmer_probe=debug`.

@@ -59,7 +59,7 @@ impl Quick for QuickGrain {
 
     async fn pass(&mut self, to: u64) -> Option<(bool, String)> {
         self.note(Kind::Instant, now());
-        let other = self.ctx.client().grain::<dyn Quick>(to);
+        let other = self.ctx.grains().grain::<dyn Quick>(to);
         other.turn().await.err().map(|error| (error.maybe_executed(), error.to_string()))
     }
 }

@@ -100,7 +100,7 @@ impl Slow for SlowGrain {
 
     async fn ask(&mut self, other: u64, steps: Vec<u32>) -> bool {
         self.turns += 1;
-        let other = self.ctx.client().grain::<dyn Slow>(other);
+        let other = self.ctx.grains().grain::<dyn Slow>(other);
         self.watched(Kind::Nested).run(async { other.work(steps).await.is_ok() }).await
     }
 

@@ -35,8 +35,9 @@ use emmer::{Client, ClientBuilder};
 use self::children::Cluster;
 use self::screen::Screen;
 use self::watch::Watcher;
-use super::{now_us, runtime, store};
+use super::store;
 use crate::exit::{Code, Failure, Result};
+use crate::process::{now_us, runtime};
 use crate::{logging, text};
 use emmer::config::{ConfigArgs, Settings};
 

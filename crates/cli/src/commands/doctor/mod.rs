@@ -16,9 +16,10 @@ use emmer::store::{
 use emmer::tables::{ClusterId, SiloAddress, SiloStatus};
 
 use super::output::write_out;
-use super::{now_us, ports, runtime, store};
+use super::{ports, store};
 use crate::exit::{Code, Failure, Result};
 use crate::logging;
+use crate::process::{now_us, runtime};
 use emmer::config::{ConfigArgs, Settings};
 
 /// The flags of `emmer doctor`.

@@ -11,9 +11,10 @@ use emmer::store::SiloTable;
 use emmer::tables::{SiloEntry, TableVersion, Timestamp};
 
 use super::output::{Format, show, write_out};
-use super::{now, ports, runtime, store};
+use super::{ports, store};
 use crate::exit::Result;
 use crate::logging;
+use crate::process::{now, runtime};
 use emmer::config::{ConfigArgs, Settings};
 
 /// Time between two looks of `--watch`.

@@ -6,10 +6,10 @@ use std::time::Duration;
 use emmer::store::{HistoryTable, Recorded};
 use serde::Serialize;
 
-use super::super::now;
 use super::super::output::show;
 use super::{Common, Place, parse_span};
 use crate::exit::Result;
+use crate::process::now;
 use crate::text;
 
 /// The flags of `emmer history`.

@@ -7,10 +7,10 @@ use emmer::store::{ClientMetrics, MetricsTable, SharedMetrics, SiloMetrics};
 use emmer::tables::Timestamp;
 use serde::Serialize;
 
-use super::super::now;
 use super::super::output::show;
 use super::{Common, Place};
 use crate::exit::Result;
+use crate::process::now;
 use crate::text;
 
 /// The flags of `emmer metrics`.

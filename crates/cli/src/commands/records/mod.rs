@@ -14,9 +14,10 @@ use emmer::store::{StoreError, StoreErrorKind, SystemStore};
 use emmer::tables::ClusterId;
 
 use super::output::Format;
-use super::{runtime, store};
+use super::store;
 use crate::exit::{Failure, Result};
 use crate::logging;
+use crate::process::runtime;
 use emmer::config::{ConfigArgs, Settings};
 
 /// The flags of all three.

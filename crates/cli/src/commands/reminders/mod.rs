@@ -7,9 +7,10 @@ use emmer::store::{GrainRef, ReminderTable, Scanned, StoreErrorKind, StoredRemin
 use emmer::tables::{ClusterId, Timestamp};
 
 use super::output::{Format, show};
-use super::{now, runtime, store};
+use super::store;
 use crate::exit::{Failure, Result};
 use crate::logging;
+use crate::process::{now, runtime};
 use emmer::config::{ConfigArgs, Settings};
 
 /// The flags of `emmer reminders`.
@@ -41,8 +42,7 @@ pub struct Args {
     config: ConfigArgs,
 }
 
-/// Returns true if silos of this status are on the monitoring rings: those in the table that are
-/// not gone.
+/// Maximum reminders to read.
 const READ_MAX: usize = 1_000_000;
 
 /// One reading of the table, with its time.

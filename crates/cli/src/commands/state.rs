@@ -1,0 +1,197 @@
+//! `emmer state`: the states of a grain, as JSON.
+
+use emmer::GrainKey;
+use emmer::store::{StateTable, StoreErrorKind, reference};
+use emmer::tables::ClusterId;
+use serde::Serialize;
+use serde_json::Value as Json;
+
+use super::output::write_out;
+use super::store;
+use crate::exit::{Failure, Result};
+use crate::logging;
+use crate::process::runtime;
+use emmer::config::{ConfigArgs, Settings};
+
+/// Deepest nesting of a value: as deep as Emmer writes any.
+const DEPTH_MAX: usize = 128;
+
+/// The flags of `emmer state`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// The grain's type, as in the column GrainType
+    #[arg(value_name = "TYPE")]
+    grain_type: String,
+    /// The grain's key: a text, a number or a UUID. A letter in front says which, where two grains
+    /// have the same key: s.17 (text), u.17, i.17 (integers), g.UUID
+    #[arg(value_name = "KEY", allow_hyphen_values = true)]
+    key: String,
+    /// The system store that all silos of the cluster share, as in sqlite://cluster.db, or the
+    /// store that the state names
+    #[arg(long, value_name = "URL")]
+    store: Option<String>,
+    /// The cluster of the grain, where the service has no name of its own
+    #[arg(long, value_name = "ID")]
+    cluster_id: Option<String>,
+    /// The service of the grain; the cluster id when absent
+    #[arg(long, value_name = "ID")]
+    service_id: Option<String>,
+    #[command(flatten)]
+    config: ConfigArgs,
+}
+
+#[derive(Serialize)]
+struct Document {
+    store: String,
+    service_id: String,
+    states: Vec<State>,
+}
+
+#[derive(Serialize)]
+struct State {
+    /// Type and key, as `cart/s.ann`.
+    grain: String,
+    name: String,
+    format: String,
+    modified: String,
+    bytes: usize,
+    value: Json,
+    /// Why there is no value.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unreadable: Option<String>,
+}
+
+pub(super) fn run(args: Args, log: Option<String>) -> Result<()> {
+    let flags = vec![
+        ("store", args.store, "--store"),
+        ("cluster_id", args.cluster_id, "--cluster-id"),
+        ("service_id", args.service_id, "--service-id"),
+        ("log", log, "--log"),
+    ];
+    let settings = Settings::of_process(&args.config, flags)?;
+    logging::start(&settings)?;
+    let url = settings.required("store", "--store")?.text.clone();
+    let service = match settings.service()? {
+        Some(service) => service,
+        None => settings.cluster()?,
+    };
+    let document = runtime()?.block_on(async {
+        let opened = store::open_existing(&url).await?;
+        let place = opened.describe();
+        let table = StateTable::new(opened, service.clone());
+        Ok::<_, Failure>(Document {
+            store: place,
+            service_id: service.to_string(),
+            states: read(&table, &args.grain_type, &args.key).await?,
+        })
+    })?;
+    if document.states.is_empty() {
+        let at: Vec<_> =
+            keys(&args.key).iter().map(|key| reference(&args.grain_type, key)).collect();
+        return Err(Failure::other(no_state(&service, &at)));
+    }
+    let text = serde_json::to_string_pretty(&document).map_err(Failure::other)?;
+    write_out(&format!("{text}\n"))
+}
+
+fn no_state(service: &ClusterId, at: &[String]) -> String {
+    format!(
+        "no state in the service {service} under {}: the grain has written none, or its type or \
+         key is another",
+        at.join(", ")
+    )
+}
+
+/// The keys that the text may be.
+fn keys(text: &str) -> Vec<GrainKey> {
+    let with_kind = text.split_once('.').and_then(|(kind, key)| {
+        Some(match kind {
+            "s" => GrainKey::from(key),
+            "u" => key.parse::<u64>().ok()?.into(),
+            "i" => key.parse::<i64>().ok()?.into(),
+            "g" => key.parse::<emmer::Uuid>().ok()?.into(),
+            _ => return None,
+        })
+    });
+    let number = text.parse::<u64>().ok().map(GrainKey::from);
+    let signed = text.parse::<i64>().ok().map(GrainKey::from);
+    let uuid = text.parse::<emmer::Uuid>().ok().map(GrainKey::from);
+    [Some(GrainKey::from(text)), with_kind, number, signed, uuid].into_iter().flatten().collect()
+}
+
+async fn read(table: &StateTable, grain_type: &str, key: &str) -> Result<Vec<State>> {
+    let mut states = Vec::new();
+    for key in keys(key) {
+        let found = match table.of_grain(grain_type, &key).await {
+            Ok(found) => found,
+            // No silo has written a state into this store.
+            Err(error) if error.kind == StoreErrorKind::NotFound => Vec::new(),
+            Err(error) => return Err(Failure::store(error)),
+        };
+        states.extend(found.into_iter().map(|(name, stored)| {
+            let (value, unreadable) = match value(&stored.format, &stored.payload) {
+                Ok(value) => (value, None),
+                Err(why) => (Json::Null, Some(why)),
+            };
+            State {
+                grain: reference(grain_type, &key),
+                name,
+                format: stored.format.to_string(),
+                modified: stored.modified.to_string(),
+                bytes: stored.payload.len(),
+                value,
+                unreadable,
+            }
+        }));
+    }
+    Ok(states)
+}
+
+/// A payload as JSON: bytes are numbers, and keys of maps are texts.
+fn value(format: &str, payload: &[u8]) -> std::result::Result<Json, String> {
+    match format.split('/').next() {
+        Some("msgpack") => {
+            let mut rest = payload;
+            let value = rmpv::decode::read_value_with_max_depth(&mut rest, DEPTH_MAX)
+                .map_err(|error| format!("the payload is no MessagePack: {error}"))?;
+            if !rest.is_empty() {
+                return Err(format!("{} bytes follow the value", rest.len()));
+            }
+            serde_json::to_value(value).map_err(|error| error.to_string())
+        }
+        // The head of a journal.
+        Some("journal") => serde_json::from_slice(payload).map_err(|error| error.to_string()),
+        _ => Err(format!("the format {format:?} is not known")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_a_text_and_whatever_else_it_reads_as() {
+        let references = |text: &str| -> Vec<_> {
+            keys(text).iter().map(|key| reference("cart", key)).collect()
+        };
+        assert_eq!(references("ann"), ["cart/s.ann"]);
+        assert_eq!(references("17"), ["cart/s.17", "cart/u.17", "cart/i.17"]);
+        assert_eq!(references("-1"), ["cart/s.-1", "cart/i.-1"]);
+        assert_eq!(references("s.ann"), ["cart/s.s.ann", "cart/s.ann"]);
+        assert_eq!(references("a/b"), ["cart/s.a%2Fb"]);
+    }
+
+    #[test]
+    fn payloads_that_are_no_messagepack_are_reported() {
+        // {"n": 1, 2: bytes}
+        let good = [0x82, 0xa1, b'n', 1, 2, 0xc4, 1, 9];
+        assert_eq!(value("msgpack/3", &good).unwrap().to_string(), r#"{"2":[9],"n":1}"#);
+        for (format, payload) in
+            [("msgpack", &good[..3]), ("msgpack", &[1, 2]), ("json", &[1]), ("journal", &[1])]
+        {
+            assert!(value(format, payload).is_err(), "{format} {payload:?}");
+        }
+        let deep = vec![0x91; 100_000];
+        assert!(value("msgpack", &deep).is_err());
+    }
+}
