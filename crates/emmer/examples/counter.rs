@@ -38,7 +38,7 @@ async fn main() -> emmer::Result<()> {
         .host::<dyn Counter, CounterGrain>()
         .start()
         .await?;
-    let home = silo.client().grain::<dyn Counter>("home");
+    let home = silo.grain::<dyn Counter>("home");
     println!("total = {}", home.add(1).timeout(secs(2)).await?);
     silo.run_until_stopped().await?; // Ctrl-C, SIGTERM
     Ok(())

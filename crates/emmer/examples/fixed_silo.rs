@@ -74,7 +74,7 @@ pub async fn main() -> emmer::Result<()> {
             .async_director("fixed_silo", move |request| fixed_silo(numbers.clone(), request));
         silos.push(silo.start().await?);
     }
-    let client = silos[0].client();
+    let client = silos[0].grains();
     for number in 0..10u64 {
         println!("room {number} is on silo {}", client.grain::<dyn Room>(number).place().await?);
     }

@@ -45,7 +45,7 @@ pub async fn main() -> emmer::Result<()> {
     }
     for number in 0..10u64 {
         // Each silo would choose the same one.
-        let client = silos[usize::try_from(number)? % 3].client();
+        let client = silos[usize::try_from(number)? % 3].grains();
         println!("room {number} is on silo {}", client.grain::<dyn Room>(number).place().await?);
     }
     for silo in silos {

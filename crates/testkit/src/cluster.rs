@@ -87,7 +87,7 @@ impl Node {
         &self,
         code: impl AsyncFnOnce(emmer_runtime::grain::GrainFactory) -> T,
     ) -> Option<T> {
-        let client = self.silo.client();
+        let client = self.silo.grains();
         self.host.run(async { code(client).await }).await
     }
 }

@@ -119,6 +119,6 @@ impl TransferGrain {
     }
 
     fn account(&self, number: &str) -> AccountRef {
-        self.ctx.client().grain::<dyn Account>(number)
+        self.ctx.grains().grain::<dyn Account>(number)
     }
 }

@@ -32,7 +32,7 @@ async fn main() -> emmer::Result<()> {
         .host::<dyn Porter, PorterGrain>()
         .start()
         .await?;
-    let porter = silo.client().grain::<dyn Porter>("grand hotel");
+    let porter = silo.grain::<dyn Porter>("grand hotel");
     println!("{}", porter.greet("Ann".to_owned()).await?);
     silo.stop().await?;
     Ok(())

@@ -48,7 +48,7 @@ impl Cart for CartGrain {
         }
         // The same order if this is tried again: it places itself once.
         let key = (self.ctx.me::<dyn Cart>().key().to_owned(), self.kept.orders);
-        let order = self.ctx.client().grain::<dyn Order>(key);
+        let order = self.ctx.grains().grain::<dyn Order>(key);
         order.place(self.kept.lines.clone()).await?;
         self.kept.lines.clear();
         self.kept.orders += 1;

@@ -12,7 +12,7 @@ async fn main() -> emmer::Result<()> {
         .host::<dyn Thermostat, ThermostatGrain>()
         .start()
         .await?;
-    let attic = silo.client().grain::<dyn Thermostat>("attic");
+    let attic = silo.grain::<dyn Thermostat>("attic");
     attic.switch_on(5, 1).await?;
     println!("the attic's thermostat is on; it has reported {:?}", attic.reports().await?);
     silo.run_until_stopped().await?;

@@ -210,7 +210,7 @@ impl G{n} for C{n} {{
              s.len() + v.len() }}
     async fn d(&self, o: Option<String>) -> String {{ o.unwrap_or_default() + \"x\" }}
 }}
-async fn use{n}(silo: &Silo) -> emmer::Result<()> {{ let g = silo.client().grain::<dyn \
+async fn use{n}(silo: &Silo) -> emmer::Result<()> {{ let g = silo.grain::<dyn \
              G{n}>(\"k\"); g.a(1).await?; g.b().await?; g.c(\"s\".into(), vec![1]).await?; \
              g.d(None).await?; Ok(()) }}
 "

@@ -191,7 +191,7 @@ async fn measure(store: &str, mut server: Box<dyn Server>, outages: &[u64]) -> R
             let builder = silos::builder(server.url())?.cluster_id(id.clone());
             started.push(silos::hosting(builder).start().await?);
         }
-        let client = started.last().map(|silo| silo.client()).ok_or("no silo")?;
+        let client = started.last().map(|silo| silo.grains()).ok_or("no silo")?;
         for caller in 0..count {
             callers.spawn(call(client.clone(), caller, met.clone()));
         }

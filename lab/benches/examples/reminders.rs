@@ -197,7 +197,7 @@ async fn silo(store: &str, time: u64) -> Result<()> {
 async fn timers(count: u64, time: u64) -> Result<()> {
     let builder = Silo::builder().store("memory://timers").cluster_id(ClusterId::new("bench")?);
     let silo = builder.host::<dyn Chime, ChimeGrain>().start().await?;
-    let client = silo.client();
+    let client = silo.grains();
     let period: u64 = std::env::var("PERIOD_MS").map_or(Ok(60_000), |text| text.parse())?;
     let chimes: Vec<_> = (0..count).map(|key| client.grain::<dyn Chime>(key)).collect();
     for (key, chime) in chimes.iter().enumerate() {

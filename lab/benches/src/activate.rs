@@ -100,14 +100,14 @@ pub fn run(plan: &Plan) -> Result<Vec<Sample>> {
                 Contender::Emmer => {
                     let silo = Arc::new(silos::alone().await?);
                     let call = |silo: Arc<emmer::Silo>, key| async move {
-                        Ok(silo.client().grain::<dyn Cell>(key).bump(key).await?)
+                        Ok(silo.grain::<dyn Cell>(key).bump(key).await?)
                     };
                     first_calls(&plan, silo, call).await
                 }
                 Contender::EmmerStored => {
                     let silo = Arc::new(silos::alone().await?);
                     let call = |silo: Arc<emmer::Silo>, key| async move {
-                        Ok(silo.client().grain::<dyn StoredCell>(key).bump(key).await?)
+                        Ok(silo.grain::<dyn StoredCell>(key).bump(key).await?)
                     };
                     first_calls(&plan, silo, call).await
                 }

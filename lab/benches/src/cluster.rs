@@ -88,7 +88,7 @@ pub fn run(plan: &Plan, launcher: &Launcher) -> Result<Vec<Sample>> {
             Contender::Silo => {
                 let silo = silos::hosting(silos::builder(store.as_str())?).start().await?;
                 until_known(&silo, SILOS).await?;
-                let grains = silo.client();
+                let grains = silo.grains();
                 let refs = (0..GRAINS).map(|key| grains.grain::<dyn Echo>(key)).collect();
                 let samples = measured(plan, refs, &mut servers).await;
                 silo.abort();

@@ -148,7 +148,7 @@ mod tests {
     async fn a_warm_call_asks_the_store_nothing() {
         let store = Arc::new(CountingStore::default());
         let silo = silos::alone_on(store.clone()).await.unwrap();
-        let cell = silo.client().grain::<dyn StoredCell>(1u64);
+        let cell = silo.grain::<dyn StoredCell>(1u64);
         let states = emmer_store::state::GRAIN_STATE.name;
         assert_eq!(store.counts().get(states), None);
         cell.bump(0).await.unwrap();

@@ -166,7 +166,7 @@ fn two_silos(plan: &Plan, launcher: &Launcher) -> Result<Vec<Sample>> {
         let mut samples = Vec::new();
         for what in ["call, place unknown", "call, place known"] {
             let (served, meter) = (cpu_of(&mut servers)?, Meter::start());
-            call_all(&silo.client(), plan.grains).await?;
+            call_all(&silo.grains(), plan.grains).await?;
             let (wall, cpu) = meter.read();
             let served = cpu_of(&mut servers)?.saturating_sub(served);
             let mut sample = Sample::new(what, plan.contender.name(), 2, plan.grains)

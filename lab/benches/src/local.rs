@@ -88,7 +88,7 @@ struct Fresh {
 
 impl Ask for Fresh {
     async fn ask(&self, n: u64) -> Result<u64> {
-        Ok(self.silo.client().grain::<dyn Cell>(self.key).bump(n).await?)
+        Ok(self.silo.grain::<dyn Cell>(self.key).bump(n).await?)
     }
 }
 
@@ -110,7 +110,7 @@ pub fn run(plan: &Plan) -> Result<Vec<Sample>> {
                 }
                 Contender::Emmer => {
                     let silo = silos::alone().await?;
-                    let grains = silo.client();
+                    let grains = silo.grains();
                     let mut samples = scenarios(&plan, |key| grains.grain::<dyn Cell>(key)).await?;
                     samples.push(one_way(&plan, &grains.grain::<dyn Cell>(7u64)).await?);
                     Ok(samples)

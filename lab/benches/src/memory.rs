@@ -73,13 +73,13 @@ pub fn run(plan: &Plan) -> Result<Sample> {
                 }
                 Contender::Emmer => {
                     let call = |silo: Arc<emmer::Silo>, key| async move {
-                        Ok(silo.client().grain::<dyn Cell>(key).bump(key).await?)
+                        Ok(silo.grain::<dyn Cell>(key).bump(key).await?)
                     };
                     weigh(&plan, Arc::new(silos::alone().await?), call).await
                 }
                 Contender::EmmerStored => {
                     let call = |silo: Arc<emmer::Silo>, key| async move {
-                        Ok(silo.client().grain::<dyn StoredCell>(key).bump(key).await?)
+                        Ok(silo.grain::<dyn StoredCell>(key).bump(key).await?)
                     };
                     weigh(&plan, Arc::new(silos::alone().await?), call).await
                 }

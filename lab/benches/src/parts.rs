@@ -51,7 +51,7 @@ impl Local {
         let runtime = runtime(1)?;
         let (silo, cell) = runtime.block_on(async {
             let silo = silos::alone().await?;
-            let cell = silo.client().grain::<dyn Cell>(1u64);
+            let cell = silo.grain::<dyn Cell>(1u64);
             cell.bump(0).await?;
             Result::Ok((silo, cell))
         })?;
@@ -79,7 +79,7 @@ impl Local {
     /// # Errors
     /// The first call that failed.
     pub fn activations(&self, keys: Range<u64>) -> Result<u64> {
-        let grains = self.silo.client();
+        let grains = self.silo.grains();
         self.runtime.block_on(async {
             let mut sum = 0;
             for key in keys {

@@ -215,7 +215,7 @@ async fn with_callers(
 pub(crate) async fn grains_of(silo: &emmer::Silo, address: &str) -> Result<Vec<EchoRef>> {
     let mut there = Vec::new();
     for key in 0..GRAINS * 100 {
-        let grain = silo.client().grain::<dyn Echo>(key);
+        let grain = silo.grain::<dyn Echo>(key);
         if grain.place().await? == address {
             there.push(grain);
         }

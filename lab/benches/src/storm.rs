@@ -70,7 +70,7 @@ pub fn run(plan: &Plan, launcher: &Launcher) -> Result<Vec<Sample>> {
     runtime(plan.threads)?.block_on(async move {
         let silo = silos::hosting(silos::builder(store.as_str())?).start().await?;
         until_known(&silo, others + 1).await?;
-        let sample = strike(&plan, &silo.client(), &mut servers).await?;
+        let sample = strike(&plan, &silo.grains(), &mut servers).await?;
         silo.abort();
         Ok(vec![sample])
     })

@@ -92,7 +92,7 @@ impl SubjectGrain {
                 order.until_ms = if until_ms > 0 { own.min(until_ms) } else { own };
                 let (call, until, asked) =
                     (order.call, order.until_ms, order.until_ms.saturating_sub(order.made_ms));
-                let to = self.ctx.client().grain::<dyn Subject>(grain);
+                let to = self.ctx.grains().grain::<dyn Subject>(grain);
                 let (_waits, _stands) =
                     (death::awaits(call, Some(self.silo())), circles::asks(call));
                 let answer = to.work(order).timeout(millis(timeout_ms));
@@ -104,7 +104,7 @@ impl SubjectGrain {
             Step::Send { grain, orders } => {
                 orders
                     .into_iter()
-                    .for_each(|order| send(self.ctx.client(), &self.silo(), grain, order));
+                    .for_each(|order| send(self.ctx.grains(), &self.silo(), grain, order));
             }
             Step::Keep { grain, mut order } => {
                 order.made_ms = ledger::now_ms();
@@ -112,7 +112,7 @@ impl SubjectGrain {
                 let own = order.made_ms + RESPONSE_TIMEOUT_MS;
                 order.until_ms = if until_ms > 0 { own.min(until_ms) } else { own };
                 let (call, until) = (order.call, order.until_ms);
-                let to = self.ctx.client().grain::<dyn Subject>(grain);
+                let to = self.ctx.grains().grain::<dyn Subject>(grain);
                 let mut kept_one: Kept = Box::pin(async move {
                     let answer = to.look(order).await;
                     answers::judge(call, &answer);

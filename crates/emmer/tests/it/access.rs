@@ -71,11 +71,11 @@ impl Desk for DeskGrain {
     }
 
     async fn who_there(&self, other: String) -> String {
-        self.ctx.client().grain::<dyn Desk>(other).who().await.unwrap()
+        self.ctx.grains().grain::<dyn Desk>(other).who().await.unwrap()
     }
 
     async fn who_inside(&self) -> String {
-        let vault = self.ctx.client().grain::<dyn Vault>("gold");
+        let vault = self.ctx.grains().grain::<dyn Vault>("gold");
         vault.who().await.unwrap_or_else(|error| error.to_string())
     }
 
@@ -159,7 +159,7 @@ async fn the_identity_of_a_client_goes_along_with_all_that_follows() {
     // A client without a name, and the cluster itself.
     let nobody = client(&store, "none").await;
     assert_eq!(nobody.grain::<dyn Desk>("1").who().await.unwrap(), "nobody");
-    assert_eq!(silos[0].client().grain::<dyn Desk>("1").who().await.unwrap(), "nobody");
+    assert_eq!(silos[0].grains().grain::<dyn Desk>("1").who().await.unwrap(), "nobody");
     let notes = notes.lock().unwrap();
     assert_eq!(notes.iter().filter(|note| **note == "who ann").count(), 41);
     assert_eq!(notes.iter().filter(|note| **note == "who nobody").count(), 2);
@@ -243,7 +243,7 @@ async fn the_applications_rules_are_asked_about_clients_and_about_nobody_else() 
     let before = asked.load(Ordering::Relaxed);
     assert_eq!(desk.who_there("b".to_owned()).await.unwrap(), "ann clerk");
     assert_eq!(asked.load(Ordering::Relaxed), before + 1, "not for the call of a grain");
-    silo.client().grain::<dyn Desk>("a").shred().await.unwrap();
+    silo.grain::<dyn Desk>("a").shred().await.unwrap();
     assert_eq!(asked.load(Ordering::Relaxed), before + 1, "not for the silo's own");
 }
 
@@ -321,7 +321,7 @@ async fn an_internal_interface_is_called_by_grains_only() {
     assert!(told.ends_with("Vault.who cannot be called from outside the cluster"), "{told}");
     assert_eq!(silo.statistics().activated, 0, "nothing was activated for it");
     assert_eq!(ann.grain::<dyn Desk>("a").who_inside().await.unwrap(), "ann clerk");
-    assert_eq!(silo.client().grain::<dyn Vault>("gold").who().await.unwrap(), "nobody");
+    assert_eq!(silo.grain::<dyn Vault>("gold").who().await.unwrap(), "nobody");
 }
 
 /// A client writes frames by hand.
@@ -379,8 +379,8 @@ fn contains(bytes: &[u8], text: &str) -> bool {
 async fn a_client_cannot_say_who_it_is_nor_that_a_grain_calls() {
     let store = store();
     let silo = desks(&store).host::<dyn Vault, VaultGrain>().start().await.unwrap();
-    let desk = silo.client().grain::<dyn Desk>("a");
-    let vault = silo.client().grain::<dyn Vault>("gold");
+    let desk = silo.grain::<dyn Desk>("a");
+    let vault = silo.grain::<dyn Vault>("gold");
     let forged = RequestContext::EMPTY
         .with("emmer.identity", "root")
         .and_then(|context| context.with("emmer.claim.role", "chief"))
@@ -457,7 +457,7 @@ async fn a_client_cannot_say_that_a_reminder_is_due() {
     }
     let store = store();
     let silo = desks(&store).host::<dyn Alarm, AlarmGrain>().start().await.unwrap();
-    let alarm = silo.client().grain::<dyn Alarm>("a");
+    let alarm = silo.grain::<dyn Alarm>("a");
     alarm.ring().await.unwrap();
     let answer =
         Forger::dial(&silo).await.call(alarm.grain_id().clone(), "Reminder.tick", CallChain::EMPTY);

@@ -91,7 +91,7 @@ fn told(result: Result<(), CallError<String>>) -> Result<(), String> {
 }
 
 async fn perform(ctx: &Ctx, what: Vec<Do>) -> Result<(), String> {
-    let knot = |key| ctx.client().grain::<dyn Knot>(key);
+    let knot = |key| ctx.grains().grain::<dyn Knot>(key);
     for step in what {
         match step {
             Do::Meet(name, n) => {
@@ -187,7 +187,7 @@ async fn silos_over(store: &Arc<dyn emmer::store::SystemStore>, n: usize) -> Vec
 
 /// The grain `key`, active on this silo.
 async fn on(silo: &Silo, key: &str) -> KnotRef {
-    let knot = silo.client().grain::<dyn Knot>(key);
+    let knot = silo.grain::<dyn Knot>(key);
     knot.read(Vec::new()).await.unwrap();
     knot
 }
@@ -299,7 +299,7 @@ fn futures_poll<F: Future>(future: std::pin::Pin<&mut F>) -> bool {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_hook_that_calls_its_own_grain_ends_with_a_deadlock() {
     let silos = silos(1).await;
-    let client = silos[0].client();
+    let client = silos[0].grains();
     let comes = client.grain::<dyn Knot>("calls-itself-when-it-comes");
     for _ in 0..2 {
         let failed = comes.read(Vec::new()).await.unwrap_err().to_string();
@@ -414,7 +414,7 @@ async fn a_call_that_its_caller_gave_up_does_not_begin_on_another_silo() {
     let silos = silos_over(&store, 3).await;
     let far = on(&silos[2], "far").await;
     let outside = Client::builder().store(store.clone()).connect().await.unwrap();
-    let clients = [silos[0].client(), silos[1].client(), outside.grains()];
+    let clients = [silos[0].grains(), silos[1].grains(), outside.grains()];
     let knots: Vec<_> = clients.iter().map(|client| client.grain::<dyn Knot>("far")).collect();
     for knot in &knots {
         knot.read(Vec::new()).await.unwrap();
@@ -444,7 +444,7 @@ async fn a_call_that_its_caller_gave_up_does_not_begin_on_another_silo() {
 async fn a_call_that_has_begun_runs_to_its_end_for_nobody() {
     let silos = silos(2).await;
     on(&silos[1], "far").await;
-    let knot = silos[0].client().grain::<dyn Knot>("far");
+    let knot = silos[0].grains().grain::<dyn Knot>("far");
     let what = vec![meet("begun for nobody", 2), Do::Await("nobody".to_owned()), meet("nobody", 2)];
     let call = tokio::spawn(knot.write(what).into_future());
     meeting("begun for nobody", 2).wait().await;
@@ -462,7 +462,7 @@ async fn a_call_that_has_begun_runs_to_its_end_for_nobody() {
 async fn a_call_that_is_given_up_as_it_begins_runs_to_its_end() {
     const CALLS: u64 = 50;
     let silos = silos(2).await;
-    let client = silos[0].client();
+    let client = silos[0].grains();
     for n in 0..CALLS {
         let (key, name) = (format!("short{n}"), format!("go on {n}"));
         on(&silos[1], &key).await;

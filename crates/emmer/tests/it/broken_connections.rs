@@ -23,7 +23,7 @@ struct AskerGrain {
 #[grain]
 impl Asker for AskerGrain {
     async fn ask(&mut self, from: u64, to: u64) {
-        let client = self.ctx.as_ref().unwrap().client().clone();
+        let client = self.ctx.as_ref().unwrap().grains().clone();
         let begun = tokio::time::Instant::now();
         let calls = (from..to).map(|key| client.grain::<dyn Asker>(key).answer().into_future());
         let answers = futures_util::future::join_all(calls).await;

@@ -56,7 +56,7 @@ impl Patient for PatientGrain {
     async fn wait(&mut self, deep: u64) -> bool {
         if deep > 0 {
             let next = self.ctx.me::<dyn Patient>().key() + 1;
-            let next = self.ctx.client().grain::<dyn Patient>(next);
+            let next = self.ctx.grains().grain::<dyn Patient>(next);
             let token = self.ctx.cancellation().await;
             let failed = next.wait(deep - 1).timeout(secs(100)).cancel_on(token).await.is_err();
             return self.count(failed);

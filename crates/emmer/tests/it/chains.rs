@@ -27,7 +27,7 @@ impl Link for LinkGrain {
         if left == 0 {
             return Ok(0);
         }
-        let next = self.ctx.client().grain::<dyn Link>(left);
+        let next = self.ctx.grains().grain::<dyn Link>(left);
         next.pull(left - 1).await.map(|below| below + 1).map_err(|error| error.to_string())
     }
 
@@ -35,7 +35,7 @@ impl Link for LinkGrain {
         if left == 0 {
             return Ok(0);
         }
-        let next = self.ctx.client().grain::<dyn Link>(left);
+        let next = self.ctx.grains().grain::<dyn Link>(left);
         let hauled =
             block_in_place(|| Handle::current().block_on(async { next.haul(left - 1).await }));
         hauled.map(|below| below + 1).map_err(|error| error.to_string())
@@ -65,10 +65,10 @@ fn a_chain_as_long_as_chains_may_be_fits_on_a_small_stack() {
     on_small_stacks(|silo| async move {
         // Grains that are not there yet, then grains that are.
         for _ in 0..2 {
-            let first = silo.client().grain::<dyn Link>(LENGTH + 1);
+            let first = silo.grain::<dyn Link>(LENGTH + 1);
             assert_eq!(first.pull(LENGTH).await, Ok(LENGTH));
         }
-        let longer = silo.client().grain::<dyn Link>(LENGTH + 2).pull(LENGTH + 1).await;
+        let longer = silo.grain::<dyn Link>(LENGTH + 2).pull(LENGTH + 1).await;
         assert!(
             matches!(longer, Err(CallError::App(text)) if text.contains("64")),
             "one more is rejected"
@@ -81,7 +81,7 @@ fn a_chain_as_long_as_chains_may_be_fits_on_a_small_stack() {
 #[test]
 fn a_chain_of_turns_that_hold_their_thread_goes_on() {
     on_small_stacks(|silo| async move {
-        assert_eq!(silo.client().grain::<dyn Link>(0).haul(12).await, Ok(12));
+        assert_eq!(silo.grain::<dyn Link>(0).haul(12).await, Ok(12));
         silo.stop().await.unwrap();
     });
 }
@@ -121,11 +121,11 @@ mod searches {
                 tokio::time::sleep(secs(4)).await;
                 return at;
             }
-            self.ctx.client().grain::<dyn Node>(at + 1).hold().await.unwrap()
+            self.ctx.grains().grain::<dyn Node>(at + 1).hold().await.unwrap()
         }
 
         async fn poke(&mut self, at: u64) -> u64 {
-            self.ctx.client().grain::<dyn Node>(at).hold().await.unwrap()
+            self.ctx.grains().grain::<dyn Node>(at).hold().await.unwrap()
         }
     }
 

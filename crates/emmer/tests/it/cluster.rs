@@ -21,7 +21,7 @@ async fn every_grain_has_one_activation_and_keeps_its_state() {
         let key = format!("c{key}");
         let mut seen = BTreeSet::new();
         for silo in &silos {
-            let counter = silo.client().grain::<dyn Counter>(key.clone());
+            let counter = silo.grain::<dyn Counter>(key.clone());
             counter.add(1).await.unwrap();
             seen.insert(counter.silo().await.unwrap());
         }
@@ -44,7 +44,7 @@ async fn racing_first_calls_from_everywhere_make_one_activation() {
         for i in 0..30 {
             let counter = match i % 4 {
                 3 => client.grain::<dyn Counter>(&key),
-                n => silos[n].client().grain::<dyn Counter>(&key),
+                n => silos[n].grains().grain::<dyn Counter>(&key),
             };
             calls.spawn(async move { counter.add(1).await });
         }
@@ -62,7 +62,7 @@ async fn racing_first_calls_from_everywhere_make_one_activation() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cycle_of_exclusive_turns_is_answered_with_deadlock() {
     let (_store, silos) = cluster(2).await;
-    let client = silos[0].client();
+    let client = silos[0].grains();
     let a = client.grain::<dyn Counter>("a");
     let told = a.hold_other("a".to_owned()).await.unwrap_err();
     assert!(told.to_string().contains("deadlock"), "{told}");
@@ -75,7 +75,7 @@ async fn a_cycle_of_exclusive_turns_is_answered_with_deadlock() {
 #[tokio::test(flavor = "multi_thread")]
 async fn deadlines_say_whether_the_call_may_have_run() {
     let (store, silos) = cluster(2).await;
-    for (key, client) in [("near", silos[0].client()), ("far", client(&store).await.grains())] {
+    for (key, client) in [("near", silos[0].grains()), ("far", client(&store).await.grains())] {
         let slow = client.grain::<dyn Counter>(key);
         let holding =
             tokio::spawn(slow.hold(600_000).timeout(Duration::from_secs(2)).into_future());
@@ -91,7 +91,7 @@ async fn deadlines_say_whether_the_call_may_have_run() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_call_given_up_before_its_turn_has_no_effect() {
     let (_store, silos) = cluster(1).await;
-    let counter = silos[0].client().grain::<dyn Counter>("c");
+    let counter = silos[0].grains().grain::<dyn Counter>("c");
     counter.add(1).await.unwrap();
     let holding = tokio::spawn(counter.hold(2_000).into_future());
     while counter.total().timeout(Duration::from_millis(20)).await.is_ok() {}
@@ -108,7 +108,7 @@ async fn a_call_given_up_before_its_turn_has_no_effect() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_panicking_turn_is_reported_and_the_grain_comes_back() {
     let (_store, silos) = cluster(1).await;
-    let counter = silos[0].client().grain::<dyn Counter>("p");
+    let counter = silos[0].grains().grain::<dyn Counter>("p");
     counter.add(5).await.unwrap();
     let error = counter.fail().await.unwrap_err();
     assert!(
@@ -122,7 +122,7 @@ async fn a_panicking_turn_is_reported_and_the_grain_comes_back() {
 async fn idle_and_resting_grains_are_deactivated_and_come_back_with_their_state() {
     let (_store, silos) = cluster(1).await;
     let silo = &silos[0];
-    let counter = silo.client().grain::<dyn Counter>("idle");
+    let counter = silo.grain::<dyn Counter>("idle");
     counter.add(7).await.unwrap();
     counter.rest().await.unwrap();
     while silo.statistics().activations > 0 {
@@ -146,7 +146,7 @@ async fn calls_to_a_dead_silo_fail_at_once_and_its_grains_come_back_elsewhere() 
     until_dead(&silos[0], dead).await;
     until_dead(&silos[1], dead).await;
     for key in &keys {
-        let counter = silos[0].client().grain::<dyn Counter>(key);
+        let counter = silos[0].grains().grain::<dyn Counter>(key);
         assert_eq!(counter.add(1).timeout(Duration::from_secs(5)).await.unwrap(), 2, "{key}");
         assert_ne!(counter.silo().await.unwrap(), dead.to_string());
     }
@@ -216,7 +216,7 @@ async fn a_graceful_stop_loses_no_call() {
 async fn bad_calls_are_rejected_in_words() {
     let (_store, silos) = cluster(1).await;
     let long = "x".repeat(2000);
-    let error = silos[0].client().grain::<dyn Counter>(long).total().await.unwrap_err();
+    let error = silos[0].grains().grain::<dyn Counter>(long).total().await.unwrap_err();
     assert!(error.to_string().contains("longer than 1024 bytes"), "{error}");
     let twice = Silo::builder()
         .store(common::store())

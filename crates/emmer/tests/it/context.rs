@@ -35,7 +35,7 @@ impl HopGrain {
     }
 
     fn next(&self) -> HopRef {
-        self.ctx.client().grain::<dyn Hop>(self.ctx.me::<dyn Hop>().key() + 1)
+        self.ctx.grains().grain::<dyn Hop>(self.ctx.me::<dyn Hop>().key() + 1)
     }
 }
 

@@ -144,7 +144,7 @@ impl Front for FrontGrain {
 
     async fn next(&self, key: u64) -> SiloAddress {
         let ctx = self.ctx.as_ref().unwrap();
-        ctx.client().grain::<dyn Front>(key).silo().await.unwrap()
+        ctx.grains().grain::<dyn Front>(key).silo().await.unwrap()
     }
 }
 

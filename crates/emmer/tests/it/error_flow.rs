@@ -65,7 +65,7 @@ struct ShopGrain {
 
 impl ShopGrain {
     fn stock(&self) -> StockRef {
-        self.ctx.client().grain::<dyn Stock>("main")
+        self.ctx.grains().grain::<dyn Stock>("main")
     }
 }
 

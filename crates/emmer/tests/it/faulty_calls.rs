@@ -42,12 +42,12 @@ struct TellerGrain {
 #[grain]
 impl Teller for TellerGrain {
     async fn deposit(&mut self, n: u64) -> Result<u64, String> {
-        let account = self.ctx.client().grain::<dyn Account>("a");
+        let account = self.ctx.grains().grain::<dyn Account>("a");
         account.deposit(n).await.map_err(|e| e.code().to_owned())
     }
 
     async fn post(&mut self, n: u64) -> bool {
-        self.ctx.client().grain::<dyn Account>("a").deposit(n).send().is_ok()
+        self.ctx.grains().grain::<dyn Account>("a").deposit(n).send().is_ok()
     }
 }
 

@@ -197,7 +197,7 @@ async fn let_others_run() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_turn_that_suspended_goes_on_only_when_the_fence_is_open() {
     let (pair, stage) = (Pair::start().await, stage("suspended"));
-    let actor = pair.silo.client().grain::<dyn Actor>("suspended");
+    let actor = pair.silo.grain::<dyn Actor>("suspended");
     let turn = tokio::spawn(actor.play().into_future());
     stage.until_said("begun").await;
     pair.close().await;
@@ -211,7 +211,7 @@ async fn a_turn_that_suspended_goes_on_only_when_the_fence_is_open() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_activate_hook_goes_on_only_when_the_fence_is_open() {
     let (pair, stage) = (Pair::start().await, stage("waking"));
-    let actor = pair.silo.client().grain::<dyn Actor>("waking");
+    let actor = pair.silo.grain::<dyn Actor>("waking");
     let turn = tokio::spawn(actor.begin().into_future());
     stage.until_said("activating").await;
     pair.close().await;
@@ -226,7 +226,7 @@ async fn an_activate_hook_goes_on_only_when_the_fence_is_open() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_turn_asks_the_fence_again_after_an_activation() {
     let (pair, stage) = (Pair::start().await, stage("stopped"));
-    let actor = pair.silo.client().grain::<dyn Actor>("stopped");
+    let actor = pair.silo.grain::<dyn Actor>("stopped");
     let turn = tokio::spawn(actor.begin().into_future());
     stage.until_said("activating").await;
     pair.close().await;
@@ -241,7 +241,7 @@ async fn a_turn_asks_the_fence_again_after_an_activation() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_deactivate_hook_goes_on_only_when_the_fence_is_open() {
     let (pair, stage) = (Pair::start().await, stage("resting"));
-    pair.silo.client().grain::<dyn Actor>("resting").rest().await.unwrap();
+    pair.silo.grain::<dyn Actor>("resting").rest().await.unwrap();
     stage.until_said("deactivating").await;
     pair.close().await;
     stage.go();
@@ -254,7 +254,7 @@ async fn a_deactivate_hook_goes_on_only_when_the_fence_is_open() {
 #[tokio::test(flavor = "multi_thread")]
 async fn turns_of_a_silo_that_was_aborted_are_dropped_where_they_stand() {
     let (pair, stage) = (Pair::start().await, stage("aborted"));
-    let client = pair.silo.client();
+    let client = pair.silo.grains();
     let turn = tokio::spawn(client.grain::<dyn Actor>("aborted").play().into_future());
     stage.until_said("begun").await;
     let queued = tokio::spawn(client.grain::<dyn Actor>("aborted").begin().into_future());
@@ -279,7 +279,7 @@ async fn a_stop_that_met_its_limit_drops_its_turns_before_the_silo_is_dead() {
     let silo = builder(shared).configure(|options| options.shutdown_timeout = millis(200));
     let silo = silo.start().await.unwrap();
     common::settle(std::slice::from_ref(&silo), 2).await;
-    let turn = tokio::spawn(silo.client().grain::<dyn Actor>("limit").play().into_future());
+    let turn = tokio::spawn(silo.grain::<dyn Actor>("limit").play().into_future());
     stage.until_said("begun").await;
     let told = stage.clone();
     let left = silo.address();

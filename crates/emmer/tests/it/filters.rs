@@ -40,7 +40,7 @@ impl Shelf for ShelfGrain {
             1 => Ok(self.count),
             _ => {
                 let next = self.ctx.me::<dyn Shelf>().key() + 1;
-                let next = self.ctx.client().grain::<dyn Shelf>(next);
+                let next = self.ctx.grains().grain::<dyn Shelf>(next);
                 next.put(left - 1).await.map_err(|e| e.to_string())
             }
         }

@@ -102,7 +102,7 @@ async fn ten_grains(silos: &[Silo]) -> (Vec<GrainId>, SiloAddress) {
     let (host, other) = (silos[0].address(), silos[1].address());
     let mut grains = Vec::new();
     for key in 0_u32.. {
-        let counter = silos[0].client().grain::<dyn Counter>(key.to_string());
+        let counter = silos[0].grains().grain::<dyn Counter>(key.to_string());
         counter.total().await.unwrap();
         if counter.silo().await.unwrap() == host.to_string() {
             grains.push(counter.grain_id().clone());

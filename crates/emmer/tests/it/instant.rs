@@ -42,7 +42,7 @@ impl Probe for ProbeGrain {
     }
 
     async fn ask_itself(&mut self) -> String {
-        let me = self.ctx.client().grain::<dyn Probe>("a");
+        let me = self.ctx.grains().grain::<dyn Probe>("a");
         let call = pin!(me.note().into_future());
         match call.poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(Err(e)) => e.to_string(),
@@ -51,7 +51,7 @@ impl Probe for ProbeGrain {
     }
 
     async fn tell_itself(&mut self) -> u64 {
-        let me = self.ctx.client().grain::<dyn Probe>("a");
+        let me = self.ctx.grains().grain::<dyn Probe>("a");
         match me.note().send() {
             Ok(()) => self.noted,
             Err(_) => u64::MAX,
@@ -90,7 +90,7 @@ async fn silo() -> Silo {
 #[tokio::test]
 async fn a_turn_in_place_knows_who_it_is_and_who_waits_for_it() {
     let silo = silo().await;
-    let a = silo.client().grain::<dyn Probe>("a");
+    let a = silo.grain::<dyn Probe>("a");
     for _ in 0..3 {
         assert_eq!(a.who().await.unwrap(), a.grain_id().to_string());
         let refused = a.ask_itself().await.unwrap();
@@ -110,7 +110,7 @@ async fn a_turn_in_place_knows_who_it_is_and_who_waits_for_it() {
 #[tokio::test]
 async fn a_panic_in_place_ends_the_activation() {
     let silo = silo().await;
-    let a = silo.client().grain::<dyn Probe>("b");
+    let a = silo.grain::<dyn Probe>("b");
     assert_eq!(a.break_down(String::new()).await.unwrap(), 100);
     assert_eq!(a.break_down(String::new()).await.unwrap(), 200);
     let broken = a.break_down("on purpose".to_owned()).await.unwrap_err();
@@ -127,7 +127,7 @@ async fn a_panic_in_place_ends_the_activation() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_turn_in_place_waits_for_one_that_suspends() {
     let silo = silo().await;
-    let a = silo.client().grain::<dyn Probe>("c");
+    let a = silo.grain::<dyn Probe>("c");
     let holding = tokio::spawn(a.hold().into_future());
     while !INSIDE.load(Ordering::Acquire) {
         tokio::task::yield_now().await;
@@ -140,7 +140,7 @@ async fn a_turn_in_place_waits_for_one_that_suspends() {
 #[tokio::test]
 async fn a_task_that_calls_and_calls_does_not_keep_its_thread_for_itself() {
     let silo = silo().await;
-    let a = silo.client().grain::<dyn Probe>("d");
+    let a = silo.grain::<dyn Probe>("d");
     let other = tokio::spawn(async {});
     // On one thread: the other task runs only if the calls let it.
     while !other.is_finished() {

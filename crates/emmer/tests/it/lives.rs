@@ -192,7 +192,7 @@ async fn until_empty(silo: &Silo) {
 async fn a_panic_in_a_deactivate_hook_or_a_drop_is_that_grains_own_affair() {
     let silo = silo(&common::store()).await;
     for key in ["hook 1", "bomb 1", "hook and bomb 1"] {
-        let grain = silo.client().grain::<dyn Fragile>(key);
+        let grain = silo.grain::<dyn Fragile>(key);
         let first = grain.instance().await.unwrap();
         grain.rest().await.unwrap();
         until_empty(&silo).await;
@@ -209,7 +209,7 @@ async fn a_silo_stops_in_good_order_whatever_the_hooks_do() {
     let silo = silo(&common::store()).await;
     for n in 0..60 {
         let kind = ["well", "hook", "bomb"][n % 3];
-        silo.client().grain::<dyn Fragile>(format!("stop {kind} {n}")).instance().await.unwrap();
+        silo.grain::<dyn Fragile>(format!("stop {kind} {n}")).instance().await.unwrap();
     }
     silo.stop().await.unwrap();
     assert_eq!(silo.terminated().await, TerminateReason::Left);
@@ -224,7 +224,7 @@ async fn a_silo_stops_in_good_order_whatever_the_hooks_do() {
 async fn an_aborted_silo_drops_its_grains_whatever_their_drop_does() {
     let silo = silo(&common::store()).await;
     for n in 0..20 {
-        silo.client().grain::<dyn Fragile>(format!("abort bomb {n}")).instance().await.unwrap();
+        silo.grain::<dyn Fragile>(format!("abort bomb {n}")).instance().await.unwrap();
     }
     silo.abort();
     assert_eq!(silo.statistics().activations, 0);
@@ -233,13 +233,13 @@ async fn an_aborted_silo_drops_its_grains_whatever_their_drop_does() {
 #[tokio::test(flavor = "multi_thread")]
 async fn nobody_enters_a_grain_whose_turn_panicked() {
     let silo = silo(&common::store()).await;
-    let grain = silo.client().grain::<dyn Fragile>("panic");
+    let grain = silo.grain::<dyn Fragile>("panic");
     let broken = grain.instance().await.unwrap();
     let failing = tokio::spawn(grain.fail_late().into_future());
     until_said("panic inside").await;
     let mut queued = tokio::task::JoinSet::new();
     for _ in 0..1_000 {
-        queued.spawn(silo.client().grain::<dyn Fragile>("panic").instance().into_future());
+        queued.spawn(silo.grain::<dyn Fragile>("panic").instance().into_future());
     }
     while silo.longest_queues(1).first().is_none_or(|queue| queue.waiting < 1_000) {
         tokio::task::yield_now().await;
@@ -261,7 +261,7 @@ async fn nobody_enters_a_grain_whose_turn_panicked() {
 #[tokio::test(flavor = "multi_thread")]
 async fn turns_in_place_that_panic_leave_a_fresh_grain_to_the_next() {
     let silo = silo(&common::store()).await;
-    let grain = silo.client().grain::<dyn Fragile>("in place");
+    let grain = silo.grain::<dyn Fragile>("in place");
     for round in 0..50 {
         let before = grain.instance().await.unwrap();
         let failed = if round % 2 == 0 { grain.fail().await } else { grain.fail_together().await };
@@ -282,14 +282,14 @@ async fn nobody_reads_a_value_that_is_stored_nowhere() {
         let silo = silo.host::<dyn Fragile, FragileGrain>().on_terminate(|_| {});
         silos.push(silo.start().await.unwrap());
     }
-    let [blue, green] = [0, 1].map(|at| silos[at].client().grain::<dyn Fragile>("etag"));
+    let [blue, green] = [0, 1].map(|at| silos[at].grains().grain::<dyn Fragile>("etag"));
     blue.set(1).await.unwrap();
     assert_eq!(green.get().await.unwrap(), 1);
     let late = tokio::spawn(blue.set_late(13).into_future());
     until_said("etag inside").await;
     let mut queued = tokio::task::JoinSet::new();
     for _ in 0..1_000 {
-        queued.spawn(silos[0].client().grain::<dyn Fragile>("etag").get().into_future());
+        queued.spawn(silos[0].grains().grain::<dyn Fragile>("etag").get().into_future());
     }
     while silos[0].longest_queues(1).first().is_none_or(|queue| queue.waiting < 1_000) {
         tokio::task::yield_now().await;
@@ -309,7 +309,7 @@ async fn an_addition_whose_write_failed_is_not_stored_with_the_next_one() {
     let shared = common::store();
     let store = HeldStore::over(&shared);
     let silo = silo(&(store.clone() as _)).await;
-    let grain = silo.client().grain::<dyn Fragile>("sum");
+    let grain = silo.grain::<dyn Fragile>("sum");
     assert_eq!(grain.add(1).await.unwrap(), 1);
     store.refuse(Some("grain_state"));
     let error = grain.add(1).await.unwrap_err();
@@ -329,14 +329,14 @@ async fn an_activation_that_panics_leaves_nothing_behind() {
     settle(&silos, 2).await;
     for n in 0..20 {
         let key = format!("stillborn bomb {n}");
-        let error = silos[0].client().grain::<dyn Fragile>(&key).host().await.unwrap_err();
+        let error = silos[0].grains().grain::<dyn Fragile>(&key).host().await.unwrap_err();
         assert!(
             matches!(&error, CallError::Rejected { why, .. } if why.to_string().contains("of the test")),
             "{error}"
         );
         assert_eq!(silos[0].statistics().activations, 0);
         // No registration is left that would lead back to the first silo.
-        let host = silos[1].client().grain::<dyn Fragile>(&key).host().await.unwrap();
+        let host = silos[1].grains().grain::<dyn Fragile>(&key).host().await.unwrap();
         assert_eq!(host, silos[1].address().to_string());
     }
 }
@@ -349,7 +349,7 @@ fn poll_once(future: &mut (impl Future + Unpin)) -> bool {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_call_that_is_kept_and_not_polled_holds_nobody_up() {
     let silo = silo(&common::store()).await;
-    let grain = silo.client().grain::<dyn Fragile>("kept");
+    let grain = silo.grain::<dyn Fragile>("kept");
     let staying = tokio::spawn(grain.stay().into_future());
     until_said("kept inside").await;
     let mut kept: Vec<_> = (0..100).map(|_| grain.instance().into_future()).collect();

@@ -176,7 +176,7 @@ async fn the_expansion_works_on_a_silo() {
         .start()
         .await
         .unwrap();
-    let home: CounterRef = silo.client().grain::<dyn Counter>("home");
+    let home: CounterRef = silo.grain::<dyn Counter>("home");
     assert_eq!(home.add(2).await, Ok(2));
     assert_eq!(home.add(1).timeout(secs(5)).await, Ok(3));
     assert_eq!(home.total().await, Ok(3));
@@ -185,10 +185,10 @@ async fn the_expansion_works_on_a_silo() {
     assert_eq!(refused, Err(CallError::App(Refused("up2".to_owned()))));
     assert_eq!(home.stats().await, Ok(CounterStats { moves: 1, owner: "home".to_owned() }));
 
-    let again = silo.client().grain::<dyn Counter>(String::from("home"));
+    let again = silo.grain::<dyn Counter>(String::from("home"));
     assert_eq!(again, home);
     assert_eq!(home.key().to_string(), "home");
-    assert_ne!(silo.client().grain::<dyn Counter>("away").grain_id(), home.grain_id());
+    assert_ne!(silo.grain::<dyn Counter>("away").grain_id(), home.grain_id());
     silo.stop().await.unwrap();
 }
 

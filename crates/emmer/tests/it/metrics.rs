@@ -18,7 +18,7 @@ fn of(silo: &Silo, method: &str) -> MethodStatistics {
 #[tokio::test(flavor = "multi_thread")]
 async fn calls_errors_and_latencies_are_counted_by_method() {
     let (store, silos) = cluster(1).await;
-    let counter = silos[0].client().grain::<dyn Counter>("a");
+    let counter = silos[0].grains().grain::<dyn Counter>("a");
     for _ in 0..200 {
         counter.total().await.unwrap();
     }
@@ -77,7 +77,7 @@ async fn a_turn_that_holds_its_thread_is_noticed() {
         .start()
         .await
         .unwrap();
-    let blocker = silo.client().grain::<dyn Blocker>("a");
+    let blocker = silo.grain::<dyn Blocker>("a");
     for before in 0..3 {
         assert_eq!(silo.statistics().turns_blocking, before);
         // The first one finds no activation, the second runs in place, the third has suspended
@@ -145,7 +145,7 @@ fn a_held_thread_is_noticed_and_holds_up_no_timer() {
         let silo = silo.host::<dyn Holder, HolderGrain>().start().await.unwrap();
         (silo, Client::builder().store(store).connect().await.unwrap())
     });
-    let holders = [silo.client().grain::<dyn Holder>("x"), client.grain::<dyn Holder>("y")];
+    let holders = [silo.grain::<dyn Holder>("x"), client.grain::<dyn Holder>("y")];
     runtime.spawn(async {
         loop {
             tokio::time::sleep(millis(1)).await;
@@ -193,7 +193,7 @@ async fn queues_are_shown_and_a_full_one_refuses_by_its_name() {
         .start()
         .await
         .unwrap();
-    let busy = silo.client().grain::<dyn Counter>("busy");
+    let busy = silo.grain::<dyn Counter>("busy");
     busy.add(1).await.unwrap();
     let holding = tokio::spawn(busy.hold(60_000).timeout(secs(60)).into_future());
     while busy.total().timeout(millis(20)).await.is_ok() {}
@@ -235,7 +235,7 @@ async fn first_calls_beyond_the_directorys_room_wait_or_are_overloaded() {
     common::settle(&silos, 2).await;
     let calls: Vec<_> = (0..200)
         .map(|n| {
-            let counter = silos[0].client().grain::<dyn Counter>(format!("s{n}"));
+            let counter = silos[0].grains().grain::<dyn Counter>(format!("s{n}"));
             tokio::spawn(async move {
                 loop {
                     match counter.total().await {

@@ -53,7 +53,7 @@ impl Lamp for LampGrain {
     }
 
     async fn again(&mut self) -> Result<u64, String> {
-        let me = self.ctx.client().grain::<dyn Lamp>("self");
+        let me = self.ctx.grains().grain::<dyn Lamp>("self");
         me.switch(0).await.map_err(|failure| failure.to_string())
     }
 }

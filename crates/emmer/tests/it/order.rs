@@ -48,10 +48,10 @@ async fn in_order(n: usize) {
     }
     settle(&silos, n).await;
     for key in 0..GRAINS {
-        let diary = silos[0].client().grain::<dyn Diary>(key);
+        let diary = silos[0].grains().grain::<dyn Diary>(key);
         for what in 0..CALLS {
             // Through references of its own, too: they know nothing of the way.
-            let fresh = silos[0].client().grain::<dyn Diary>(key);
+            let fresh = silos[0].grains().grain::<dyn Diary>(key);
             let diary = if what % 3 == 0 { &fresh } else { &diary };
             let sent =
                 if what % 2 == 0 { diary.note(what).send() } else { diary.note_late(what).send() };
@@ -131,12 +131,12 @@ async fn unawaited_calls_keep_their_order_while_a_thread_is_held() {
     }
     settle(&silos, 2).await;
     for (key, sender) in [(1, &silos[1]), (2, &silos[0])] {
-        let here = silos[0].client().grain::<dyn Desk>(key);
+        let here = silos[0].grains().grain::<dyn Desk>(key);
         assert!(here.noted().await.unwrap().is_empty());
         // It then knows where the grain is.
-        let desk = sender.client().grain::<dyn Desk>(key);
+        let desk = sender.grains().grain::<dyn Desk>(key);
         assert!(desk.noted().await.unwrap().is_empty());
-        let held = tokio::spawn(silos[1].client().grain::<dyn Desk>(key).hold().into_future());
+        let held = tokio::spawn(silos[1].grains().grain::<dyn Desk>(key).hold().into_future());
         HOLDS.notified().await;
         for what in 0..CALLS {
             desk.note(what).send().unwrap();
@@ -191,7 +191,7 @@ async fn large_and_small_unawaited_calls_keep_their_order() {
     }
     settle(&silos, 2).await;
     for key in 0..rounds {
-        let parcels = silos[0].client().grain::<dyn Parcels>(key);
+        let parcels = silos[0].grains().grain::<dyn Parcels>(key);
         for what in 0..calls {
             let bytes = [700_000, 60_000, 3, 3, 3][usize::try_from(what % 5).unwrap()];
             parcels.take(what, vec![1; bytes]).send().unwrap();

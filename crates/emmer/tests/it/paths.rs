@@ -70,7 +70,7 @@ async fn references_that_are_kept_lose_no_call_to_silos_that_leave() {
     let outside = Client::builder().store(store.clone()).connect().await.unwrap();
     for _ in 0..3 {
         let leaving = silos.remove(0);
-        let clients = [silos[0].client(), silos[1].client(), outside.grains()];
+        let clients = [silos[0].grains(), silos[1].grains(), outside.grains()];
         let before = total(&clients[0]).await;
         let load = Load::start(&clients);
         until_added(&clients[0], 200).await;
@@ -91,7 +91,7 @@ async fn a_crash_fails_only_calls_that_may_have_run() {
     let outside = Client::builder().store(store.clone()).connect().await.unwrap();
     for _ in 0..2 {
         let crashing = silos.remove(0);
-        let clients = [silos[0].client(), silos[1].client(), outside.grains()];
+        let clients = [silos[0].grains(), silos[1].grains(), outside.grains()];
         let before = total(&clients[0]).await;
         let load = Load::start(&clients);
         until_added(&clients[0], 200).await;

@@ -82,11 +82,11 @@ macro_rules! board {
                 sign(&format!("{name} inside")).notify_one();
                 sign(&name).notified().await;
                 let me = self.ctx.key().to_string();
-                told(self.ctx.client().grain::<dyn Board>(other).read_of(me).await)
+                told(self.ctx.grains().grain::<dyn Board>(other).read_of(me).await)
             }
 
             async fn read_of(&self, other: String) -> Result<Vec<String>, String> {
-                self.ctx.client().grain::<dyn Board>(other).lines().await.map_err(|e| e.to_string())
+                self.ctx.grains().grain::<dyn Board>(other).lines().await.map_err(|e| e.to_string())
             }
 
             async fn next(this: Interleaved<Self>, known: usize) -> Result<Vec<String>, String> {
@@ -99,13 +99,13 @@ macro_rules! board {
                 let post = |board: &mut Self| board.lines.send_modify(|lines| lines.push(line.clone()));
                 this.write(post).await.map_err(words)?;
                 let me = this.read(|board| board.ctx.clone()).await.map_err(words)?;
-                let me = me.client().grain::<dyn Board>(me.key().to_string());
+                let me = me.grains().grain::<dyn Board>(me.key().to_string());
                 me.post(line).await.map_err(|e| e.to_string())?;
                 this.read(|board| board.lines.borrow().len()).await.map_err(words)
             }
 
             async fn cross(&mut self, other: String) -> Result<(), String> {
-                let other = self.ctx.client().grain::<dyn Board>(other);
+                let other = self.ctx.grains().grain::<dyn Board>(other);
                 sign("crossing").notify_one();
                 other.post(String::new()).await.map_err(|e| e.to_string())
             }
@@ -117,7 +117,7 @@ macro_rules! board {
             }
 
             async fn ask_late(&mut self, name: String, other: String) -> Result<usize, String> {
-                told(self.ctx.client().grain::<dyn Board>(other).late_look(name).await)
+                told(self.ctx.grains().grain::<dyn Board>(other).late_look(name).await)
             }
 
             async fn rest(&mut self) {
@@ -176,7 +176,7 @@ fn queued(call: Call<BoardPostArgs>) -> Waiting {
 #[tokio::test]
 async fn a_method_that_always_interleaves_goes_past_writers_that_wait() {
     let silos = silos::<Plain>(1).await;
-    let board = silos[0].client().grain::<dyn Board>("past");
+    let board = silos[0].grains().grain::<dyn Board>("past");
     board.post("one".to_owned()).await.unwrap();
     let stays = tokio::spawn(board.stay("past".to_owned()).into_future());
     sign("past inside").notified().await;
@@ -191,7 +191,7 @@ async fn a_method_that_always_interleaves_goes_past_writers_that_wait() {
 #[tokio::test]
 async fn an_interleaving_call_waits_for_a_writer_that_is_inside_and_for_no_other() {
     let silos = silos::<Plain>(1).await;
-    let board = silos[0].client().grain::<dyn Board>("inside");
+    let board = silos[0].grains().grain::<dyn Board>("inside");
     let alone = tokio::spawn(board.stay_alone("alone".to_owned()).into_future());
     sign("alone inside").notified().await;
     let writer = queued(board.post("one".to_owned()));
@@ -207,7 +207,7 @@ async fn an_interleaving_call_waits_for_a_writer_that_is_inside_and_for_no_other
 #[tokio::test]
 async fn every_shared_method_of_a_reentrant_class_goes_past_writers_that_wait() {
     let silos = silos::<reentrant::Reentrant>(1).await;
-    let board = silos[0].client().grain::<dyn Board>("reentrant");
+    let board = silos[0].grains().grain::<dyn Board>("reentrant");
     let stays = tokio::spawn(board.stay("reentrant".to_owned()).into_future());
     sign("reentrant inside").notified().await;
     let writer = queued(board.post("one".to_owned()));
@@ -221,9 +221,9 @@ async fn every_shared_method_of_a_reentrant_class_goes_past_writers_that_wait() 
 async fn a_call_that_comes_back_goes_past_writers_that_wait_and_others_do_not() {
     for n in [1, 2] {
         let silos = silos::<comes_back::ComesBack>(n).await;
-        let board = silos[0].client().grain::<dyn Board>("a");
+        let board = silos[0].grains().grain::<dyn Board>("a");
         board.post("one".to_owned()).await.unwrap();
-        silos[n - 1].client().grain::<dyn Board>("b").peek().await.unwrap();
+        silos[n - 1].grains().grain::<dyn Board>("b").peek().await.unwrap();
         let name = format!("comes back {n}");
         let asks = tokio::spawn(board.ask(name.clone(), "b".to_owned()).into_future());
         sign(&format!("{name} inside")).notified().await;
@@ -241,10 +241,10 @@ async fn a_call_that_comes_back_goes_past_writers_that_wait_and_others_do_not() 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_long_poll_that_holds_nothing_lets_writers_in_and_ends_with_its_grain() {
     let silos = silos::<Plain>(2).await;
-    let board = silos[0].client().grain::<dyn Board>("poll");
+    let board = silos[0].grains().grain::<dyn Board>("poll");
     assert_eq!(board.post_twice("line".to_owned()).await.unwrap(), 2);
     for silo in &silos {
-        let board = silo.client().grain::<dyn Board>("poll");
+        let board = silo.grain::<dyn Board>("poll");
         let known = board.lines().await.unwrap().len();
         let poll = tokio::spawn(board.next(known).into_future());
         // The poll may be inside already or come later: the writer does not wait for it.
@@ -266,8 +266,8 @@ async fn a_long_poll_that_holds_nothing_lets_writers_in_and_ends_with_its_grain(
 async fn a_piece_of_a_grain_that_waits_for_its_turn_is_part_of_a_circle() {
     for n in [1, 2] {
         let silos = silos::<Plain>(n).await;
-        let a = silos[0].client().grain::<dyn Board>("a");
-        let b = silos[n - 1].client().grain::<dyn Board>("b");
+        let a = silos[0].grains().grain::<dyn Board>("a");
+        let b = silos[n - 1].grains().grain::<dyn Board>("b");
         a.peek().await.unwrap();
         b.peek().await.unwrap();
         let name = format!("piece {n}");

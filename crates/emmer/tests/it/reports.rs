@@ -120,7 +120,7 @@ impl Outer for OuterGrain {
     async fn ask(&mut self) -> (u64, Result<u64, String>) {
         self.asked += 1;
         let key: u64 = self.ctx.key().to_string().parse().unwrap_or_default();
-        let answer = self.ctx.client().grain::<dyn Inner>(key).write().await;
+        let answer = self.ctx.grains().grain::<dyn Inner>(key).write().await;
         (self.asked - 1, answer.map_err(|error| error.to_string()))
     }
 }

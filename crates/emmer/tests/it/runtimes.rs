@@ -53,7 +53,7 @@ fn a_turn_may_sleep_whose_caller_has_no_runtime() {
         let a = silo(&store).await;
         (a, client(&store).await)
     });
-    for client in [a.client(), outside.grains()] {
+    for client in [a.grains(), outside.grains()] {
         let counter = client.grain::<dyn Counter>("no runtime");
         // The second finds the activation, the first does not.
         for _ in 0..2 {
@@ -62,7 +62,7 @@ fn a_turn_may_sleep_whose_caller_has_no_runtime() {
         without_runtime(counter.add(1).into_future()).unwrap();
         counter.hold(1).send().unwrap();
     }
-    let counter = a.client().grain::<dyn Counter>("no runtime");
+    let counter = a.grains().grain::<dyn Counter>("no runtime");
     assert_eq!(without_runtime(counter.total().into_future()).unwrap(), 2);
     assert_eq!(a.statistics().activations, 1);
     home.block_on(a.stop()).unwrap();
@@ -72,7 +72,7 @@ fn a_turn_may_sleep_whose_caller_has_no_runtime() {
 fn a_turn_that_has_begun_outlives_the_runtime_of_its_caller() {
     let home = runtime();
     let a = home.block_on(async { silo(&store()).await });
-    let counter = a.client().grain::<dyn Counter>("outlives");
+    let counter = a.grains().grain::<dyn Counter>("outlives");
     home.block_on(counter.add(1).into_future()).unwrap();
     let activated = a.statistics().activated;
     for _ in 0..5 {
@@ -94,11 +94,11 @@ fn a_turn_that_has_begun_outlives_the_runtime_of_its_caller() {
 fn a_connection_outlives_the_runtime_of_the_caller_that_needed_it_first() {
     let home = runtime();
     let silos = home.block_on(async { common::cluster(2).await.1 });
-    let far = silos[1].client().grain::<dyn Counter>("far");
+    let far = silos[1].grains().grain::<dyn Counter>("far");
     home.block_on(far.add(1).into_future()).unwrap();
     let at = home.block_on(far.silo().into_future()).unwrap();
     let other = silos.iter().find(|silo| silo.address().to_string() != at).unwrap();
-    let counter = other.client().grain::<dyn Counter>("far");
+    let counter = other.grains().grain::<dyn Counter>("far");
     let short = runtime();
     assert_eq!(short.block_on(counter.total().into_future()).unwrap(), 1);
     drop(short);
@@ -116,7 +116,7 @@ fn a_call_ends_although_the_runtime_of_its_client_is_gone() {
     let counter = outside.grains().grain::<dyn Counter>("gone");
     home.block_on(counter.add(1).into_future()).unwrap();
     let waits = home.spawn(counter.hold(600_000).timeout(Duration::from_secs(60)).into_future());
-    home.block_on(until_held(&a.client().grain::<dyn Counter>("gone")));
+    home.block_on(until_held(&a.grains().grain::<dyn Counter>("gone")));
     drop(of_client);
     let ended = home.block_on(waits).unwrap().unwrap_err();
     assert!(ended.maybe_executed(), "{ended}");
@@ -130,7 +130,7 @@ fn a_call_ends_although_the_runtime_of_its_client_is_gone() {
 fn a_call_ends_although_the_runtime_of_its_silo_is_gone() {
     let (home, other) = (runtime(), runtime());
     let a = home.block_on(async { silo(&store()).await });
-    let counter = a.client().grain::<dyn Counter>("silo gone");
+    let counter = a.grains().grain::<dyn Counter>("silo gone");
     other.block_on(counter.add(1).into_future()).unwrap();
     let runs = other.spawn(counter.hold(600_000).timeout(Duration::from_secs(60)).into_future());
     other.block_on(until_held(&counter));

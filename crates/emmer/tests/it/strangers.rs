@@ -57,7 +57,7 @@ impl Stranger {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_silo_that_no_view_names_cannot_end_activations() {
     let (_store, silos) = common::cluster(1).await;
-    let counter = silos[0].client().grain::<dyn Counter>("here");
+    let counter = silos[0].grains().grain::<dyn Counter>("here");
     counter.add(1).await.unwrap();
     let mut stranger = Stranger::dial(silos[0].address()).await;
     for activation in 0..100 {
@@ -111,5 +111,5 @@ async fn a_silo_that_no_view_names_cannot_end_a_silo() {
         tokio::task::yield_now().await;
     }
     assert_eq!(silos[0].view().status_of(&me), Some(SiloStatus::Active));
-    silos[0].client().grain::<dyn Counter>("here").add(1).await.unwrap();
+    silos[0].grains().grain::<dyn Counter>("here").add(1).await.unwrap();
 }

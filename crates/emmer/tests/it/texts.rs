@@ -79,14 +79,14 @@ async fn a_grain_may_have_any_key_and_keeps_its_state() {
     let longest = "\n".repeat(1024);
     let keys = ["", "a\0b", "a\nb", "a%0Ab", "a/b", "..", "~", "\u{85}", " ", longest.as_str()];
     for key in keys {
-        silo.client()
+        silo.grains()
             .grain::<dyn Counter>(key)
             .add(1)
             .await
             .unwrap_or_else(|e| panic!("{key:?}: {e}"));
     }
     for key in keys {
-        let counter = silo.client().grain::<dyn Counter>(key);
+        let counter = silo.grain::<dyn Counter>(key);
         counter.rest().await.unwrap();
         assert_eq!(counter.total().await.unwrap(), 1, "{key:?}");
     }

@@ -299,7 +299,7 @@ async fn a_recorded_connection_said_again_calls_nothing() {
             let _ = again.read_to_end(&mut heard).await;
         }
     }
-    assert_eq!(counter(&silo.client()).total().await.unwrap(), 1, "it was called once");
+    assert_eq!(counter(&silo.grains()).total().await.unwrap(), 1, "it was called once");
     assert!(!silo.has_ended());
     silo.stop().await.unwrap();
 }

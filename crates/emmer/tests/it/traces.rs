@@ -57,11 +57,11 @@ struct SecondGrain {
 impl FirstGrain {
     #[reminder("look")]
     async fn look(&self, _: Tick) {
-        let _ = self.ctx.client().grain::<dyn Second>(78).silo().await;
+        let _ = self.ctx.grains().grain::<dyn Second>(78).silo().await;
     }
 
     async fn ticked(&mut self) {
-        let _ = self.ctx.client().grain::<dyn Second>(77).silo().await;
+        let _ = self.ctx.grains().grain::<dyn Second>(77).silo().await;
     }
 }
 
@@ -72,12 +72,12 @@ impl First for FirstGrain {
     }
 
     async fn ask(&mut self, key: u64) -> Result<String, String> {
-        let second = self.ctx.client().grain::<dyn Second>(key);
+        let second = self.ctx.grains().grain::<dyn Second>(key);
         second.silo().await.map_err(|error| error.to_string())
     }
 
     async fn tell(&mut self, key: u64) -> Result<(), String> {
-        let second = self.ctx.client().grain::<dyn Second>(key);
+        let second = self.ctx.grains().grain::<dyn Second>(key);
         second.note().send().map_err(|error| error.to_string())
     }
 

@@ -435,7 +435,7 @@ mod ring {
     #[grain]
     impl Ring for RingGrain {
         async fn around(&mut self) -> String {
-            let relay = self.ctx.client().grain::<dyn Relay>(key(&self.ctx));
+            let relay = self.ctx.grains().grain::<dyn Relay>(key(&self.ctx));
             relay.pass().await.unwrap_or_else(|e| e.to_string())
         }
     }
@@ -450,7 +450,7 @@ mod ring {
     #[grain]
     impl Relay for RelayGrain {
         async fn pass(&mut self) -> String {
-            let ring = self.ctx.client().grain::<dyn Later>(key(&self.ctx));
+            let ring = self.ctx.grains().grain::<dyn Later>(key(&self.ctx));
             ring.late().await.unwrap_or_else(|e| e.to_string())
         }
     }

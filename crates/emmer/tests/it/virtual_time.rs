@@ -58,7 +58,7 @@ impl Shop for ShopGrain {
             return Err(format!("no {item} left"));
         }
         let paid =
-            ctx.client().grain::<dyn Bank>("main").pay(5).await.map_err(|e| e.to_string())?;
+            ctx.grains().grain::<dyn Bank>("main").pay(5).await.map_err(|e| e.to_string())?;
         if !paid {
             return Err("not paid".to_owned());
         }

@@ -83,7 +83,7 @@ impl Mill for MillGrain {
         if deeper == 0 {
             return Ok(1);
         }
-        let again = self.ctx.client().grain::<dyn Mill>(key_of(&self.ctx));
+        let again = self.ctx.grains().grain::<dyn Mill>(key_of(&self.ctx));
         Ok(1 + again.nest(deeper - 1).await.map_err(|error| NestError(format!("{error:?}")))?)
     }
 
@@ -257,7 +257,7 @@ async fn no_more_calls_wait_for_workers_than_may(world: World) {
 async fn calls_of_many_threads_never_share_a_worker_while_another_is_free() {
     let silo = Silo::builder().store(common::store()).on_terminate(|_| {});
     let silo = silo.host::<dyn Meeting, MeetingGrain>().start().await.unwrap();
-    let meeting = silo.client().grain::<dyn Meeting>(1);
+    let meeting = silo.grain::<dyn Meeting>(1);
     for round in 0..300 {
         let mut under_way = JoinSet::new();
         for _ in 0..3 {

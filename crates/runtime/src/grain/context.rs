@@ -27,15 +27,15 @@ use crate::turn::DeactivationReason;
 #[derive(Clone)]
 pub struct Ctx {
     activation: Weak<Activation>,
-    client: GrainFactory,
+    grains: GrainFactory,
     id: GrainId,
 }
 
 impl Ctx {
     /// The context of the grain of this activation; none when its silo is gone.
     pub(crate) fn of(activation: &Arc<Activation>) -> Option<Self> {
-        let client = GrainFactory::of(activation)?;
-        Some(Self { activation: Arc::downgrade(activation), client, id: activation.id().clone() })
+        let grains = GrainFactory::of(activation)?;
+        Some(Self { activation: Arc::downgrade(activation), grains, id: activation.id().clone() })
     }
 
     /// The context of the grain whose turn runs on this thread now; none outside a turn.
@@ -58,13 +58,13 @@ impl Ctx {
     }
 
     /// The way to call other grains.
-    pub const fn client(&self) -> &GrainFactory {
-        &self.client
+    pub const fn grains(&self) -> &GrainFactory {
+        &self.grains
     }
 
     /// The silo that hosts this activation.
     pub fn silo(&self) -> Option<SiloAddress> {
-        self.client.silo()
+        self.grains.silo()
     }
 
     /// Deactivates this activation once its running and waiting turns are over.

@@ -54,7 +54,7 @@ impl Ctx {
     pub fn me<I: Interface + ?Sized>(&self) -> I::Ref {
         let activation = self.activation();
         let type_name = activation.map_or(I::GRAIN_TYPE, |activation| activation.type_name());
-        RawRef::of(self.client(), self.grain_id().clone(), type_name).into()
+        RawRef::of(self.grains(), self.grain_id().clone(), type_name).into()
     }
 }
 

@@ -292,7 +292,7 @@ where
             return Ok(None);
         };
         let read = || codec::decode(&stored.payload);
-        self.ctx.client().bind(read).map(Some).map_err(|error| bond.codec_error(error))
+        self.ctx.grains().bind(read).map(Some).map_err(|error| bond.codec_error(error))
     }
 
     /// The append that has the event of this number, or the first one that is kept.
@@ -343,7 +343,7 @@ where
             return Ok(None);
         };
         let read = || self.spec.state.read(&stored.format, &stored.payload);
-        self.ctx.client().bind(read).map(Some).map_err(|why| bond.unreadable(why))
+        self.ctx.grains().bind(read).map(Some).map_err(|why| bond.unreadable(why))
     }
 
     async fn take_snapshot(&mut self, state: &S) -> Result<(), StateError> {

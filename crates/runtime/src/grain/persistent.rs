@@ -121,7 +121,7 @@ where
             }
             Some(stored) => {
                 let read = || binding.spec.read(&stored.format, &stored.payload);
-                let value = binding.ctx.client().bind(read);
+                let value = binding.ctx.grains().bind(read);
                 self.value = value.map_err(|why| binding.bond().unreadable(why))?;
                 binding.etag = Some(stored.etag);
             }

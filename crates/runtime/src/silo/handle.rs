@@ -14,7 +14,7 @@ use super::lifecycle;
 use super::start_error::StartError;
 use super::watch::{Readiness, SiloWatch};
 use crate::cluster::membership::MembershipStatistics;
-use crate::grain::GrainFactory;
+use crate::grain::{GrainFactory, Interface, IntoKey};
 use crate::metrics::{GrainQueue, MethodStatistics, Sample, SiloStatistics};
 
 /// A running silo. Dropping it does not stop it, and the log says so; [`stop`](Self::stop) does, in
@@ -45,7 +45,7 @@ use crate::metrics::{GrainQueue, MethodStatistics, Sample, SiloStatistics};
 ///     .host::<dyn Cart, CartGrain>()
 ///     .start()
 ///     .await?;
-/// let cart = silo.client().grain::<dyn Cart>("ann");
+/// let cart = silo.grains().grain::<dyn Cart>("ann");
 /// assert_eq!(cart.put("tea".to_owned()).await?, 1);
 /// silo.stop().await?;
 /// # Ok(())
@@ -74,8 +74,14 @@ impl Silo {
         self.gateway
     }
 
+    /// A reference to the grain `key` behind interface `I`, as in
+    /// `silo.grain::<dyn Counter>("home")`.
+    pub fn grain<I: Interface + ?Sized>(&self, key: impl IntoKey<I::Key>) -> I::Ref {
+        self.grains().grain::<I>(key)
+    }
+
     /// The way to call grains from this process.
-    pub fn client(&self) -> GrainFactory {
+    pub fn grains(&self) -> GrainFactory {
         GrainFactory::of_silo(self.core.calls.clone())
     }
 

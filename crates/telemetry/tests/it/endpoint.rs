@@ -80,12 +80,12 @@ fn names(scrape: &str) -> BTreeSet<(String, String)> {
 #[tokio::test(flavor = "multi_thread")]
 async fn prometheus_finds_every_metric_of_the_list_and_no_other() {
     let (silo, address) = started("scrape").await;
-    let counter = silo.client().grain::<dyn Counter>(7u64);
+    let counter = silo.grains().grain::<dyn Counter>(7u64);
     counter.add(3).await.unwrap();
     counter.add(1_000).await.unwrap_err();
     // One activation in eight is timed.
     for key in 100..116u64 {
-        silo.client().grain::<dyn Counter>(key).add(0).await.unwrap();
+        silo.grains().grain::<dyn Counter>(key).add(0).await.unwrap();
     }
     let wanted: BTreeSet<_> =
         METRICS.iter().map(|m| (m.name.to_owned(), m.kind.to_string())).collect();
@@ -123,7 +123,7 @@ async fn a_leaving_silo_is_not_ready_before_it_refuses_anything() {
     let (silo, address) = started("ready").await;
     assert!(get(address, "/readyz").await.ends_with("\r\n\r\nready\n"));
     assert!(get(address, "/healthz").await.ends_with("\r\n\r\nok\n"));
-    silo.client().grain::<dyn Counter>(7u64).add(3).await.unwrap();
+    silo.grains().grain::<dyn Counter>(7u64).add(3).await.unwrap();
     SEEN.lock().unwrap().0 = Some(address);
     silo.stop().await.unwrap();
     let seen = SEEN.lock().unwrap().1.clone();
@@ -164,7 +164,7 @@ async fn bad_requests_are_answered_and_silent_connections_do_not_shut_others_out
         let _ = stream.write_all(scrape).await;
     }
     assert!(get(address, "/readyz").await.ends_with("\r\n\r\nready\n"));
-    assert_eq!(silo.client().grain::<dyn Counter>(1u64).add(3).await, Ok(3));
+    assert_eq!(silo.grains().grain::<dyn Counter>(1u64).add(3).await, Ok(3));
     silo.stop_now().await;
 }
 
@@ -200,7 +200,7 @@ async fn a_facade_without_a_recorder_harms_nobody() {
     let builder = builder.cluster_id(ClusterId::new("telemetry").unwrap());
     let builder = builder.observer(Facade::every(millis(100)));
     let silo = builder.host::<dyn Counter, CounterGrain>().start().await.unwrap();
-    assert_eq!(silo.client().grain::<dyn Counter>(1u64).add(3).await, Ok(3));
+    assert_eq!(silo.grains().grain::<dyn Counter>(1u64).add(3).await, Ok(3));
     assert!(silo.watch().readiness().is_ready());
     silo.stop().await.unwrap();
     assert_eq!(silo.watch().readiness().to_string(), "ended: the silo has left the cluster");

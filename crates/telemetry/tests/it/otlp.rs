@@ -48,7 +48,7 @@ impl Front for FrontGrain {
     }
 
     async fn ask(&mut self, key: u64) -> Result<String, String> {
-        let back = self.ctx.client().grain::<dyn Back>(key);
+        let back = self.ctx.grains().grain::<dyn Back>(key);
         back.silo().await.map_err(|error| error.to_string())
     }
 }

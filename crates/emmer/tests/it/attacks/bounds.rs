@@ -92,7 +92,7 @@ fn large_and_deep_values() {
         for key in 0..6 {
             outside.grain::<dyn Big>(key).ran().await.unwrap();
         }
-        for (name, client) in [("a", a.client()), ("b", b.client()), ("client", outside.grains())] {
+        for (name, client) in [("a", a.grains()), ("b", b.grains()), ("client", outside.grains())] {
             for key in 0..1 {
                 let g = client.grain::<dyn Big>(key);
                 let beside = tokio::spawn(g.nap(100).into_future());
@@ -145,7 +145,7 @@ fn calls_in_flight_have_a_limit() {
         };
         let (a, b) = (big("b2", few).await, big("b2", few).await);
         let outside = Client::builder().store("memory://b2").connect().await.unwrap();
-        for client in [a.client(), outside.grains()] {
+        for client in [a.grains(), outside.grains()] {
             for _ in 0..5 {
                 let mut calls = tokio::task::JoinSet::new();
                 for n in 0..200 {
@@ -242,13 +242,13 @@ fn strangers_on_the_ports() {
             }
             if round % 20 == 0 {
                 outside.grain::<dyn Big>(round).take(vec![1]).timeout(secs(5)).await.unwrap();
-                b.client().grain::<dyn Big>(round).take(vec![1]).timeout(secs(5)).await.unwrap();
+                b.grains().grain::<dyn Big>(round).take(vec![1]).timeout(secs(5)).await.unwrap();
             }
         }
         let second =
             tokio::time::timeout(secs(20), Client::builder().store("memory://b3").connect()).await;
         assert!(second.is_ok_and(|c| c.is_ok()), "no room for an honest client");
-        b.client().grain::<dyn Big>(1).take(vec![1]).await.unwrap();
+        b.grains().grain::<dyn Big>(1).take(vec![1]).await.unwrap();
         a.stop().await.unwrap();
         b.stop().await.unwrap();
     });

@@ -23,7 +23,7 @@ fn futures_that_are_kept_and_never_polled_again() {
             let (a, b) = (silo(&store).await, silo(&store).await);
             let outside = client(&store).await;
             for round in 0..8 {
-                for client in [a.client(), b.client(), outside.grains()] {
+                for client in [a.grains(), b.grains(), outside.grains()] {
                     let g = client.grain::<dyn Imp>(format!("c1-{}", round % 5));
                     let mut kept = Vec::new();
                     for what in 0..7 {
@@ -63,7 +63,7 @@ fn futures_that_are_kept_and_never_polled_again() {
                             kept.push((id, what, f));
                         }
                     }
-                    for c in [a.client(), b.client(), outside.grains()] {
+                    for c in [a.grains(), b.grains(), outside.grains()] {
                         c.grain::<dyn Imp>(format!("c1-{}", round % 5))
                             .slow(id(), 0)
                             .timeout(secs(10))
@@ -103,7 +103,7 @@ fn a_stop_beside_futures_that_nobody_polls() {
             let (a, b) = (silo(&store).await, silo(&store).await);
             let mut kept = Vec::new();
             for n in 0..40u64 {
-                let client = if n % 2 == 0 { a.client() } else { b.client() };
+                let client = if n % 2 == 0 { a.grains() } else { b.grains() };
                 let g = client.grain::<dyn Imp>(format!("c2-{}", n % 8));
                 let mut f = Box::pin(g.slow(id(), 200).into_future());
                 let _ = poll_once(&mut f);
@@ -125,7 +125,7 @@ fn odd_deadlines_and_tokens() {
     run(2, 60, async {
         let (a, b) = (silo("c3").await, silo("c3").await);
         let outside = client("c3").await;
-        for client in [a.client(), b.client(), outside.grains()] {
+        for client in [a.grains(), b.grains(), outside.grains()] {
             let g = client.grain::<dyn Imp>("c3");
             for time in [
                 Duration::MAX,
@@ -188,7 +188,7 @@ fn the_queue_of_a_grain() {
         run(threads, 60, async move {
             let store = format!("c5-{threads}");
             let a = silo_with(&store, |o| o.limits.activation_queue_max = 100).await;
-            let g = a.client().grain::<dyn Imp>(store.clone());
+            let g = a.grains().grain::<dyn Imp>(store.clone());
             g.quick(id()).await.unwrap();
             for _ in 0..5 {
                 let first = tokio::spawn(g.slow(id(), 200_000).into_future());
@@ -234,7 +234,7 @@ fn unawaited_calls_keep_their_order() {
     run(2, 60, async {
         let (a, b) = (silo("c6").await, silo("c6").await);
         for round in 0..40 {
-            for client in [a.client(), b.client()] {
+            for client in [a.grains(), b.grains()] {
                 let g = client.grain::<dyn Line>(format!("{round}-{}", client.silo().unwrap()));
                 for n in 0..50u64 {
                     match n % 3 {
@@ -272,7 +272,7 @@ fn a_turn_outlives_the_runtime_of_its_caller() {
     let outside = rt.block_on(client("c7"));
     let mut ends = std::collections::HashMap::<String, u32>::new();
     for round in 0..20 {
-        for (name, client) in [("a", a.client()), ("b", b.client()), ("client", outside.grains())] {
+        for (name, client) in [("a", a.grains()), ("b", b.grains()), ("client", outside.grains())] {
             let g = client.grain::<dyn Imp>(format!("c7-{round}-{name}"));
             rt.block_on(async { g.save(id()).await.unwrap() });
             let short = tokio::runtime::Builder::new_multi_thread()

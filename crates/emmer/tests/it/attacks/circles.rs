@@ -20,7 +20,7 @@ fn random_circles_end() {
             for round in 0..2 {
                 let mut calls = tokio::task::JoinSet::new();
                 for n in 0..6 {
-                    let client = all[n % all.len()].client();
+                    let client = all[n % all.len()].grains();
                     let long = 1 + dice.roll(4);
                     let path: Vec<String> = (0..long)
                         .map(|_| format!("{store}-{}-{}", round % 4, dice.roll(4)))
@@ -62,7 +62,7 @@ fn a_grain_that_calls_itself() {
     run(2, 60, async {
         let (a, b) = (silo("r2").await, silo("r2").await);
         let outside = client("r2").await;
-        for (at, client) in [a.client(), b.client(), outside.grains()].into_iter().enumerate() {
+        for (at, client) in [a.grains(), b.grains(), outside.grains()].into_iter().enumerate() {
             for first in 0..4u8 {
                 for second in 0..4u8 {
                     let key = format!("r2-{at}-{first}-{second}");

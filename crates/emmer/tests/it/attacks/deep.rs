@@ -39,14 +39,14 @@ impl Step for StepGrain {
         if path.is_empty() {
             return Ok(0);
         }
-        let next = self.ctx.client().grain::<dyn Step>(path.remove(0));
+        let next = self.ctx.grains().grain::<dyn Step>(path.remove(0));
         told(next.walk(path).await).map(|n| n + 1)
     }
     async fn wide(&mut self, many: u64) -> Result<u64, String> {
         let GrainKey::Text(key) = self.ctx.key().clone() else {
             return Err("no text".to_owned());
         };
-        let client = self.ctx.client();
+        let client = self.ctx.grains();
         let mut waits: Vec<Pin<Box<dyn Future<Output = Answer> + Send>>> = Vec::new();
         for n in 0..many {
             let call = client.grain::<dyn Step>(format!("{key}-{n}")).sleep(20_000).into_future();
@@ -66,7 +66,7 @@ impl Step for StepGrain {
         .await
     }
     async fn back(&mut self, to: String) -> Result<u64, String> {
-        told(self.ctx.client().grain::<dyn Step>(to).walk(Vec::new()).await)
+        told(self.ctx.grains().grain::<dyn Step>(to).walk(Vec::new()).await)
     }
     async fn sleep(&mut self, ms: u64) -> u64 {
         tokio::time::sleep(millis(ms)).await;
@@ -92,7 +92,7 @@ async fn walk(silos: &[Silo], store: &str, n: usize, circle: bool) -> Answer {
     if circle {
         path.push(first.clone());
     }
-    told(silos[0].client().grain::<dyn Step>(first).walk(path).timeout(secs(20)).await)
+    told(silos[0].grains().grain::<dyn Step>(first).walk(path).timeout(secs(20)).await)
 }
 
 /// A circle among hundreds of waits that are none.
@@ -103,7 +103,7 @@ fn a_circle_among_many_waits_is_found() {
             let store = format!("d1-{count}");
             let silos = silos(count, &store).await;
             for many in [2, 40, 400] {
-                let first = silos[0].client().grain::<dyn Step>(format!("{store}-{many}"));
+                let first = silos[0].grains().grain::<dyn Step>(format!("{store}-{many}"));
                 let end = told(first.wide(many).timeout(secs(15)).await);
                 assert!(
                     end.as_ref().is_err_and(|text| text.starts_with("deadlock")),

@@ -42,9 +42,9 @@ impl Calls {
     /// Starts the silo, and makes a call from it and one from outside, for `key`.
     async fn try_out(&self, silo: SiloBuilder, key: u64) -> Vec<Answered> {
         let silo = silo.host::<dyn Placed, PlacedGrain>().start().await.unwrap();
-        self.silo.set(silo.client()).ok().unwrap();
+        self.silo.set(silo.grains()).ok().unwrap();
         let begun = Instant::now();
-        silo.client().grain::<dyn Placed>(key).silo().await.unwrap();
+        silo.grain::<dyn Placed>(key).silo().await.unwrap();
         let client = Client::builder().gateways([silo.gateway().unwrap().to_string()]);
         let client = client.cluster_id("dev").connect().await.unwrap();
         // Grains above 1,000 have all been placed by then.

@@ -289,7 +289,7 @@ impl Imp for ImpGrain {
         if path.is_empty() {
             return Ok(id);
         }
-        let next = self.ctx.client().grain::<dyn Imp>(path.remove(0));
+        let next = self.ctx.grains().grain::<dyn Imp>(path.remove(0));
         match next.chain(id + 1, path, ms).timeout(millis(ms)).await {
             Ok(id) => Ok(id),
             Err(CallError::App(err)) => Err(err),

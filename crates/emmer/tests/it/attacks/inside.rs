@@ -99,7 +99,7 @@ impl InnerGrain {
     }
 
     fn own(&self) -> InnerRef {
-        self.ctx.client().grain::<dyn Inner>(self.name())
+        self.ctx.grains().grain::<dyn Inner>(self.name())
     }
 }
 
@@ -142,7 +142,7 @@ impl Inner for InnerGrain {
         1
     }
     async fn sly(&mut self) -> Sly {
-        Sly(Some((self.ctx.client().clone(), self.name())))
+        Sly(Some((self.ctx.grains().clone(), self.name())))
     }
 }
 
@@ -157,7 +157,7 @@ fn nobody_enters_a_grain_from_inside() {
                 silo.host::<dyn Inner, InnerGrain>().start()
             };
             let (a, b) = (start().await.unwrap(), start().await.unwrap());
-            for client in [a.client(), b.client()] {
+            for client in [a.grains(), b.grains()] {
                 for key in 0..6 {
                     let inner = client.grain::<dyn Inner>(format!("i1-{key}"));
                     inner.in_place().timeout(secs(10)).await.unwrap();
@@ -223,7 +223,7 @@ fn a_turn_ends_its_own_silo() {
                 .configure(|options| options.shutdown_timeout = secs(3))
                 .host::<dyn Ender, EnderGrain>();
             let silo = silo.start().await.unwrap();
-            let ender = silo.client().grain::<dyn Ender>(key.clone());
+            let ender = silo.grain::<dyn Ender>(key.clone());
             SILOS.lock().unwrap().insert(ender.grain_id().key().to_string(), silo);
             let end = ender.end(how).timeout(secs(30)).await;
             assert!(

@@ -47,7 +47,7 @@ async fn leave_one_after_another(name: &'static str, together: bool) {
     let a = silo(name).await;
     let c = silo(name).await;
     let outside = client(name).await;
-    let clients = [a.client(), outside.grains()];
+    let clients = [a.grains(), outside.grains()];
     let (mut bad, mut shuts) = (Vec::new(), 0);
     for round in 0..8u64 {
         let b = silo(name).await;
@@ -134,7 +134,7 @@ impl Lifecycle for StopperGrain {
         if key.contains("callhook") {
             // Another grain, its own grain, and one that was never there.
             for k in [key.replace("callhook", "other"), key.clone(), format!("{key}-new")] {
-                let _ = ctx.client().grain::<dyn Stopper>(k).touch().timeout(secs(3)).await;
+                let _ = ctx.grains().grain::<dyn Stopper>(k).touch().timeout(secs(3)).await;
             }
         }
         if key.contains("stophook") {
@@ -198,13 +198,13 @@ fn hooks_that_hold_a_stop_up() {
             let silo = stopper(&name).await;
             SILOS.lock().unwrap().insert(name.clone(), Arc::clone(&silo));
             for n in 0..5 {
-                silo.client()
+                silo.grains()
                     .grain::<dyn Stopper>(format!("{name}-{what}-{n}"))
                     .touch()
                     .await
                     .unwrap();
             }
-            silo.client().grain::<dyn Stopper>(format!("{name}-other-0")).touch().await.unwrap();
+            silo.grain::<dyn Stopper>(format!("{name}-other-0")).touch().await.unwrap();
             let end = tokio::time::timeout(secs(20), silo.stop()).await;
             assert!(end.is_ok(), "{name}: stop hangs");
             SILOS.lock().unwrap().remove(&name);
@@ -222,7 +222,7 @@ fn stops_from_odd_places() {
             // In a turn of its own grain.
             let end = tokio::time::timeout(
                 secs(30),
-                silo.client()
+                silo.grains()
                     .grain::<dyn Stopper>(format!("{name}-a"))
                     .stop_me()
                     .timeout(secs(25))
@@ -234,12 +234,12 @@ fn stops_from_odd_places() {
             SILOS.lock().unwrap().remove(&name);
             // A stop that is dropped, then another one; many at once.
             let silo = stopper(&format!("{name}b")).await;
-            let nap = tokio::spawn(silo.client().grain::<dyn Stopper>("n").nap(300).into_future());
+            let nap = tokio::spawn(silo.grain::<dyn Stopper>("n").nap(300).into_future());
             tokio::time::sleep(millis(20)).await;
             let _ = poll_some(Box::pin(silo.stop()), 1).await;
             tokio::time::sleep(millis(20)).await;
             assert!(
-                silo.client()
+                silo.grains()
                     .grain::<dyn Stopper>("n2")
                     .touch()
                     .timeout(millis(300))
@@ -252,7 +252,7 @@ fn stops_from_odd_places() {
             assert!(nap.await.unwrap().is_ok(), "a turn that had begun was not waited for");
             // abort during stop; stop after abort.
             let silo = stopper(&format!("{name}c")).await;
-            let nap = tokio::spawn(silo.client().grain::<dyn Stopper>("n").nap(3000).into_future());
+            let nap = tokio::spawn(silo.grain::<dyn Stopper>("n").nap(3000).into_future());
             tokio::time::sleep(millis(20)).await;
             let stop = tokio::spawn({
                 let silo = Arc::clone(&silo);
@@ -275,7 +275,7 @@ fn stops_from_odd_places() {
                 .expect("stop after abort hangs")
                 .unwrap();
             assert!(matches!(
-                silo.client().grain::<dyn Stopper>("n").touch().await,
+                silo.grain::<dyn Stopper>("n").touch().await,
                 Err(CallError::ShuttingDown { .. })
             ));
         });
@@ -322,7 +322,7 @@ fn the_grains_of_an_ended_silo_are_given_back() {
                 .start()
                 .await
                 .unwrap();
-            let client = silo.client();
+            let client = silo.grains();
             for n in 0..100 {
                 client.grain::<dyn Held>(n).hold().await.unwrap();
             }

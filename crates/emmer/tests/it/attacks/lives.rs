@@ -211,7 +211,7 @@ fn panics_in_every_place_of_a_life() {
             let silo = start(&format!("l1-{threads}")).await;
             let outside =
                 Client::builder().store(format!("memory://l1-{threads}")).connect().await.unwrap();
-            for (place, client) in [silo.client(), outside.grains()].into_iter().enumerate() {
+            for (place, client) in [silo.grains(), outside.grains()].into_iter().enumerate() {
                 for what in [Where::Make, Where::Activate, Where::ActivateLater, Where::ActivateErr]
                 {
                     let g = client.grain::<dyn Frail>(format!("{place}{what:?}"));
@@ -300,13 +300,13 @@ fn a_stop_with_panicking_hooks() {
         run(2, 20, async move {
             let silo = start(&format!("l2-{what:?}")).await;
             for n in 0..20 {
-                silo.client().grain::<dyn Frail>(n.to_string()).quick().await.unwrap();
+                silo.grain::<dyn Frail>(n.to_string()).quick().await.unwrap();
             }
             arm(what);
             let calls: Vec<_> = (0..20)
                 .map(|n| {
                     tokio::spawn(
-                        silo.client()
+                        silo.grains()
                             .grain::<dyn Frail>(n.to_string())
                             .panic_later(0)
                             .into_future(),

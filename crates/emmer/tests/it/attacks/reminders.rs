@@ -105,7 +105,7 @@ impl RogueGrain {
                 self.ctx.remind("due").after(secs(5)).await.map_err(text)?;
             }
             "itself" => {
-                let me = self.ctx.client().grain::<dyn Rogue>(self.what.as_str());
+                let me = self.ctx.grains().grain::<dyn Rogue>(self.what.as_str());
                 me.ticks().await.map_err(text)?;
             }
             _ => {}

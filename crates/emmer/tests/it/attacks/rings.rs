@@ -69,7 +69,7 @@ pub(crate) fn go(
             Ok(1)
         });
     }
-    let g = ctx.client().grain::<dyn Ring>(path.remove(0));
+    let g = ctx.grains().grain::<dyn Ring>(path.remove(0));
     let call: std::pin::Pin<
         Box<dyn Future<Output = Result<u64, CallError<(bool, String)>>> + Send>,
     > = match kind.remove(0) {

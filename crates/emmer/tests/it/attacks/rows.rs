@@ -122,7 +122,7 @@ fn a_state_store_that_hangs_holds_up_its_own_grains_only() {
         let silo = builder(store()).host::<dyn Slow, SlowGrain>();
         let silo = silo.state_store("slow", slow.clone() as Arc<dyn SystemStore>);
         let silo = silo.start().await.unwrap();
-        let grains = silo.client();
+        let grains = silo.grains();
         assert_eq!(grains.grain::<dyn Slow>(1u64).add(1).await.unwrap(), 1);
         slow.hold(true);
         let mut waiting = tokio::task::JoinSet::new();
@@ -181,7 +181,7 @@ fn is_orderly(ended: &Result<(), CallError<emmer::Error>>) {
 
 /// Reads whatever a column of a table holds: a grain that is active goes on, calls end.
 async fn read(silo: &Silo, key: u64) {
-    let grains = silo.client();
+    let grains = silo.grains();
     let book = grains.grain::<dyn Book>(key);
     is_orderly(&book.add(1).timeout(secs(3)).await.map(drop));
     is_orderly(&book.remind().timeout(secs(3)).await);
@@ -193,7 +193,7 @@ fn rows_that_no_silo_has_written_end_their_own_calls_only() {
     run(2, 200, async {
         let bent = HeldStore::over(&store());
         let silo = builder(bent.clone()).start().await.unwrap();
-        let plain = silo.client().grain::<dyn Plain>(1u64);
+        let plain = silo.grain::<dyn Plain>(1u64);
         let mut key = 0;
         for table in TABLES.iter().filter(|table| !table.name.starts_with("silo")) {
             for column in table.columns {
@@ -202,7 +202,7 @@ fn rows_that_no_silo_has_written_end_their_own_calls_only() {
                     // There is something to bend, and its grain reads it again.
                     read(&silo, key).await;
                     bent.bend(Some((table.name, column.name, value.clone())));
-                    silo.client().grain::<dyn Book>(key).hello().await.unwrap();
+                    silo.grain::<dyn Book>(key).hello().await.unwrap();
                     read(&silo, key).await;
                     read(&silo, key + 100_000).await;
                     bent.bend(None);
@@ -239,7 +239,7 @@ fn members_that_no_silo_has_written_end_a_silo_in_good_order() {
                     // It tries again, as with a store that is away.
                     Err(_) => {}
                 }
-                let plain = first.client().grain::<dyn Plain>(1u64);
+                let plain = first.grains().grain::<dyn Plain>(1u64);
                 // The first try may have gone to the silo that ends.
                 let tries = [plain.hello().timeout(secs(5)).await, plain.hello().await];
                 assert!(tries.contains(&Ok(7)) && !first.has_ended(), "{what:.200}: {tries:?}");

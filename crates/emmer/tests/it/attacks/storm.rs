@@ -137,8 +137,8 @@ fn a_storm_on_one_silo(threads: usize, name: &'static str, prefix: &'static str)
     run(threads, 100, async move {
         let log = Log::default();
         let silo = silo(name).await;
-        storm(vec![silo.client()], 60, 80, 7, prefix, &log).await;
-        all_well(&[silo.client()], &[&silo], 7, prefix).await;
+        storm(vec![silo.grains()], 60, 80, 7, prefix, &log).await;
+        all_well(&[silo.grains()], &[&silo], 7, prefix).await;
         silo.stop().await.unwrap();
         judge(&log, prefix, false);
     });
@@ -160,7 +160,7 @@ fn a_storm_on_three_silos_and_a_client() {
         let log = Log::default();
         let (a, b, c) = (silo("s3").await, silo("s3").await, silo("s3").await);
         let outside = client("s3").await;
-        let clients = vec![a.client(), b.client(), outside.grains(), c.client()];
+        let clients = vec![a.grains(), b.grains(), outside.grains(), c.grains()];
         storm(clients.clone(), 60, 60, 20, "s3-", &log).await;
         all_well(&clients, &[&a, &b, &c], 20, "s3-").await;
         a.stop().await.unwrap();
@@ -176,7 +176,7 @@ fn a_storm_while_silos_leave_and_come() {
         let log = Log::default();
         let (a, b, c) = (silo("s4").await, silo("s4").await, silo("s4").await);
         let outside = client("s4").await;
-        let clients = vec![a.client(), outside.grains()];
+        let clients = vec![a.grains(), outside.grains()];
         let work = tokio::spawn({
             let (clients, log) = (clients.clone(), Arc::clone(&log));
             async move { storm(clients, 60, 80, 20, "s4-", &log).await }

@@ -161,8 +161,8 @@ fn says<T: Serialize>(channel: u8, message: &T, is_answered: bool) -> Attack {
 /// Messages of a client in frames of this kind.
 fn attacks(kind: FrameKind, silo: &Silo) -> Vec<Attack> {
     let limits = ConnectionLimits::new(&Limits::default(), 1 << 20);
-    let id = |key: &str| silo.client().grain::<dyn Desk>(key).grain_id().clone();
-    let vault = silo.client().grain::<dyn Vault>("a").grain_id().clone();
+    let id = |key: &str| silo.grain::<dyn Desk>(key).grain_id().clone();
+    let vault = silo.grain::<dyn Vault>("a").grain_id().clone();
     match kind {
         FrameKind::Request => vec![
             calls("internal", &vault, "Vault.open", false),

@@ -82,11 +82,11 @@ impl Counter for CounterGrain {
     }
 
     async fn hold_other(&mut self, other: String) -> Result<(), String> {
-        self.ctx.client().grain::<dyn Counter>(other).hold(1).await.map_err(|e| e.to_string())
+        self.ctx.grains().grain::<dyn Counter>(other).hold(1).await.map_err(|e| e.to_string())
     }
 
     async fn read_other(&self, other: String) -> Result<u64, String> {
-        self.ctx.client().grain::<dyn Counter>(other).total().await.map_err(|e| e.to_string())
+        self.ctx.grains().grain::<dyn Counter>(other).total().await.map_err(|e| e.to_string())
     }
 
     async fn fail(&mut self) {
