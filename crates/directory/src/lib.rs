@@ -6,7 +6,8 @@
 //!
 //! The shell hands in views, messages of other silos and commands, each with the time, and carries
 //! out the [`Effect`]s. The rules, the invariants and what is promised while views change are on
-//! the book's page "The grain directory" (`docs/directory.md` in the repository).
+//! the book's page "The grain directory" (`docs/directory.md` in the repository); `safety.md` in
+//! this folder has the proof.
 
 mod api;
 mod directory;

@@ -70,7 +70,7 @@ pub struct NetworkModel {
 
 impl Default for NetworkModel {
     /// 0.5 to 0.7 ms one way, no loss, streams: the reference point of the goals in
-    /// docs/numbers.md.
+    /// lab/numbers.md.
     fn default() -> Self {
         Self {
             latency: Latency::even(Duration::from_micros(500), Duration::from_micros(200)),

@@ -50,7 +50,7 @@ pub struct StoreModel {
 
 impl Default for StoreModel {
     /// A round trip of 5 ms and no faults: the reference point of the goals in
-    /// docs/numbers.md.
+    /// lab/numbers.md.
     fn default() -> Self {
         Self {
             latency: Latency::even(Duration::from_micros(2_400), Duration::from_micros(200)),
