@@ -27,14 +27,13 @@ pub enum Outcome {
     Found(Option<Registration>),
     /// Answer to `register`: this activation is the grain's one activation from now on.
     Registered,
-    /// Answer to `register`: another activation holds the grain. It may be an activation of this
-    /// very silo that the shell does not have (yet or still): then the shell calls `unregister` for
-    /// it and tries again.
+    /// Answer to `register`: another activation holds the grain. If the shell of this very silo
+    /// does not have that activation, it calls `unregister` for it and tries again.
     Taken(Registration),
     /// Answer to `unregister`: the registration is not there.
     Unregistered,
-    /// Nothing is known. A `register` that failed leaves nothing behind: the machine withdraws it
-    /// by itself, and the activation's number must not be registered again.
+    /// Nothing is known. A failed `register` leaves nothing behind: the machine withdraws it, and
+    /// the activation's number must not be registered again.
     Failed(FailReason),
 }
 
@@ -79,9 +78,9 @@ pub enum Effect {
         /// Outcome.
         outcome: Outcome,
     },
-    /// Collect every *confirmed* local activation (its `register` came back `Registered`, its
-    /// `unregister` has not been called, it was not evicted) whose grain's stable hash lies in one
-    /// of `ranges`, and call `handle_local_report`.
+    /// Collect every *confirmed* local activation whose grain's stable hash lies in one of
+    /// `ranges`, and call `handle_local_report`. Confirmed: its `register` came back `Registered`,
+    /// its `unregister` was not called, it was not evicted.
     ReportLocal {
         /// To be given back with the report.
         report: ReportId,
@@ -102,9 +101,9 @@ pub enum Effect {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Points of each silo on the ring: more points, more even ranges. Default 256: the silo with
-    /// the largest part of a hundred owns a sixth more than the mean, as an average over clusters,
-    /// and at most a quarter in each that was tried (32 points: half as much again).
+    /// Points of each silo on the ring: more points, more even ranges. Default 256: of a hundred
+    /// silos the one with the largest part owns a sixth more than the mean on average, and at most
+    /// a quarter more (32 points: half as much again).
     pub points_per_silo: u32,
     /// First delay before an operation that was answered `Busy` is sent again; doubles up to
     /// [`retry_max`](Self::retry_max). Default 5 ms.
@@ -126,8 +125,8 @@ pub struct Config {
     /// The most commands that wait for an answer; one more is `Failed(TooManyPending)`. Default
     /// 100,000.
     pub pending_max: usize,
-    /// The most registrations this silo accepts as owner; one more is `Failed(Full)` at its
-    /// requester. What a recovery brings is always taken. Default 20,000,000.
+    /// Maximum registrations that this silo accepts as owner. One more is `Failed(Full)` at its
+    /// requester. Registrations of a recovery are always taken. Default 20,000,000.
     pub entries_max: usize,
     /// The most recovery questions of other silos kept until the view they name arrives, and the
     /// most being answered. One more is dropped; the asker asks again. Default 1,024.

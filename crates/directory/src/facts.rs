@@ -161,9 +161,9 @@ impl Facts {
         noted.collect()
     }
 
-    /// Notes the words of another owner about the dead it had entries of. This silo's own knowledge
-    /// goes first; one that it knows as a host it will see die. Returns the times at which each of
-    /// them has faded.
+    /// Notes another owner's times of dead silos that it had entries of. This silo's own knowledge
+    /// comes first; a silo that it knows as a host will die in a later view. Returns the times at
+    /// which each of them has faded.
     pub(crate) fn note_told_fading(&mut self, fading: &[(SiloAddress, u64)]) -> Vec<Instant> {
         let mut noted = Vec::new();
         for (silo, millis) in fading {

@@ -1,4 +1,4 @@
-//! Events by which one part of the directory asks the others for something.
+//! Events that one part of the directory sends to the others.
 
 use emmer_core::{GrainId, SiloAddress};
 
@@ -16,8 +16,8 @@ pub(crate) struct Question {
 }
 
 impl Question {
-    /// The question of `to`, which is this silo itself when it recovers: what is in `ranges`, by
-    /// the view `view`? `recovery` is the asker's number, or `Message::UNASKED`.
+    /// The question of `to` (this silo itself when it recovers): the entries in `ranges`, by the
+    /// view `view`. `recovery` is the asker's number, or `Message::UNASKED`.
     pub(crate) const fn new(to: SiloAddress, recovery: u64, view: u64, ranges: RangeSet) -> Self {
         Self { to, recovery, view, ranges }
     }
@@ -32,7 +32,7 @@ impl Question {
         self.recovery
     }
 
-    /// The view it names; once it is being answered, the view it is answered at.
+    /// The view that it names; once it is being answered, the view of the answer.
     pub(crate) const fn view(&self) -> u64 {
         self.view
     }
@@ -52,7 +52,7 @@ impl Question {
 /// whether it is the last one.
 pub(crate) type Place = (u64, u64, u32, bool);
 
-/// One batch of what a host tells.
+/// One batch of a host's answer.
 pub(crate) type Batch = (Place, Vec<(GrainId, u64)>);
 
 /// An event between parts. The machine hands it to the part that it concerns, in order, and depth

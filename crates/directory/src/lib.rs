@@ -5,9 +5,8 @@
 //! that want to activate a grain, one gets `Registered`, the others `Taken`.
 //!
 //! The shell hands in views, messages of other silos and commands, each with the time, and carries
-//! out the [`Effect`]s. The rules, the invariants and what is promised while views change are on
-//! the book's page "The grain directory" (`docs/directory.md` in the repository); `safety.md` in
-//! this folder has the proof.
+//! out the [`Effect`]s. The book's page "The grain directory" (`docs/directory.md` in the
+//! repository) has the rules and the invariants; `safety.md` in this folder has the proof.
 
 mod api;
 mod directory;

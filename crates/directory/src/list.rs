@@ -67,7 +67,7 @@ impl Body {
         }
     }
 
-    /// Returns true if the other one replaces this one.
+    /// Returns true if `other` replaces this one.
     pub(crate) fn is_for_the_same(&self, other: &Self) -> bool {
         match (self, other) {
             (

@@ -52,8 +52,7 @@ pub enum Message {
         #[serde(rename = "r")]
         ranges: Vec<RingRange>,
     },
-    /// One batch of the answer to `Recover`, or of what a host tells unasked to the collector of
-    /// what a view's dead owners knew.
+    /// One batch of the answer to `Recover`, or of a host's report to the collector of a view.
     #[serde(rename = "p")]
     Report {
         /// The asker's number for the recovery; [`UNASKED`](Self::UNASKED) to the collector of the
@@ -87,7 +86,7 @@ pub enum Message {
         #[serde(rename = "b")]
         batches: u32,
     },
-    /// One batch of what a collector was told for the receiver, a new owner.
+    /// One batch of collected entries for the receiver, a new owner.
     #[serde(rename = "d")]
     Collected {
         /// The view that gave the receiver the ranges.
@@ -129,7 +128,7 @@ pub enum Message {
         #[serde(rename = "k")]
         known: bool,
     },
-    /// A new owner asks the one before it, which lives, for what it had.
+    /// A new owner asks the living owner before it for its entries.
     #[serde(rename = "h")]
     Take {
         /// The view that gave the sender the ranges.

@@ -70,7 +70,7 @@ impl Out {
         self.pending.push_back(Act::Inner(inner));
     }
 
-    /// Takes what the parts have asked of each other; none when that is nothing.
+    /// Takes the requests of the parts; none when there are none.
     pub(crate) fn take_pending(&mut self) -> Option<VecDeque<Act>> {
         (!self.pending.is_empty()).then(|| std::mem::take(&mut self.pending))
     }

@@ -7,9 +7,8 @@ use serde::{Deserialize, Serialize};
 
 /// Place of a grain: a silo, and the number of the activation on it.
 ///
-/// Orders by the silo's epoch, then its address, then the number: of two registrations of one grain
-/// the smaller one, the one on the longer-running silo, wins (only seen when recovery meets a
-/// duplicate).
+/// Orders by the silo's epoch, then its address, then the number. Of two registrations of one grain
+/// the smaller one wins: it is on the longer-running silo. Only a recovery can meet two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Registration {
     /// The silo that hosts the activation.

@@ -2,8 +2,8 @@
 
 use emmer_core::{SiloAddress, SiloStatus};
 
-/// The silos of a view, by address. A list, since every view brings a new one: making it and
-/// comparing it with the last one has to be cheap.
+/// The silos of a view, by address. A list, because making it and comparing it with the last one
+/// has to be cheap for every view.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Silos(Vec<(SiloAddress, SiloStatus)>);
 

@@ -5,9 +5,9 @@ use std::process::ExitCode;
 use crate::errors::{RunError, StartError, Terminated};
 use crate::{Error, Result};
 
-/// Ends a `main`: writes the error, if there is one, to stderr, and makes the exit code that
-/// `docs/commands.md` lists: 0, 86 or 87 for a silo that has ended by itself, 2 to 5 for one that
-/// could not start, and 1 for anything else. A supervisor can tell by it what to do.
+/// Ends a `main`: writes the error, if any, to stderr, and returns an exit code of
+/// `docs/commands.md`. 0, 86 and 87 are for a silo that has ended by itself, 2 to 5 for one that
+/// could not start, 1 for anything else. A supervisor decides by this code.
 ///
 /// [`#[emmer::main]`](macro@crate::main) does this. A program with a runtime of its own calls it:
 ///

@@ -6,16 +6,16 @@ use crate::{Result, Silo, SiloBuilder};
 /// Serves a silo with these settings until the process is asked to stop (Ctrl-C, or SIGTERM where
 /// there is one): `describe` says what it hosts.
 ///
-/// The silo leaves in good order, and tells in the log what it still waits for; a second request
-/// makes it leave in haste. One that comes before the silo is Active ends the process at once.
+/// The silo leaves in good order, and logs what it still waits for. A second request makes it leave
+/// in haste. A request before the silo is Active ends the process at once.
 ///
 /// systemd is notified when the silo is ready and when it stops
 /// ([`notify_systemd`](crate::notify_systemd)).
 ///
 /// With the feature `telemetry` it serves `/metrics`, `/healthz` and `/readyz` where the setting
 /// `telemetry` says. With the feature `log` it writes the log to stderr, as the settings `log` and
-/// `log_format` say; without it, or to have the log elsewhere, the program installs a subscriber of
-/// `tracing` before. Traces are the program's own affair: `emmer::telemetry::Otlp`.
+/// `log_format` say. To have the log elsewhere, the program installs a subscriber of `tracing`
+/// before. Traces need `emmer::telemetry::Otlp`.
 ///
 /// ```no_run
 /// use emmer::config::{ConfigArgs, Settings};

@@ -2,9 +2,9 @@
 
 use crate::SiloBuilder;
 
-/// Has systemd told of the silo, where it asks for that (`Type=notify`, `WatchdogSec=`): that the
-/// silo is ready once it is Active, that it stops, a line for `systemctl status`, and that it is
-/// alive. Elsewhere it does nothing. [`run`](crate::run()) does so without being told.
+/// Notifies systemd where it asks for that (`Type=notify`, `WatchdogSec=`): when the silo is
+/// Active, when it stops, that it is alive, and with a line for `systemctl status`. Elsewhere it
+/// does nothing. [`run`](crate::run()) calls it.
 ///
 /// ```no_run
 /// # use emmer::prelude::*;

@@ -1,7 +1,7 @@
 //! The inputs and outputs of the membership state machine, as plain data.
 //!
 //! The shell (tokio in `emmer-runtime`, the virtual world in `emmer-sim`) executes [`Effect`]s and
-//! reports what became of them; it decides nothing.
+//! reports their results; it decides nothing.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -28,17 +28,17 @@ pub enum TableRequest {
     ReadAll,
     /// The version row alone.
     ReadVersion,
-    /// At most `rows` silo rows, of whatever status: the next ones from where that of `near` would
-    /// be, if the store keeps an order, else any; all of them when there are no more. No snapshot.
+    /// At most `rows` silo rows of any status, without a snapshot. If the store keeps an order,
+    /// they are the next ones from the place of `near` on. All rows when there are no more.
     ReadSome {
         /// From where on.
         near: SiloAddress,
         /// The most silo rows wanted.
         rows: u32,
     },
-    /// In one atomic commit: set the version row's number to `base.number + 1` on the condition
-    /// that it still has `base.etag` (that it does not exist, when the etag is empty), write `rows`
-    /// whole except for IAmAliveTime of rows that exist, delete `deletes`. At most
+    /// In one atomic commit: set the version row's number to `base.number + 1` if it still has
+    /// `base.etag` (if it does not exist, for an empty etag); write `rows` whole except the
+    /// IAmAliveTime of existing rows; delete `deletes`. At most
     /// [`MEMBERSHIP_ROWS_PER_COMMIT_MAX`](emmer_core::limits::MEMBERSHIP_ROWS_PER_COMMIT_MAX) rows
     /// together.
     Commit {
@@ -201,14 +201,14 @@ pub enum Effect {
         /// After this, `NoAnswer`.
         timeout: Duration,
     },
-    /// Put a new connection in the place of the silos' own one to this silo, on both sides: its
-    /// process answers dials, and what is sent over the old one is lost. Never report.
+    /// Replace the connection to this silo by a new one, on both sides: its process answers dials,
+    /// and the old connection is silent. Never report.
     Renew(SiloAddress),
-    /// From now on keep one more connection to each of these silos, and to no others: a lifeline,
-    /// on which neither side sends anything after the handshake. Make it again when it ends, at
-    /// growing intervals. Report its end with `handle_connection`, like that of any connection. A
-    /// kernel that ends a process with unread bytes in a connection resets that one; on a lifeline
-    /// there are none, so its end comes in good order ([`ConnectionEvent::Closed`]).
+    /// Keep one more connection to each of these silos, and to no others: a lifeline, on which
+    /// neither side sends anything after the handshake. Make it again when it ends, at growing
+    /// intervals. Report its end with `handle_connection`. A kernel resets a connection with unread
+    /// bytes when it ends a process. A lifeline has none, so its end comes in good order
+    /// ([`ConnectionEvent::Closed`]).
     Watch(BTreeSet<SiloAddress>),
     /// A new view is in force from now on. Versions strictly grow.
     Install(Arc<View>),

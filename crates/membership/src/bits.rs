@@ -1,7 +1,7 @@
 //! A set of positions in a view.
 //!
 //! A silo that joins thousands of others keeps a bit for each of them instead of its address: a
-//! tenth of the memory of a tree, and none of its cache misses.
+//! tenth of a tree's memory, and none of its cache misses.
 
 /// Positions from 0 up to the size given at its creation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]

@@ -10,7 +10,7 @@ use crate::view::View;
 /// A change of one silo's row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// The row as it is now; as it was last, if it is gone.
+    /// The row now; its last content, if it is gone.
     pub silo: Arc<SiloEntry>,
     /// The kind of change.
     pub what: What,

@@ -2,8 +2,8 @@
 //! of rows is sent to thousands of silos.
 //!
 //! A tuple of ten, in this order: address, status, votes, gateway port, the three names, the two
-//! zones as one pair, start time, IAmAliveTime as its distance from the start time (so are the
-//! times of votes). New fields go to the end of the pair of zones' successor, never between.
+//! zones as one pair, start time, IAmAliveTime relative to the start time (so are the times of
+//! votes). New fields go to the end of the pair of zones' successor, never between.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;

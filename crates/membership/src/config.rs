@@ -150,9 +150,8 @@ pub struct Config {
     /// True if a commit that lost the compare-and-set is evaluated again at once (improvement 7).
     /// Classic no, default yes.
     pub reevaluate_lost_commits_at_once: bool,
-    /// True if a silo takes a vote of its own out of the table when the suspect answers again. The
-    /// original leaves it there until it expires, where it helps silos that suspect the same silo
-    /// later.
+    /// True if a silo takes its own vote out of the table when the suspect answers again. In the
+    /// original the vote stays until it expires, and helps later accusations of the same silo.
     pub retract_votes: bool,
     /// True if intents go to one writer that commits many together (improvement 5). Classic no,
     /// default yes.
@@ -160,13 +159,13 @@ pub struct Config {
     /// Time for which the writer collects intents before it commits. Default 5 ms.
     #[serde(with = "humantime")]
     pub batch_window: Duration,
-    /// Time for which the writer keeps votes that do not suffice yet in memory before it writes
-    /// them as they are. Their owners repeat them meanwhile. Default 5 s.
+    /// Time for which the writer keeps insufficient votes in memory before it writes them. Their
+    /// owners repeat them meanwhile. Default 5 s.
     #[serde(with = "humantime")]
     pub vote_hold: Duration,
-    /// Longest time that a death by silence waits for each other suspicion that has votes, but not
-    /// enough yet (for up to ten of them), so that silos that fail together cost few versions.
-    /// Zero: never. Classic 0, default 300 ms.
+    /// Longest wait of a death by silence for each other suspicion with insufficient votes (up to
+    /// ten), so that silos that fail together cost few versions. Zero: never. Classic 0, default
+    /// 300 ms.
     #[serde(with = "humantime")]
     pub death_gather: Duration,
     /// Time that a silo waits for the writer before it asks the next silo in ring order, and at
@@ -218,15 +217,15 @@ pub struct Config {
     /// Classic 0, default 3500 ms.
     #[serde(with = "humantime")]
     pub fence_timeout: Duration,
-    /// Time for which a confirmation by the table lets turns start: it proves life at one moment,
-    /// whatever votes are under way. New owners of a silo's grains wait as long after its death. At
-    /// most `fence_timeout`. Classic 0, default 350 ms.
+    /// Time for which a confirmation by the table lets turns start. It proves life at one moment;
+    /// votes may be under way. New owners of a silo's grains wait as long after its death. At most
+    /// `fence_timeout`. Classic 0, default 350 ms.
     #[serde(with = "humantime")]
     pub fence_table_timeout: Duration,
-    /// True if silos that reach no store go on, on each other's word, for as long as it is away.
-    /// No: until a newcomer may overlook their rows, 5.9 s by default. Then a group that is cut off
-    /// from the store as a whole runs no grain that a newcomer may have, and an outage of the store
-    /// stops every turn. Default yes.
+    /// True if silos without the store continue on each other's word for as long as it is away.
+    /// False: only until a newcomer may overlook their rows, 5.9 s by default. Then a group that is
+    /// cut off from the store runs no grain that a newcomer may have, and an outage of the store
+    /// stops every turn. Default true.
     pub serve_without_store: bool,
 }
 
@@ -260,8 +259,8 @@ impl Config {
     ///
     /// The original compares clocks, and takes the product of the two IAmAlive options. With the
     /// fence it is the time after which a silo certainly runs no turn, unless all of its monitors
-    /// hear it. By then the word of a part of them does not count, and the last word has lapsed, by
-    /// the slower of two clocks.
+    /// hear it. By then the word of only some of them does not count, and the last word has lapsed,
+    /// by the slower of two clocks.
     pub fn stale_after(&self, active: usize) -> Duration {
         if self.moving_staleness && !self.fence_timeout.is_zero() {
             lapse(self.word_counts_for(active) + self.fence_timeout)

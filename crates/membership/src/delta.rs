@@ -13,8 +13,7 @@ use crate::view::{View, is_on_rings};
 /// Changes of a commit: everything that turns the view of version `n - 1` into the view of version
 /// `n`.
 ///
-/// The digest of the resulting view travels along: a silo whose result differs (its view was not
-/// what it should be) does not install it.
+/// The digest of the resulting view travels along. A silo whose result differs does not install it.
 #[derive(Serialize, Deserialize)]
 pub struct Delta {
     /// The new version row.
@@ -112,10 +111,9 @@ impl Delta {
 /// The order in which a view is passed on: the silo at place `i` sends to those at
 /// `i * f + 1 ..= i * f + f`.
 ///
-/// First the root and the others in ring order, then the silos that join: where many join at once,
-/// those inserted a moment ago have no view yet, and silos below them would wait. Last those that
-/// cannot pass it on: silos inserted by this very commit, and silos that it declared dead, which
-/// should hear of it.
+/// First the root and the others in ring order, then Joining silos: they may have no view yet, and
+/// silos below them would wait. Last the silos that this commit inserted or declared dead, which
+/// cannot pass the view on.
 pub(crate) struct Tree {
     /// Positions in the view, by place.
     order: Box<[u32]>,

@@ -35,7 +35,7 @@ impl Dials {
         dial
     }
 
-    /// A dial ended; returns what it was for. One that was forgotten says nothing.
+    /// A dial ended. Returns its purpose, or None for a forgotten dial.
     pub(crate) fn end(&mut self, dial: DialId) -> Option<(Purpose, SiloAddress)> {
         self.under_way.remove(&dial)
     }

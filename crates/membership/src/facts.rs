@@ -63,7 +63,7 @@ impl Facts {
     }
 
     /// The row that this silo inserts. Its IAmAliveTime lies before its start time by a distance
-    /// drawn from the seed: two processes with the same identity can tell whose row it is.
+    /// drawn from the seed, so that two processes with the same identity can tell their rows apart.
     pub(crate) const fn my_row(&self) -> &Arc<SiloEntry> {
         &self.me
     }

@@ -1,6 +1,5 @@
-//! When the fence of a silo may be open, in the cases in which an adversary found it open for too
-//! long (invariant I8), each with the smallest world that shows it. Promises of
-//! `docs/at-most-one.md`.
+//! Cases in which an adversary found the fence of a silo open for too long (invariant I8), each in
+//! the smallest world that shows it. Promises of `docs/at-most-one.md`.
 
 use emmer_core::SiloStatus;
 

@@ -1,4 +1,4 @@
-//! Events by which one part of the machine asks the others for something.
+//! Events that one part of the machine sends to the others.
 
 use emmer_core::{Instant, SiloAddress};
 
@@ -44,7 +44,7 @@ pub(crate) enum Inner {
     Want(Read),
     /// A sample is enough; nothing needs every row.
     WantOnlyASample,
-    /// The silos whose rows stand still may live: this one could not touch its row either.
+    /// Silos whose rows stand still may live: this silo could not touch its row either.
     ForgiveRows,
     /// The table showed the view in force to be the latest when it was asked at this moment.
     Confirmed(Instant),
@@ -54,7 +54,7 @@ pub(crate) enum Inner {
     Wish(Intent),
     /// This silo writes these itself.
     Write(Vec<Intent>),
-    /// This silo writes a wish in these words, if it writes it itself.
+    /// This silo writes a wish in these words, if it is its own writer.
     Rewrite(Intent),
     /// The writer of a wish is to be chosen again.
     Reroute(Key),

@@ -1,7 +1,7 @@
 //! The wishes of a silo for writes to the table (improvement 5), as plain data.
 //!
-//! An intent is a wish, not a write: the writer evaluates it against the view the commit is based
-//! on, so that repeating one, or evaluating one after its row already shows it, changes nothing.
+//! An intent is a wish, not a write: the writer evaluates it against the view of its commit.
+//! Repeating it, or evaluating it after its row shows it, changes nothing.
 
 use std::sync::Arc;
 
@@ -29,8 +29,8 @@ pub enum Intent {
         /// The silo.
         #[serde(rename = "s")]
         silo: SiloAddress,
-        /// The view with whose every member (stale ones excepted, and those in `missing`) it has
-        /// made a round trip.
+        /// The view with whose every member (except stale ones and those in `missing`) it has made
+        /// a round trip.
         #[serde(rename = "v")]
         checked: u64,
         /// Joining members of that view which did not answer.

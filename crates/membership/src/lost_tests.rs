@@ -152,8 +152,8 @@ fn a_joiner_without_a_table_gives_up_after_ten_seconds() {
     world.until(secs(20), |w| all_ended(w, TerminateReason::TableGone));
 }
 
-/// The silos of the last version wrote no identity, and those that run together with newer ones in
-/// a rolling update leave it out of each commit.
+/// Silos of the last version wrote no identity. Those that run with newer ones in a rolling update
+/// leave it out of each commit.
 #[test]
 fn a_table_whose_identity_is_unknown_ends_nobody() {
     let config = Config::default();
@@ -165,6 +165,7 @@ fn a_table_whose_identity_is_unknown_ends_nobody() {
     world.until(secs(10), |w| w.active() == 4 && w.converged());
     world.run(secs(70));
     assert!(world.silos.iter().all(|process| process.ended.is_none()));
-    // A silo that knew it has written it again, or no silo has: no other one came up.
+    // A silo that knew the identity has written it again, or no silo has: no other identity came
+    // up.
     assert!(!world.version.table.is_another(known));
 }

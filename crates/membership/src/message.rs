@@ -169,7 +169,7 @@ pub enum Message {
     /// "Send me what I lack."
     #[serde(rename = "q")]
     Pull {
-        /// The version the sender has; 0 when it has none or mistrusts it.
+        /// The version that the sender has; 0 when it has none or mistrusts it.
         #[serde(rename = "v")]
         have: u64,
     },
@@ -189,9 +189,9 @@ pub enum Message {
         /// The sender's view.
         #[serde(rename = "v")]
         view: Arc<View>,
-        /// Silos that are Dead in it and may still run turns, with the milliseconds for which they
-        /// may by the sender's clock; all other Dead can run none. The receiver did not see them
-        /// die. None where the sender has no fence.
+        /// Silos that are Dead in it and may still run turns, with the milliseconds left by the
+        /// sender's clock. All other Dead can run none. The receiver did not see them die. None
+        /// where the sender has no fence.
         #[serde(rename = "f", default)]
         fading: Option<Vec<(SiloAddress, u64)>>,
     },

@@ -67,7 +67,7 @@ impl Out {
         self.pending.push_back(Act::Inner(inner));
     }
 
-    /// Takes what the parts have asked of each other; none when that is nothing.
+    /// Takes the requests of the parts; none when there are none.
     pub(crate) fn take_pending(&mut self) -> Option<VecDeque<Act>> {
         (!self.pending.is_empty()).then(|| std::mem::take(&mut self.pending))
     }
@@ -77,7 +77,7 @@ impl Out {
         self.effect(Effect::Event(event));
     }
 
-    /// Sends `message`; nothing when it is for this silo itself.
+    /// Sends `message`, except to this silo itself.
     pub(crate) fn send(&mut self, to: SiloAddress, message: Message) {
         if to != self.me {
             self.effect(Effect::Send { to, message });

@@ -102,7 +102,7 @@ fn other_commits_under_the_same_numbers_end_those_who_saw_the_lost_ones() {
     world.until(secs(5), |w| w.status(&address(1_003, 1)) == Some(SiloStatus::Dead));
     world.until(secs(5), World::converged);
     world.lose_last_commit();
-    // A silo that knows nothing of it writes what takes the lost number.
+    // A silo that knows nothing of it makes a commit with the lost number.
     world.start(&Config::default(), address(2_000, 1), 9);
     world.until(secs(90), |w| {
         w.silos[..3].iter().all(|p| p.ended == Some(TerminateReason::TableWentBack))
@@ -225,7 +225,7 @@ fn those_left_of_a_cluster_run_turns_again_soon() {
     }
 }
 
-/// No silo has seen it end, so the others wait for the longest time of all.
+/// No silo saw it end, so the others wait for the longest time.
 #[test]
 fn a_silo_that_an_operator_declared_dead_is_waited_for_the_longest() {
     for (config, least) in [(Config::default(), ms(8_800)), (Config::fast(), ms(6_200))] {
@@ -243,7 +243,7 @@ fn a_silo_that_an_operator_declared_dead_is_waited_for_the_longest() {
     }
 }
 
-/// Two of three silos are cut off together, from the third and from the store: they confirm each
+/// Two of three silos are cut off together, from the third and from the store. They confirm each
 /// other, and the third takes over from them. With `serve_without_store` each of the two has the
 /// third among its monitors.
 #[test]
@@ -486,8 +486,8 @@ fn a_joiner_overlooks_nobody_whose_host_refuses_no_more() {
     world.until(config.overlooked_after(1), |w| w.status(&joiner) == Some(SiloStatus::Active));
 }
 
-/// Scenario 34637 of the class `alone`. Those that a joiner asked to dial it are gone, and so is
-/// its row's place among the living.
+/// Scenario 34637 of the class `alone`. The silos that a joiner asked to dial it are gone, and its
+/// row is no longer among the living.
 #[test]
 fn a_joiner_that_nobody_reaches_hears_of_its_death_from_the_table() {
     let mut world = World::cluster(&Config::default(), 2);
@@ -506,7 +506,7 @@ fn a_joiner_that_nobody_reaches_hears_of_its_death_from_the_table() {
 }
 
 /// A silo is voted dead without proof; another one starts in its place at once. It has not seen the
-/// death, and hears what is left of the wait.
+/// death, and learns the rest of the wait.
 #[test]
 fn a_newcomer_waits_no_longer_for_the_dead_than_those_that_saw_them_die() {
     let config = Config::default();

@@ -1,6 +1,6 @@
-//! Rules that the simulator's invariants do not tell apart from their opposite, because another
-//! rule stands behind them for most of the time: each in the smallest world in which it alone
-//! decides. Promises of `docs/at-most-one.md` and of the table description.
+//! Rules that the simulator's invariants do not tell from their opposite, because another rule
+//! mostly covers them: each in the smallest world in which it alone decides. Promises of
+//! `docs/at-most-one.md` and of the table description.
 
 use emmer_core::{Instant, SiloAddress, SiloStatus, Vote};
 
@@ -53,7 +53,7 @@ fn is_open_without(lost: usize, world: &mut World, config: &Config) -> bool {
     closes_at(world) > world.now
 }
 
-/// The row says when its silo was last well; others count by it.
+/// The row says when its silo was last well, and others rely on it.
 #[test]
 fn a_silo_touches_its_row_once_in_every_publish_period() {
     for config in [Config::default(), Config::fast()] {
@@ -144,8 +144,8 @@ fn a_silo_that_is_alone_rests_on_its_touches_as_soon_as_the_table_is_back() {
     }
 }
 
-/// A commit whose outcome is unknown may still come: its base has to be taken from it, also when no
-/// silo still wishes what it says.
+/// A commit of unknown outcome may still come: its base has to be taken from it, even if no silo
+/// still has its wish.
 #[test]
 fn a_commit_of_unknown_outcome_is_settled_by_another_one_and_once() {
     let config = Config::default();
@@ -199,7 +199,7 @@ fn a_joiner_that_was_frozen_beyond_its_deadline_ends_with_the_first_input() {
     assert_eq!(world.silos[joiner].ended, Some(TerminateReason::JoinTimedOut));
 }
 
-/// Its owner repeats it as long as it stands.
+/// Its owner repeats it as long as it holds.
 #[test]
 fn a_writer_forgets_a_wish_that_its_owner_does_not_repeat() {
     let config = Config::default();

@@ -13,9 +13,9 @@ use crate::world::{World, address, ms};
 /// eight others.
 const WITHIN: Duration = Duration::from_secs(6);
 
-/// Seed 60000160 of the swarm. Those silos that come first on the ring are gone. A silo that
-/// started later asked them in vain, and its own word is worth nothing to those that are back: it
-/// waited until the rows of the lost were stale.
+/// Seed 60000160 of the swarm. The silos that come first on the ring are gone. A silo that started
+/// later asked them in vain, and its own word is worth nothing to returning silos: it waited until
+/// the rows of the lost ones were stale.
 #[test]
 fn a_cluster_lost_and_started_on_its_addresses_one_silo_after_the_other_is_active_soon() {
     for (n, pause) in [(20, 20), (40, 100), (40, 1_000), (100, 50)] {

@@ -19,8 +19,7 @@ pub fn ring_targets(
     picked.into_iter().map(|at| view.members()[at as usize].address).collect()
 }
 
-/// Puts the positions of the targets into `picked`, in the order in which they are picked, until
-/// `enough` says so of one.
+/// Puts the positions of the targets into `picked`, in order, until `enough` returns true.
 fn pick_targets(
     view: &View,
     me: &SiloAddress,
@@ -65,7 +64,7 @@ pub(crate) fn is_monitored_by(
         && pick_targets(view, silo, rings, wanted, &mut Vec::new(), |picked| picked == at)
 }
 
-/// The Active silos that probe `me` in `view`: exactly those whose [`ring_targets`] name it.
+/// The Active silos that probe `me` in `view`: exactly the silos whose [`ring_targets`] name it.
 pub(crate) fn monitors_of(
     view: &View,
     me: &SiloAddress,
@@ -88,9 +87,9 @@ pub(crate) fn monitors_to_be(
     })
 }
 
-/// A silo picks `me` on a ring only if it has already picked everybody between the two, and it
-/// picks one silo at a time: so it stands, on that ring, no further before `me` than it has picked
-/// others by then.
+/// A silo picks `me` on a ring only if it has already picked all silos between the two, and it
+/// picks one silo at a time. So it stands on that ring no further before `me` than the number of
+/// its earlier picks.
 fn find_monitors(
     view: &View,
     me: &SiloAddress,
@@ -132,10 +131,10 @@ fn find_monitors(
     found
 }
 
-/// Returns true if the silo at `at`, which picks once on each ring, picks on ring `number` the one
-/// at `after`, which follows it there: it has not picked that one before, because it stands too far
-/// from it on all earlier rings. A quick answer for almost all silos of a large cluster; false says
-/// nothing.
+/// Returns true if the silo at `at`, which picks once on each ring, picks on ring `number` its
+/// successor there, the silo at `after`: it has not picked that one before, because it stands too
+/// far from it on all earlier rings. A quick answer for almost all silos of a large cluster; false
+/// says nothing.
 fn stops_at(view: &View, at: u32, after: u32, number: usize) -> bool {
     let is_near = |earlier: usize| {
         let (Some(from), Some(to)) = (view.place(earlier, at), view.place(earlier, after)) else {

@@ -17,14 +17,14 @@ const MISSES_OF_STALE: u32 = 2;
 const WORD_FACTOR: u32 = 3;
 
 /// Time after a confirmation by the table for which a silo may confirm others. It is longer than
-/// its own fence stays open by that alone: where the store is slow no fence would open again after
-/// an outage if each silo waited for the others.
+/// its own fence stays open by that alone: with a slow store no fence would open again after an
+/// outage if each silo waited for the others.
 pub(crate) fn word_lasts(config: &Config) -> Duration {
     config.fence_table_timeout * WORD_FACTOR
 }
 
-/// Time for which a touch of the row lets a silo that is alone start turns: a little less than it
-/// takes a newcomer to overlook the row, where a firewall refuses it, and to lose patience then.
+/// Time for which a touch of the row lets a silo that is alone start turns: a little less than a
+/// newcomer needs to overlook the row, where a firewall refuses it, and to lose patience.
 pub(crate) fn alone_span(config: &Config) -> Duration {
     (config.overlooked_when_refused_after(1) + config.fence_timeout) * 9 / 10
 }
@@ -35,8 +35,8 @@ pub(crate) fn touch_lasts(config: &Config, active: usize) -> Duration {
     config.word_counts_for(active) + config.fence_timeout
 }
 
-/// Time for which a writer keeps a wish that its owner does not repeat: a little longer than it
-/// takes owners to repeat what was acknowledged.
+/// Time for which a writer keeps a wish that its owner does not repeat: a little longer than owners
+/// need to repeat an acknowledged wish.
 pub(crate) fn intent_lifetime(config: &Config) -> Duration {
     config.vote_hold + config.writer_timeout * 6
 }
@@ -64,10 +64,10 @@ pub(crate) fn live_active_count(facts: &Facts) -> usize {
 /// so that every silo counts alike whatever its own clock says; each voter once.
 ///
 /// A voter must be Active in the view the commit is based on, and not be declared dead by the same
-/// commit (invariant I6): `status` is the one that the commit would leave.
+/// commit (invariant I6). `status` is the status after the commit.
 ///
-/// With the fence, and unless the target is stale, only those of its monitors: it rests on the word
-/// of these, and does not know what silos think that probed it before another joined.
+/// With the fence, and unless the target is stale, only votes of its monitors count: the target
+/// relies on their word, and does not know who probed it before another silo joined.
 pub(crate) fn count_votes(
     facts: &Facts,
     status: &dyn Fn(&SiloAddress) -> Option<SiloStatus>,
@@ -93,8 +93,8 @@ pub(crate) fn count_votes(
 }
 
 /// Number of probes that `target` must have missed before a silo votes. Without
-/// `serve_without_store` a silo whose row is stale runs no turns on any silo's word. So its death
-/// needs no patience, only more than one lost message.
+/// `serve_without_store` a silo whose row is stale runs no turns, so its death needs no patience,
+/// only more than one lost message.
 pub(crate) fn misses_to_vote(facts: &Facts, target: &SiloAddress) -> u32 {
     let limit = facts.config().num_missed_probes_limit;
     let rests = facts.config().serve_without_store || !facts.has_fence();
@@ -142,13 +142,13 @@ impl Quorum {
         self.until.max(self.monitors_moved_until)
     }
 
-    /// Number of votes that make `target` Dead. Active silos that are stale are not counted among
-    /// those of whom half must vote: always in the original, and with the fence only against a
-    /// target that is stale itself. A silo that touches its row can then rely on the number of
-    /// votes that its death takes (see the fence).
+    /// Number of votes that make `target` Dead. Stale Active silos are not counted among those of
+    /// whom half must vote: always in the original, and with the fence only against a target that
+    /// is stale itself. So a silo that touches its row can rely on the number of votes that its
+    /// death takes (see the fence).
     ///
-    /// Against a process that is known to be gone those who are Active now are enough; against one
-    /// that is silent, those who were lately.
+    /// Against a process that is gone the present Active silos are enough; against a silent one,
+    /// those who were Active lately.
     pub(crate) fn votes_required(
         &self,
         facts: &Facts,
@@ -162,9 +162,9 @@ impl Quorum {
             if !is_gone && now < self.monitors_moved_until {
                 return votes;
             }
-            // If silos probe few others, one may have fewer monitors than a death takes votes: then
-            // all of them are enough. Joiners that took the places of Active monitors count: the
-            // target, and those monitors, may know nothing of them yet, and continue as before.
+            // Where silos probe few others, a silo may have fewer monitors than a death takes
+            // votes: then all of them are enough. Joiners that took the places of Active monitors
+            // count, because the target and those monitors may not know them yet.
             let monitors =
                 if is_gone { facts.monitors_of(target) } else { facts.monitors_to_be_of(target) };
             return votes.min(monitors.len().max(1));

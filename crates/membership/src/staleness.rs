@@ -13,7 +13,7 @@ use crate::config::Config;
 use crate::view::View;
 
 /// Age of the last read of the rows up to which a commit counts votes where some rows look stale.
-/// Staleness lowers the number of votes that a death takes, so it must not outlive its evidence.
+/// Staleness lowers the number of votes for a death, so it must not outlive its evidence.
 pub(crate) const EVIDENCE_MAX: Duration = Duration::from_millis(2_500);
 
 /// Observations of the IAmAlive times of others.

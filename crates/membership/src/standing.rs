@@ -29,7 +29,7 @@ enum Seen {
 /// The own life, in one place. Each of its parts only ever goes forward.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Standing {
-    /// That of the own row, or further on when this silo is leaving.
+    /// The status of the own row, or a later one when this silo is leaving.
     status: SiloStatus,
     leave: Leave,
     seen: Seen,

@@ -23,7 +23,7 @@ fn invented(number: u64) -> View {
     View::from_snapshot(&TableSnapshot { version, rows: vec![row] })
 }
 
-/// The next view of `world`, in which its first silo is dead, as the stranger tells it.
+/// The next view of `world`, in which its first silo is dead, in the stranger's words.
 fn deadly_delta(world: &World) -> Arc<Delta> {
     let view = world.silos[0].machine.view().clone();
     let mut row = (**view.get(&address(1_000, 1)).unwrap()).clone();

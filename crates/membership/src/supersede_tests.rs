@@ -53,7 +53,7 @@ fn a_predecessor_that_runs_says_so_and_ends_before_its_death_is_written() {
 fn without_a_word_from_anybody_the_successor_waits() {
     let mut world = World::cluster(&Config::default(), 4);
     let (old, new) = (address(1_001, 1), address(1_001, 2));
-    // Its host does not answer at all: neither it nor anybody else can say whether it runs.
+    // Its host does not answer at all: no silo can say whether it runs.
     world.silos[1].silent = true;
     let lost_at = world.now;
     world.start(&Config::default(), new, 77);
@@ -144,8 +144,8 @@ impl TwoHosts {
     }
 }
 
-/// Without a word from its monitors the join is not written. They would never hear of it: they read
-/// the whole table once in a minute.
+/// Without a word from its monitors the join is not written. The monitors would not hear of it in
+/// time: they read the whole table once in a minute.
 #[test]
 fn a_predecessor_whose_monitors_cannot_be_asked_stays() {
     let mut hosts = two_hosts();

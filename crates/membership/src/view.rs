@@ -29,8 +29,8 @@ pub struct View {
     shape: Arc<Shape>,
 }
 
-/// Parts that only depend on the silos and on which of them are on the rings: shared by views that
-/// differ in nothing else, such as before and after a Joining silo became Active.
+/// Parts that depend only on the silos on the rings. Views that differ in nothing else share them,
+/// such as before and after a Joining silo became Active.
 struct Shape {
     /// The addresses of the members, side by side: looking one up touches little memory.
     addresses: Box<[SiloAddress]>,
@@ -43,7 +43,7 @@ struct Shape {
 
 struct Ring {
     points: Box<[RingPoint]>,
-    /// The place on the ring of each position in `members`; none of those that are not on it.
+    /// The place on the ring of each position in `members`, none for silos that are not on it.
     places: Box<[u32]>,
 }
 
@@ -121,8 +121,8 @@ impl View {
         self.position(silo).map(|i| &self.members[i])
     }
 
-    /// The status of `silo`: of its row; Dead when it has none and a later incarnation of its
-    /// `ip:port` has one (its own was cleaned up); none when the table knows nothing about it.
+    /// The status of `silo` in its row; Dead when only a later incarnation of its `ip:port` has a
+    /// row (its own was cleaned up); none when the table does not know it.
     pub fn status_of(&self, silo: &SiloAddress) -> Option<SiloStatus> {
         match self.status_of_row(silo) {
             Some(status) => Some(status),

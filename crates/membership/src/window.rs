@@ -6,7 +6,7 @@ use emmer_core::Timestamp;
 
 use crate::config::Config;
 
-/// The time for which a vote counts (DeathVoteExpirationTimeout), and what follows from it.
+/// The time for which a vote counts (DeathVoteExpirationTimeout), and its consequences.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct VoteWindow(Duration);
 
@@ -44,7 +44,7 @@ impl VoteWindow {
         self.0 + self.0 / 2
     }
 
-    /// Returns true if a vote in the table is so young that its voter need not repeat it.
+    /// Returns true if a vote in the table is young: its voter need not repeat it.
     pub(crate) fn is_young(self, wall: Timestamp, at: Timestamp) -> bool {
         apart(wall, at) < self.0 / 3
     }
@@ -55,9 +55,8 @@ impl VoteWindow {
         new.saturating_since(old) < self.0 / 2
     }
 
-    /// The time of a vote that came in just now, by a clock that cannot be far from this one's: a
-    /// voter whose clock is wrong would otherwise expire everybody else's votes, or have its own
-    /// expired.
+    /// The time of a vote that came in just now, kept close to this silo's clock: a voter with a
+    /// wrong clock would otherwise expire the votes of all others, or its own.
     pub(crate) fn sane_time(self, wall: Timestamp, at: Timestamp) -> Timestamp {
         if apart(wall, at) > self.0 / 4 { wall } else { at }
     }

@@ -308,7 +308,8 @@ impl World {
         self.history_name = "f";
     }
 
-    /// Another table is where this one was: an empty one, in which `number` versions were written.
+    /// Puts another table in the place of this one: an empty one, in which `number` versions were
+    /// written.
     pub(crate) fn replace_table(&mut self, number: u64, table: TableId) {
         self.rows.clear();
         let etag = if number == 0 { String::new() } else { format!("g{number}") };

@@ -23,8 +23,8 @@ pub struct Config {
     pub reads_max: usize,
     /// The most ticks and writes under way at once. Default 1,000.
     pub in_flight_max: usize,
-    /// The most reminders that changed and that their owners have not heard of. One more is not
-    /// told: its owner finds it with the next read. Default 10,000.
+    /// Maximum changed reminders that their owners have not heard of. One more is not told: its
+    /// owner finds it with the next read. Default 10,000.
     pub tells_max: usize,
 }
 
@@ -58,7 +58,7 @@ pub struct Row {
     pub etag: Etag,
 }
 
-/// One occurrence, as it is delivered.
+/// One occurrence of a reminder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tick {
     /// The number of the occurrence, from 1.
@@ -73,8 +73,8 @@ pub struct Tick {
 /// An order of the machine to its shell, polled in order with `poll_effect`.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
-    /// Read the rows of the buckets `from..=to`, of which `from` and `to` are one if only what is
-    /// due `by` some time is asked for; at most `limit`. Answer with `handle_read`.
+    /// Read the rows of the buckets `from..=to`, at most `limit`. If only rows due `by` some time
+    /// are wanted, `from` and `to` are one bucket. Answer with `handle_read`.
     Read {
         /// To be given back.
         read: ReadId,
@@ -105,7 +105,7 @@ pub enum Effect {
         /// The etag that the row must have.
         etag: Etag,
     },
-    /// Delete the row if it has this etag: nothing is left of it. Answer with `handle_settled`.
+    /// Delete the row if it has this etag: no occurrence is left. Answer with `handle_settled`.
     Remove {
         /// To be given back.
         entry: EntryId,
@@ -157,7 +157,7 @@ pub enum Settled {
     Written(Etag),
     /// The row is gone, as was wanted.
     Removed,
-    /// Nothing was written: the row is not what it was.
+    /// Nothing was written: the row has changed.
     Changed,
     /// It may or may not be written.
     Unknown,

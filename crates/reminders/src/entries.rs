@@ -96,7 +96,7 @@ impl KeptEtag {
     }
 }
 
-/// Room for entries, by number. It grows by a piece at a time, and nothing in it moves.
+/// Slots for entries, by number. They grow by a piece at a time, and no entry moves.
 #[derive(Debug, Default)]
 struct Slots(Vec<Vec<Option<Entry>>>);
 
@@ -152,7 +152,7 @@ pub(crate) struct Entry {
     pub(crate) attempts: u32,
     /// The row was said to have changed while something was being done.
     pub(crate) changed: bool,
-    /// Time at which the machine last learnt something of it, by its count of events.
+    /// Time of the machine's last knowledge of it, by its count of events.
     pub(crate) known_at: u64,
     /// Its place in the order of due times while it waits.
     wakes: Timestamp,
@@ -206,7 +206,7 @@ impl Entry {
         bucket_of(self.hash())
     }
 
-    /// Returns true if it waits for nothing but its next occurrence, or for another try of one.
+    /// Returns true if it waits only for its next occurrence, or for another try of one.
     pub(crate) fn is_idle(&self) -> bool {
         self.doing == Doing::Waiting && self.next == Next::Fire
     }

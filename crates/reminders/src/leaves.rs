@@ -1,10 +1,9 @@
 //! The parts of the table: which of them is read next, and how.
 //!
-//! A leaf is a run of buckets that one read covers. Where a read finds as many rows as it asked
-//! for, the leaf is cut in two; a leaf of one bucket asks only for what is due soon, and for more
-//! rows.
-//! Leaves that stay nearly empty grow together again. A leaf may have buckets of others, too. So a
-//! table of ten reminders costs one read, and of a million only what is due is read.
+//! A leaf is a run of buckets that one read covers. A leaf whose read finds as many rows as it
+//! asked for is cut in two. A leaf of one bucket asks only for rows that are due soon, and for more
+//! of them. Nearly empty leaves grow together. A leaf may have buckets of other owners. So a table
+//! of ten reminders costs one read, and of a million only what is due is read.
 
 use std::time::Duration;
 
@@ -17,11 +16,10 @@ use crate::api::ReadId;
 
 /// No leaf asks for more rows than this: 268 million due in one window in all buckets.
 const LIMIT_MAX: usize = 1 << 16;
-/// Divisor for the rows that a leaf read as a whole asks for: one in as many of those that others
-/// ask for.
+/// Divisor of the row limit when a leaf is read as a whole, not by due time.
 const WHOLE_SHARE: usize = 8;
-/// Number of reads of a leaf with little that is due soon, of which one looks whether it has little
-/// at all.
+/// One read in this many of a leaf with few due rows also checks whether the leaf has few rows at
+/// all.
 const WHOLE_AGAIN: u64 = 16;
 
 /// The very first read covers this many buckets: it tells how dense the table is. A read of all
@@ -57,7 +55,7 @@ impl Leaf {
     }
 }
 
-/// The leaves of one silo, in the order of their buckets; no two of them overlap.
+/// The leaves of one silo, in the order of their buckets, without overlap.
 #[derive(Debug)]
 pub(crate) struct Leaves {
     all: Vec<Leaf>,
@@ -78,8 +76,8 @@ impl Leaves {
         Self { all: Vec::new(), runs: Vec::new(), next: None, limit, whole, width: None, refresh }
     }
 
-    /// Covers these runs of buckets, and others between them as long as these have few rows. What
-    /// is new among them is read soon, at a time drawn from `spread`.
+    /// Covers these runs of buckets, and others between them that have few rows. New ones among
+    /// them are read soon, at a time drawn from `spread`.
     pub(crate) fn cover(
         &mut self,
         now: Instant,
@@ -180,7 +178,7 @@ impl Leaves {
         self.next = waiting.map(|leaf| leaf.next_read).filter(|next| *next != NEVER).min();
     }
 
-    /// The next leaf to be read, if it is time; `read` ties its answer to it.
+    /// The next leaf to be read, if its time has come. `read` ties the answer to it.
     pub(crate) fn begin(&mut self, now: Instant, read: ReadId) -> Option<(u16, u16, bool, usize)> {
         if self.next.is_none_or(|next| next > now) {
             return None;

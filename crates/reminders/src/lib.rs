@@ -2,8 +2,8 @@
 //!
 //! The ring of hashes is cut into [`REMINDER_BUCKETS`](emmer_core::reminder::REMINDER_BUCKETS)
 //! buckets. The owner of a bucket is the silo that owns its middle on the ring of the view's Active
-//! silos. [`Reminders`] is one silo's part: it reads what is due soon in its buckets, fires it, and
-//! writes to the table what was delivered before the next occurrence counts.
+//! silos. [`Reminders`] is one silo's part: it reads reminders that are due soon in its buckets,
+//! fires them, and settles each in the table before the next occurrence counts.
 //!
 //! * **At least once.** An occurrence is settled only by a compare-and-set of its row after its
 //!   tick was delivered. Whatever fails before that, the same number is delivered again, by this

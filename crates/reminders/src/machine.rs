@@ -1,4 +1,4 @@
-//! The machine: its inputs, and what it does about them.
+//! The machine: its inputs and their consequences.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::tells::Tells;
 
 /// Maximum occurrences that are made up for, of those missed under [`MissedPolicy::All`].
 const ALL_MAX: u64 = 1_000;
-/// An occurrence is tried so often before it is given up for the next one.
+/// Minimum tries of an occurrence before it is given up for the next one.
 const TRIES_MIN: u32 = 3;
 /// The first pause after a failure, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(60));
@@ -128,7 +128,7 @@ impl Reminders {
         match message {
             Message::Heard { id } => self.tells.heard(id),
             Message::Changed { grain, grain_type, name, id } => {
-                // A silo that does not own it (yet), or has too much to look at, says nothing: it
+                // A silo that does not own it (yet), or has too many rows to read, says nothing: it
                 // hears of it again.
                 let is_mine = self.owners.is_mine(bucket_of(hash_of(&grain)));
                 if is_mine && self.looking.len() < self.config.tells_max {

@@ -7,7 +7,7 @@ use emmer_core::ring::Ring;
 /// The points of a silo on the ring.
 const POINTS: u32 = 64;
 
-/// The ring of the Active silos, and what one of them owns.
+/// The ring of the Active silos, and the buckets of one of them.
 #[derive(Debug)]
 pub(crate) struct Owners {
     me: SiloAddress,

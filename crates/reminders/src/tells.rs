@@ -66,7 +66,8 @@ impl Tells {
         self.queue.front().map(|(next, _)| *next)
     }
 
-    /// The next one whose time has come, with its number. It comes again until it is heard.
+    /// The next told reminder whose time has come, with its number. It is repeated until it is
+    /// heard.
     pub(crate) fn due(&mut self, now: Instant) -> Option<(u64, &Tell)> {
         loop {
             let (_, id) = self.queue.pop_front_if(|(next, _)| *next <= now)?;

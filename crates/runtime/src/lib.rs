@@ -1,7 +1,7 @@
 //! The tokio shell: silo, activations, messaging, gateway, client.
 //!
 //! It executes the effects of the sans-IO state machines, and leaves to them what silos must agree
-//! on. What concerns one silo alone it decides itself: connections, turns and their order, limits.
+//! on. It decides what concerns one silo alone: connections, turns and their order, limits.
 //! Applications use it through the `emmer` facade.
 
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests run in no virtual world"))]

@@ -31,9 +31,8 @@ const REGISTRATION_BYTES_MAX: usize = GRAIN_KEY_BYTES_MAX + 128;
 pub struct SiloOptions {
     /// The cluster to join. Default `dev`.
     pub cluster_id: ClusterId,
-    /// The name under which grain state is stored: clusters with one service id share their grains'
-    /// state (a blue and a green deployment, say), clusters with different ones do not. Default:
-    /// the cluster id.
+    /// The name under which grain state is stored. Clusters with one service id share their grains'
+    /// state (a blue and a green deployment). Default: the cluster id.
     pub service_id: Option<ClusterId>,
     /// Address where other silos connect to. Port 0 takes a free one. Default `127.0.0.1:0`.
     pub listen: SocketAddr,
@@ -42,8 +41,9 @@ pub struct SiloOptions {
     pub advertise: Option<SocketAddr>,
     /// Address where clients connect to; no gateway when none. Default none.
     pub gateway: Option<SocketAddr>,
-    /// The address that clients connect to, when it is not the one listened on (behind an address
-    /// translation): its host is that of `advertise`, for the table has one for both. Default none.
+    /// The address that clients connect to, if it differs from the one listened on (behind an
+    /// address translation). Its host is that of `advertise`, because the table has one host for
+    /// both. Default none.
     pub advertise_gateway: Option<SocketAddr>,
     /// The silo's name, for people: 1 to 256 bytes without control characters. Default: the host's
     /// name and the port.
@@ -63,7 +63,7 @@ pub struct SiloOptions {
     pub membership: emmer_membership::Config,
     /// The directory's parameters; `points_per_silo` must be the same on every silo.
     pub directory: emmer_directory::Config,
-    /// Time that a call waits for its answer when neither it nor its caller's deadline says.
+    /// Time that a call waits for its answer if neither the call nor its caller has a deadline.
     /// Default 30 s.
     pub response_timeout: Duration,
     /// Time after which an idle activation is deactivated, for classes that do not say. Default 15
@@ -88,7 +88,7 @@ pub struct SiloOptions {
     pub deactivation_timeout: Duration,
     /// The longest a graceful stop may take in all. Default 60 s.
     pub shutdown_timeout: Duration,
-    /// Time after which a silo that runs no turns is reported as stuck, if calls wait and the store
+    /// Time without turns after which a silo is reported as stuck, if calls wait and the store
     /// answers: [`Readiness::Stuck`](crate::Readiness::Stuck), and 503 at `/healthz`, so that a
     /// supervisor restarts it. Default 30 s.
     pub liveness_timeout: Duration,
@@ -162,8 +162,7 @@ impl SiloOptions {
         emmer_directory::Config { report_batch_max, ..self.directory.clone() }
     }
 
-    /// A digest of what must be the same on every silo of a cluster: a silo that takes over grains,
-    /// counts votes or answers for a range relies on it. Never 0.
+    /// A digest of the options that must be the same on every silo of a cluster. Never 0.
     pub(crate) fn digest(&self) -> u64 {
         let Self { membership: m, directory, .. } = self;
         let times = [

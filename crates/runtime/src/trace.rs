@@ -1,10 +1,10 @@
 //! Spans of calls, for programs that record traces: which calls have spans, and how a trace goes
 //! from process to process.
 //!
-//! A call is traced if the span in which it is made is recorded, or, where there is none, if the
-//! dice say so. Its header carries the trace then, and every silo that it reaches continues it. A
-//! silo never begins a trace for a call of another process. Calls that are not traced have no spans
-//! and nothing in their headers; without traces, all of this is a few loads for a call.
+//! A call is traced if the span in which it is made is recorded or, without a span, if the dice say
+//! so. Its header carries the trace, and every silo that it reaches continues the trace. A silo
+//! never begins a trace for a call of another process. Calls that are not traced have no spans and
+//! nothing in their headers.
 
 use std::cell::Cell;
 use std::fmt::{Debug, Display};
@@ -100,8 +100,8 @@ fn is_recorded(context: &TraceContext) -> bool {
     context.flags() & 1 != 0
 }
 
-/// The span of a call that is about to be made, if it is traced. `in_turn`: a turn makes it, whose
-/// trace it is in or none.
+/// The span of a call that is about to be made, if it is traced. `in_turn` returns the trace of the
+/// turn that makes the call.
 #[inline]
 pub(crate) fn of_call(in_turn: impl FnOnce() -> bool, span: impl FnOnce() -> Span) -> Option<Span> {
     TRACING.get().and_then(|tracing| begin(tracing, in_turn, span))
@@ -121,7 +121,7 @@ fn begin(
     begins.then(span).filter(|span| !span.is_disabled())
 }
 
-/// The span of a part of what is traced; one that does nothing elsewhere.
+/// The span of a part of a traced call; elsewhere a span that does nothing.
 #[inline]
 pub(crate) fn part(span: impl FnOnce() -> Span) -> Span {
     if is_traced() { span() } else { Span::none() }
@@ -159,8 +159,8 @@ pub(crate) fn within<F: Future>(span: Span, future: F) -> Within<F> {
 }
 
 pin_project! {
-    /// A future that may have a span. Unlike the one of `tracing` it costs next to nothing when it
-    /// has none.
+    /// A future that may have a span. Unlike the future of `tracing` it costs almost nothing
+    /// without one.
     pub(crate) struct Within<F> {
         span: Option<Box<Span>>,
         #[pin]
@@ -202,7 +202,7 @@ pub(crate) fn failed(span: &Span, why: &dyn Display) {
     span.record("otel.status_description", display(why));
 }
 
-/// Makes a span of the runtime. All have the same fields, so that they are made in one place.
+/// Makes a span of the runtime. All have the same fields, so they are made in one place.
 macro_rules! span {
     ($name:literal, $kind:expr, $title:expr, $($field:tt)*) => {
         tracing::info_span!(
@@ -217,7 +217,7 @@ macro_rules! span {
     };
 }
 
-/// A call, as its caller sees it: of the kind `client`, or `producer` if it is one-way.
+/// The span of a call as its caller sees it: of the kind `client`, or `producer` if it is one-way.
 pub(crate) fn call(kind: &str, interface: &str, method: &str, grain: &dyn Debug) -> Span {
     span!(
         "call",
@@ -240,7 +240,7 @@ pub(crate) fn serve(silo: SiloAddress) -> Span {
     span!("serve", "server", "serve", emmer.silo = display(silo))
 }
 
-/// A turn, from the moment in which it begins to wait for its grain.
+/// The span of a turn, from the moment in which it begins to wait for its grain.
 pub(crate) fn turn(
     interface: &str,
     method: &str,
@@ -261,7 +261,7 @@ pub(crate) fn directory(what: &str) -> Span {
     span!("directory", "internal", format!("directory {what}"),)
 }
 
-/// A grain comes into memory: its registration, its state, its hook.
+/// The span of an activation: the grain's registration, state and hook.
 pub(crate) fn activation(grain: &dyn Display) -> Span {
     span!("activation", "internal", "activation", emmer.grain = display(grain))
 }

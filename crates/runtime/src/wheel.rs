@@ -1,12 +1,12 @@
-//! The wheel of a silo: everything that waits for a moment, in one order. Timers of grains, due
-//! times of reminders, the rounds that look for deadlines that have passed, and those that look for
-//! idle activations wait here; one task sleeps until the first of them.
+//! The wheel of a silo: everything that waits for a moment, in one order. It has timers of grains,
+//! due times of reminders, the rounds that look for passed deadlines, and those that look for idle
+//! activations. One task sleeps until the first of them.
 //!
-//! It is an ordered map. `tokio-util`'s `DelayQueue` and tokio's own wheel count on a clock that
-//! stands still while the machine sleeps; the silo's does not. In and out of the map take 50 to 170
-//! ns, of a `DelayQueue` 110 ns (example `reminders` of `emmer-benches`). So a call has no entry of
-//! its own: it would cost as much as a whole local call, and nearly all calls are over long before
-//! their deadline. As long as calls wait, a round looks at them.
+//! It is an ordered map. The clocks of `tokio-util`'s `DelayQueue` and of tokio's own wheel stand
+//! still while the machine sleeps; the silo's does not. In and out of the map take 50 to 170 ns, of
+//! a `DelayQueue` 110 ns (example `reminders` of `emmer-benches`). An entry for each call would
+//! cost as much as a whole local call, and nearly all calls end long before their deadline. So a
+//! round looks at waiting calls instead.
 
 use std::collections::BTreeMap;
 use std::future::Future;

@@ -10,8 +10,8 @@ use crate::out::{Act, Timer};
 use crate::ranges::RangeSet;
 
 impl Directory {
-    /// Has the parts do what they asked of each other, depth first: what an event leads to comes
-    /// before the next event, and before the effects that followed it.
+    /// Executes the requests of the parts, depth first: the consequences of an event come before
+    /// the next event, and before later effects.
     pub(super) fn drain(&mut self) {
         for act in self.out.take_pending().into_iter().flatten() {
             match act {
@@ -163,7 +163,7 @@ impl Directory {
         }
     }
 
-    /// A silo has faded: what was registered for it goes, and what waited for it is served.
+    /// A silo has faded: its registrations go, and waiting requests are served.
     pub(super) fn fading_due(&mut self) {
         self.facts.forget_faded();
         self.owner.keep(&self.facts, None);

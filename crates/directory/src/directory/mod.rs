@@ -1,8 +1,8 @@
 //! The machine: its parts, the shell's commands, its getters.
 //!
-//! No part knows another. What one asks of the others it leaves in [`Out`], as an event; the
-//! machine hands it on before it does anything else (`acts.rs`). What a view changes in all of
-//! them, in order, is in `views.rs`.
+//! No part knows another. A part leaves a request to the others in [`Out`], as an event; the
+//! machine hands it on before it does anything else (`acts.rs`). `views.rs` has the consequences of
+//! a view in all parts, in order.
 
 mod acts;
 mod views;
@@ -103,8 +103,7 @@ impl Directory {
     /// The caller of `token` gave up. A registration on its way is withdrawn; a removal continues.
     ///
     /// True: no `Complete` with this token will follow. False: the command is done, and its
-    /// `Complete`, if it has not been polled yet, is in the queue (a `Registered` in it is for the
-    /// shell to unregister).
+    /// `Complete` may still be in the queue (the shell unregisters a `Registered` in it).
     pub fn forget(&mut self, now: Instant, token: Token) -> bool {
         self.facts.pass(now);
         self.requester.forget(&self.facts, &mut self.out, token)
@@ -148,8 +147,8 @@ impl Directory {
     }
 
     /// The shell's answer to [`Effect::ReportLocal`]: the confirmed local activations in its
-    /// ranges. What is being unregistered is left out here, should the shell have named it. A
-    /// report that nothing waits for is ignored.
+    /// ranges. Activations that are being unregistered are left out. A report that nothing waits
+    /// for is ignored.
     pub fn handle_local_report(
         &mut self,
         now: Instant,
@@ -162,9 +161,9 @@ impl Directory {
         self.drain();
     }
 
-    /// The way to `silo` has broken, or another one has taken its place: what was sent to it may be
-    /// lost, and its answers too. Each command that waits for it is sent again now, but not twice
-    /// in a row: then its time has to come.
+    /// The connection to `silo` broke or was replaced: messages and answers on it may be lost. Each
+    /// command that waits for the silo is sent again now, but not twice in a row; then its retry
+    /// time has to come.
     pub fn handle_broken_way(&mut self, now: Instant, silo: SiloAddress) {
         self.facts.pass(now);
         self.requester.on_broken_way(&self.facts, &mut self.out, silo);
@@ -212,7 +211,7 @@ impl Directory {
         self.may_serve(grain, Operation::Lookup)
     }
 
-    /// A removal tells that the activation has run its last turn: it need not wait for what fades.
+    /// A removal says that the activation has run its last turn: it need not wait for fading silos.
     fn may_serve(&self, grain: &GrainId, operation: Operation) -> bool {
         let removal = matches!(operation, Operation::Unregister(_));
         self.facts.owned().covers(grain)
@@ -272,8 +271,7 @@ impl Directory {
         self.owner.get(grain)
     }
 
-    /// Unfinished work, in words: none for a directory at rest, which keeps registrations and
-    /// nothing else.
+    /// Unfinished work, in words; none for a directory at rest, which only keeps registrations.
     pub fn unfinished(&self) -> Option<&'static str> {
         let kept = [
             (self.recoveries.is_empty(), "a range is locked"),

@@ -75,8 +75,8 @@ impl Directory {
         self.catch_up();
     }
 
-    /// The next view in sequence: keeps what this silo lost for those that gained it, and continues
-    /// to recover what is still its own. Returns what it has to learn in another way.
+    /// The next view in sequence: keeps lost ranges for their new owners, and continues recoveries
+    /// of ranges that are still its own. Returns the ranges that it has to learn in another way.
     fn go_on(&mut self, before: &RangeSet, served: &RangeSet, ended: &[SiloAddress]) -> RangeSet {
         let (facts, out, owner) = (&self.facts, &mut self.out, &mut self.owner);
         let lost = before.subtract(facts.owned());
@@ -87,8 +87,8 @@ impl Directory {
         unknown
     }
 
-    /// Locks what this silo gained, each part until the silo that knows it has told: the collector
-    /// what the dead had, a living owner what it had, and all hosts the rest.
+    /// Locks the gained ranges, each part until its source has told: the collector for dead owners,
+    /// a living owner for its own, and all hosts for the rest.
     fn learn(
         &mut self,
         gained: RangeSet,

@@ -1,5 +1,5 @@
 //! A living owner hands over: as it installs the view that takes ranges from it, it seals them and
-//! keeps what it had for the silo that gained them.
+//! keeps their entries for the new owner.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -41,9 +41,9 @@ impl Handover {
         !self.takers.is_empty()
     }
 
-    /// The next view in sequence took `lost` away, of which this silo `served` some: what it had
-    /// there, which `take` takes out, is kept for those who gained it. Of what it was still
-    /// recovering itself it knows nothing.
+    /// The next view in sequence took `lost` away, of which this silo `served` a part. `take` takes
+    /// that part's entries out, and they are kept for the new owners. This silo knows nothing of
+    /// ranges that it was still recovering.
     pub(crate) fn keep(
         &mut self,
         facts: &Facts,

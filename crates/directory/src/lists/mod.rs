@@ -1,5 +1,5 @@
-//! Lists on their way to other silos, few batches of each in flight: the receiver gives credit as
-//! it takes them.
+//! Lists on their way to other silos, with few batches of each in flight: the receiver gives credit
+//! as it takes them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -52,8 +52,7 @@ impl Lists {
         self.advance(facts, out, to, series, 0);
     }
 
-    /// Nothing was heard of the list for long: a silo that still needs it has asked for another
-    /// one.
+    /// The list was silent for long: a silo that still needs it has asked again.
     pub(crate) fn on_due(&mut self, series: u64) {
         self.0.remove(&series);
     }
@@ -100,8 +99,8 @@ impl Lists {
         }
     }
 
-    /// Sends once more what was collected for `to`, or what is `handed` to it. Returns false if
-    /// that is no longer here.
+    /// Sends again the entries that were collected for `to`, or `handed` to it. Returns false if
+    /// they are gone.
     pub(crate) fn repeat(
         &mut self,
         facts: &Facts,

@@ -73,9 +73,8 @@ impl Owner {
         }
     }
 
-    /// Enters what a recovery brings. Two activations of one grain cannot be while every silo keeps
-    /// the rules; should it happen all the same, the smaller registration stays and the other one
-    /// ends.
+    /// Enters a recovery's registrations. Two activations of one grain cannot exist while every
+    /// silo keeps the rules. If they do, the smaller registration stays and the other one ends.
     pub(crate) fn enter(
         &mut self,
         facts: &Facts,

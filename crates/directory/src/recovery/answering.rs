@@ -74,8 +74,8 @@ impl Answering {
         self.reports.insert(report, question.answered_at(facts.version()));
     }
 
-    /// The shell's answer: the confirmed local activations in the ranges. What is `removed` is left
-    /// out here, should the shell have named it.
+    /// The shell's answer: the confirmed local activations in the ranges, without those in
+    /// `removed`.
     pub(crate) fn on_local_report(
         &mut self,
         facts: &Facts,

@@ -1,6 +1,5 @@
-//! The knowledge of dead owners, told once: every host that sees them die tells one silo, the
-//! collector, what it has in all of their ranges, without being asked. The collector passes to each
-//! new owner its part.
+//! The knowledge of dead owners, told once: every host that sees them die sends its activations in
+//! all of their ranges to one silo, the collector. The collector passes to each new owner its part.
 
 use std::collections::BTreeMap;
 
@@ -49,7 +48,7 @@ struct Collection {
     /// The pieces, sorted, and who gained them.
     pieces: Vec<((u64, u64), SiloAddress)>,
     waiting: BTreeMap<SiloAddress, Progress>,
-    /// The newest view at which a host told, or at which one was found dead that had not.
+    /// The newest view at which a host told, or at which a host was found dead untold.
     at: u64,
     /// Hosts that died before they had told everything.
     missing: Vec<SiloAddress>,
@@ -64,7 +63,7 @@ struct Early {
     size: usize,
 }
 
-/// Owners of the view before that own nothing in this one, and their ranges. The ring is still the
+/// Owners of the view before that own nothing in this one, with their ranges. The ring is still the
 /// old one.
 pub(crate) fn owners_that_left(facts: &Facts, changes: &[Change]) -> Vec<(SiloAddress, RangeSet)> {
     let left = changes.iter().filter(|change| change.left_the_ring()).map(Change::silo);
@@ -167,7 +166,7 @@ impl Collecting {
         }
     }
 
-    /// A host tells what it has in the ranges that `view` lost. It may have installed that view
+    /// A host tells its activations in the ranges that `view` lost. It may have installed that view
     /// first.
     pub(crate) fn on_told(
         &mut self,

@@ -1,5 +1,5 @@
-//! The new owner's side: what this silo gained is locked until every silo that may host grains has
-//! said what it has there.
+//! The new owner's side: a gained range is locked until every silo that may host grains has told
+//! its activations there.
 
 pub(crate) mod answering;
 pub(crate) mod collecting;
@@ -35,8 +35,8 @@ struct Recovery {
     progress: Progress,
     /// True if that silo was asked what it does, and has not said.
     doubted: bool,
-    /// The newest view at which a silo answered: only with it installed is it known which of the
-    /// ranges were this silo's in the answerer's eyes.
+    /// The newest view at which a silo answered. Only with it installed is it known which ranges
+    /// were this silo's for the answerer.
     answered_at: u64,
     /// Silos that died without an answer may run turns until here, on activations that no other
     /// silo knows of.
@@ -139,7 +139,7 @@ impl Recoveries {
         }
     }
 
-    /// Ends recoveries whose former owner is gone before it has handed all over; returns their
+    /// Ends recoveries whose former owner is gone before it has handed all over. Returns their
     /// ranges.
     pub(crate) fn drop_orphans(&mut self, facts: &Facts, out: &mut Out) -> RangeSet {
         let mut orphans = RangeSet::default();
@@ -216,8 +216,8 @@ impl Recoveries {
         }
     }
 
-    /// Nothing was heard for a while: each that is silent is asked again. A collector that stays
-    /// silent is given up, but for this silo itself while it `collects` what a view lost.
+    /// The recovery was silent for a while: silent silos are asked again. A collector that stays
+    /// silent is given up, unless it is this silo itself.
     pub(crate) fn on_due(
         &mut self,
         facts: &Facts,
@@ -247,7 +247,7 @@ impl Recoveries {
         out.set(recovery.due, Timer::Recovery(id));
     }
 
-    /// This silo's recovery of what `view` lost, if `collector` tells it what was there.
+    /// This silo's recovery of the ranges that `view` lost, if `collector` tells it the entries.
     fn collected_by(&self, collector: SiloAddress, view: u64) -> Option<u64> {
         self.told_by(Source::Collector(collector), view)
     }
@@ -267,8 +267,8 @@ impl Recoveries {
         }
     }
 
-    /// One batch of what a living owner had as it gave the ranges away. Returns the recovery that
-    /// is to [take](Self::take_handed) it, if it is of use.
+    /// One batch of a living owner's entries from the time when it gave the ranges away. Returns
+    /// the recovery that is to [take](Self::take_handed) it, if any.
     pub(crate) fn on_handed(
         &mut self,
         out: &mut Out,
@@ -348,7 +348,7 @@ impl Recoveries {
         }
     }
 
-    /// One batch of what the collector was told. Returns true if it is the next one.
+    /// One batch of collected entries. Returns true if it is the next one.
     pub(crate) fn on_collected(
         &mut self,
         out: &mut Out,

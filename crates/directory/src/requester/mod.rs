@@ -133,8 +133,7 @@ impl Requester {
         out.set(op.due, Timer::Op(id));
     }
 
-    /// Sends the attempt to its target; one that waits for this silo itself waits for the
-    /// unlocking.
+    /// Sends the attempt to its target. An attempt at this silo itself waits for the unlocking.
     fn attempt(&mut self, facts: &Facts, out: &mut Out, id: u64) {
         let Some(op) = self.ops.get_mut(&id) else { return };
         out.clear(op.due, Timer::Op(id));
@@ -158,9 +157,9 @@ impl Requester {
         self.set_off(facts, out, id, op);
     }
 
-    /// The way to `silo` has broken, or another one has taken its place: what was sent to it may be
-    /// lost, and its answers too. Each command that waits for it is sent again now, but not twice
-    /// in a row: then its time has to come.
+    /// The connection to `silo` broke or was replaced: messages and answers on it may be lost. Each
+    /// command that waits for the silo is sent again now, but not twice in a row; then its retry
+    /// time has to come.
     pub(crate) fn on_broken_way(&mut self, facts: &Facts, out: &mut Out, silo: SiloAddress) {
         let waits = |op: &Op| op.target == silo && op.unanswered > 0 && !op.hurried;
         let ids: Vec<u64> =
@@ -187,7 +186,7 @@ impl Requester {
         }
     }
 
-    /// This silo is about to report what it has in `ranges`: grants on their way there must not
+    /// This silo is about to report its activations in `ranges`: grants on their way there must not
     /// count.
     pub(crate) fn disown_grants(&mut self, facts: &Facts, out: &mut Out, ranges: &RangeSet) {
         let ids: Vec<u64> =
@@ -249,9 +248,8 @@ impl Requester {
         }
     }
 
-    /// The command's outcome is there. A registration that was refused is withdrawn all the same
-    /// when another attempt of it is still on its way: by the time that one arrives the grain may
-    /// be free.
+    /// The command's outcome is known. A refused registration is withdrawn if another attempt of it
+    /// is still on its way: the grain may be free by then.
     fn conclude(&mut self, facts: &Facts, out: &mut Out, id: u64, outcome: Outcome) {
         let Some(op) = self.ops.get_mut(&id) else { return };
         let token = op.token.take();

@@ -78,9 +78,9 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Exactly the numbers and rules of the membership description: 10 s probes, 3 probed silos, 3
-    /// misses, 2 votes within 3 minutes, 60 s refresh of the whole table, IAmAlive every 5 minutes,
-    /// one indirect probe whose negative answer counts as both votes, a snapshot to everybody after
+    /// The numbers and rules of the membership description: 10 s probes, 3 probed silos, 3 misses,
+    /// 2 votes within 3 minutes, 60 s refresh of the whole table, IAmAlive every 5 minutes, one
+    /// indirect probe whose negative answer counts as both votes, a snapshot to all silos after
     /// each write, every silo its own writer.
     pub fn classic() -> Self {
         Self {

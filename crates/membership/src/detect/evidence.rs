@@ -15,8 +15,8 @@ use crate::rules::{live_active_count, misses_to_vote};
 /// Up to how many Active silos the table may stand in for a third silo as the witness.
 const TABLE_WITNESS_SILOS_MAX: usize = 3;
 
-/// Votes, if there is evidence enough: the process is gone, or the suspect has been silent for the
-/// whole patience and nothing speaks for it, or its host refuses connections after one broke.
+/// Votes if the evidence is sufficient: the process is gone; the suspect was silent for the whole
+/// patience and nothing speaks for it; or its host refuses connections after one broke.
 pub(super) fn consider(probing: &mut Probing, facts: &Facts, out: &mut Out, target: SiloAddress) {
     if facts.status() != SiloStatus::Active || facts.view().get(&target).is_none() {
         return;
@@ -68,7 +68,7 @@ pub(super) fn is_heard(peer: &Peer, facts: &Facts) -> bool {
 }
 
 /// Returns true if this silo has completed a round trip with a third one since the first miss of
-/// `target`: if it is this silo that is cut off, none answers it.
+/// `target`. A silo that is itself cut off gets no such answer.
 pub(super) fn has_witness(probing: &Probing, facts: &Facts, target: &SiloAddress) -> bool {
     let Some(since) = probing.peer(target).and_then(Peer::missed_since) else {
         return false;

@@ -44,7 +44,7 @@ pub(super) fn is_due(peer: &Peer, facts: &Facts) -> bool {
 }
 
 impl Indirect {
-    /// Asks randomly chosen others, none of which `is_doubted`, to probe `target`. Returns true if
+    /// Asks random other silos, none of which `is_doubted`, to probe `target`. Returns true if
     /// there was one to ask.
     pub(super) fn ask(
         &mut self,

@@ -1,4 +1,4 @@
-//! The probes of this silo: the missed ones, and those that it makes for others.
+//! The probes of this silo: its own, the missed ones, and those on behalf of others.
 
 mod evidence;
 mod health;
@@ -121,7 +121,7 @@ impl Detect {
     }
 
     /// This process was paused: answers may lie unread in its sockets, so every probe in flight
-    /// gets one more short wait before it counts as missed.
+    /// gets one more short wait.
     pub(crate) fn grace(&mut self, facts: &Facts) {
         let now = facts.now().mono;
         let until = now + facts.config().min_probe_timeout.min(Duration::from_secs(1));
@@ -299,7 +299,7 @@ impl Detect {
                 }
                 evidence::dial(&self.probing, facts, out, silo);
             }
-            // It will write its own Dead; if it does not, its row is probed like any other.
+            // It will write its own death; otherwise its row is probed like any other.
             ConnectionEvent::Goodbye => {}
         }
     }

@@ -107,9 +107,9 @@ impl Probing {
         }
     }
 
-    /// Time between two probes of a peer. In a small cluster few silos probe each other, so the
-    /// second vote of a death would have to wait for almost a whole period; there each of them is
-    /// probed more often, at the same cost.
+    /// Time between two probes of a peer. In a small cluster few silos probe each other, and the
+    /// second vote of a death would wait for almost a whole period. There each peer is probed more
+    /// often, at the same total cost.
     pub(super) fn period(&self, config: &Config) -> Duration {
         let period = config.probe_period;
         if !config.burst_reprobes {

@@ -196,9 +196,9 @@ impl Peer {
         self.note_gone(now);
     }
 
-    /// It answers a dial. Whether the probe in flight is to be sent again: it was lost with its
-    /// connection, and says nothing of the peer. That happens [`REPEATS_MAX`] times in a row at
-    /// most, so that a peer that nothing reaches is missed at last.
+    /// The peer answers a dial. Returns true if the probe in flight is sent again: it was lost with
+    /// its connection. That happens [`REPEATS_MAX`] times in a row at most, so that a peer that
+    /// nothing reaches is missed at last.
     pub(super) fn repeats_probe(&mut self) -> bool {
         let with_it =
             self.deadline.is_some() && self.lost.is_some_and(|lost| lost >= self.last_sent);
@@ -258,8 +258,8 @@ impl Peer {
         self.suspected
     }
 
-    /// It is Joining at this time; whether it has been for longer than `limit`, so that answering
-    /// does not help it.
+    /// Notes that the peer is Joining. Returns true if it has been for longer than `limit`, so that
+    /// answering does not help it.
     pub(super) fn is_joining(&mut self, now: Instant, limit: Duration) -> bool {
         let since = *self.joining_since.get_or_insert(now);
         self.stuck = now.saturating_since(since) > limit;
@@ -303,9 +303,9 @@ impl Peer {
         Duration::from_nanos(measured).clamp(config.min_probe_timeout, config.max_probe_timeout)
     }
 
-    /// The longest round trip that one answer can stand for. What was held up by a cut and came out
-    /// of it seconds later says little about the round trips after it; a link that has become slow
-    /// shows it with every answer, and each may double the timeout.
+    /// The longest round trip that one answer can stand for. An answer that a cut held up for
+    /// seconds says little about later round trips. On a slow link every answer is late, and each
+    /// may double the timeout.
     pub(super) fn longest_sample(&self, config: &Config) -> Duration {
         self.base_timeout(config).saturating_mul(2)
     }
@@ -331,9 +331,8 @@ impl Peer {
         self.graced = false;
     }
 
-    /// An answer to probe `seq` came. It counts when it is one of the unanswered ones, also a late
-    /// one; after misses it takes `enough` of them to forget those. It stands for a round trip of
-    /// `longest` at most.
+    /// An answer to probe `seq` came. It counts if that probe is unanswered, even if it is late.
+    /// After misses `enough` answers clear them. It stands for a round trip of `longest` at most.
     pub(super) fn on_answer(
         &mut self,
         now: Instant,
@@ -377,7 +376,7 @@ impl Peer {
         }
     }
 
-    /// It answers: what its host said before means nothing now.
+    /// The peer answers: earlier words of its host mean nothing now.
     const fn forget_hints(&mut self) {
         self.refused = false;
         self.broken = false;

@@ -1,9 +1,8 @@
 //! Silos that are Dead and may still run turns for a moment, because they do not know it yet
 //! (invariant I8).
 //!
-//! A silo that takes over their grains waits for them. How long is the longest time for which such
-//! a silo can still hold a confirmation of its fence, by the evidence of its death that the row
-//! bears:
+//! A silo that takes over their grains waits for them: for the longest time that such a silo can
+//! still hold a confirmation of its fence, by the evidence of its death in the row:
 //!
 //! | the row says | how long |
 //! |---|---|
@@ -14,12 +13,11 @@
 //! | a successor took its `ip:port` | as long as the fence of a silo that is alone may stay open |
 //! | nothing: an operator declared it dead | the same |
 //!
-//! A silo that did not see the death, because it got a view that shows it already, does not know
-//! what the dead one held. It takes the longest time, unless the view came from a silo that tells
-//! it how much is left.
+//! A silo that did not see the death, because its first view showed it, does not know what the dead
+//! silo held. It takes the longest time, unless the sender of the view says how much is left.
 //!
-//! Each of them is lengthened ([`lapse`]): for clocks that run at different rates, and for a turn
-//! that is between its look at the fence and its next wait.
+//! Each is lengthened ([`lapse`]): for clocks of different rates, and for a turn between its look
+//! at the fence and its next wait.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -61,9 +59,9 @@ impl Fading {
         facts.has_fence().then(|| told.collect())
     }
 
-    /// The view in force came whole, from a silo that says so much of those that are Dead in it. A
-    /// silo that was not there when they died supposes the worst of each; the smaller of the two
-    /// times is enough. The sender's clock may run faster.
+    /// The view in force came whole, with its sender's times for the Dead in it. A silo that did
+    /// not see them die assumes the worst for each; the smaller of the two times is enough. The
+    /// sender's clock may run faster.
     pub(crate) fn told(&mut self, facts: &Facts, told: &[(SiloAddress, u64)]) {
         let now = facts.now().mono;
         let told: BTreeMap<SiloAddress, u64> = told.iter().copied().collect();
@@ -127,7 +125,7 @@ impl Fading {
         let (fence, table) = (config.fence_timeout, config.fence_table_timeout);
         let is_succeeded = row.votes.iter().any(|vote| silo.is_succeeded_by(&vote.voter));
         if is_succeeded || row.votes.is_empty() {
-            // It may not know yet that it is alone no longer, or no silo has looked at all.
+            // The silo may not know yet that it is no longer alone, or no silo has looked at all.
             return now + lapse(fence.max(alone_span(config)));
         }
         let was_active = next && matches!(old, Some(status) if status >= SiloStatus::Active);

@@ -1,8 +1,8 @@
 //! The silence fence (improvement 9): no turn starts without a recent confirmation that this silo
 //! is alive.
 //!
-//! A confirmation is a moment of this silo's own clock at which it provably was not dead, and from
-//! which on its death by silence takes at least the patience of its monitors:
+//! A confirmation is a moment of this silo's own clock at which it provably was not dead. Its death
+//! by silence takes at least the patience of its monitors from then on:
 //!
 //! * the table showed the view in force to be the latest, when it was asked at that moment; or
 //! * so many of its monitors had its answer of that moment that those left are fewer than the votes
@@ -16,8 +16,8 @@
 //! nothing.
 //!
 //! Two deaths do not take the patience: a refused dial (the process no longer listens, so it is
-//! gone) and a successor on the same `ip:port` (the writer of its join tells the predecessor before
-//! it commits).
+//! gone), and a successor on the same `ip:port` (the writer of its join tells the predecessor
+//! before it commits).
 
 mod fading;
 mod risen;
@@ -46,7 +46,7 @@ pub(crate) struct Word<'a> {
 impl<'a> Word<'a> {
     /// `is_gone` is true for a monitor whose process is gone, and whose votes are over;
     /// `is_row_fresh` if no silo can have found the own row stale; `is_behind` if this silo
-    /// certainly lacks a later view, and `behind_for` is for how long it may have.
+    /// certainly lacks a later view, for `behind_for`.
     pub(crate) const fn new(
         is_gone: &'a dyn Fn(&SiloAddress) -> bool,
         is_row_fresh: bool,
@@ -73,7 +73,7 @@ pub(crate) struct Fence {
     touched: Option<Instant>,
     /// Time at which this silo first wished to be Active.
     wished: Option<Instant>,
-    /// Time at which this silo, which knows of no other, was first probed by one.
+    /// Time of the first probe that this silo, which knows of no other, got.
     stranger: Option<Instant>,
     armed: bool,
     /// This silo ends: the fence never opens again.
@@ -108,9 +108,9 @@ impl Fence {
             && !facts.view().is_empty()
     }
 
-    /// Returns true if this silo knows of no other and was probed by no other: then it can only be
-    /// declared dead by a newcomer that cannot reach it, once its row has stood still for long. For
-    /// one that leaves no newcomer waits: it is Active at once, and votes after its patience.
+    /// Returns true if this silo knows of no other and no other probed it. Then only a newcomer
+    /// that cannot reach it can declare it dead, once its row has stood still for long. A silo that
+    /// leaves has no such newcomer.
     fn is_alone(&self, facts: &Facts) -> bool {
         facts.view().ring(0).len() <= 1 && self.stranger.is_none() && !facts.standing().is_leaving()
     }
@@ -146,9 +146,9 @@ impl Fence {
             self.by_monitors = self.by_monitors.max(wished);
             self.touched.get_or_insert(wished);
         }
-        // A new monitor has not had the time to probe: it starts as if it had heard this silo when
-        // enough others last had. What the table said does not count here: votes may have been
-        // under way, and one that this monitor has displaced may count again soon.
+        // A new monitor has had no time to probe: it starts as if it had heard this silo when
+        // enough others last had. Confirmations by the table do not count here: votes may have been
+        // under way.
         let start = self.by_monitors;
         let old = std::mem::take(&mut self.heard);
         self.heard =
@@ -157,9 +157,9 @@ impl Fence {
         self.check(facts, out, is_behind);
     }
 
-    /// A silo that is not in the view in force probes: a newcomer, which the next view shows. It
-    /// may be Active as soon as it is answered, and lose patience with this silo then, but no
-    /// earlier. So this silo is alive now, and has company from now on.
+    /// A silo outside the view in force probes: a newcomer, which the next view shows. It may be
+    /// Active once it is answered, and lose patience with this silo only later. So this silo is
+    /// alive now, and no longer alone.
     pub(crate) fn probed_by_stranger(&mut self, facts: &Facts, out: &mut Out, is_behind: bool) {
         if !self.armed || !self.is_alone(facts) {
             return;
@@ -172,8 +172,8 @@ impl Fence {
         self.check(facts, out, is_behind);
     }
 
-    /// A probe arrived. Returns true if it may confirm this silo: it gives back a stamp of ours and
-    /// its sender, a monitor, has missed nothing since.
+    /// A probe arrived. Returns true if it may confirm this silo: it returns our stamp, and its
+    /// sender, a monitor, has missed nothing since.
     pub(crate) fn heard_by(
         &mut self,
         facts: &Facts,
@@ -196,10 +196,10 @@ impl Fence {
         let heard = self.heard.iter().filter(|(monitor, _)| !(word.is_gone)(monitor));
         let mut times: Vec<Instant> = heard.map(|(_, at)| *at).collect();
         times.sort_unstable_by(|a, b| b.cmp(a));
-        // One that became Active in a later view is no monitor here, and may vote after its
+        // A silo that became Active in a later view is not a monitor here, and may vote after its
         // patience. That is longer than `fence_timeout`, and a silo that takes over waits for
-        // `fence_table_timeout` more. And a silo without the store may run on for a limited time
-        // only: a little later a newcomer may overlook its row, become Active, and vote after its
+        // `fence_table_timeout` more. A silo without the store may continue for a limited time
+        // only: a newcomer may overlook its row a little later, become Active, and vote after its
         // patience.
         let config = facts.config();
         if word.behind_for > config.fence_table_timeout
@@ -210,8 +210,8 @@ impl Fence {
         // A silo that leaves is no longer counted, perhaps before it hears of it.
         let leaving = usize::from(facts.standing().is_leaving());
         let active = facts.view().active_count().saturating_sub(leaving);
-        // While this silo cannot touch its row it may look stale to others, and one vote may be
-        // enough (see `votes_required`).
+        // While this silo cannot touch its row it may look stale, and then one vote may be enough
+        // (see `votes_required`).
         let votes =
             if word.is_row_fresh { votes_among(config, active).min(times.len().max(1)) } else { 1 };
         let votes = votes.saturating_sub(self.standing_votes(facts));
@@ -273,8 +273,8 @@ impl Fence {
         Some(self.confirmed_until(facts, is_behind).max(by_table))
     }
 
-    /// Time until which turns may start by what needs no read of the table: the word of monitors
-    /// or, for a silo that is alone, the touch of its row.
+    /// Time until which turns may start without a read of the table: by the word of monitors or,
+    /// for a silo that is alone, by the touch of its row.
     fn confirmed_until(&self, facts: &Facts, is_behind: bool) -> Instant {
         let config = facts.config();
         let by_monitors = self.by_monitors + config.fence_timeout;

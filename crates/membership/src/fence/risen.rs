@@ -1,7 +1,7 @@
 //! The silos that became Active lately, with the times.
 //!
-//! Thousands of silos become Active within seconds when a large cluster starts. So they are not
-//! kept one by one: what is kept is the step that made them Active, which the silo holds anyway.
+//! Thousands of silos become Active within seconds when a large cluster starts. So this keeps the
+//! step that made them Active, which the silo holds anyway, instead of each silo.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

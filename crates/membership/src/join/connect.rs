@@ -1,8 +1,8 @@
 //! Connectivity: round trips with every member, both ways, between Joining and Active (membership
 //! description, step 8).
 //!
-//! The first view with the joiner's row says whom it has to reach. It wishes to be Active when no
-//! silo is in the way, and the writer judges that wish by the view that its commit is based on.
+//! The first view with the joiner's row names the members that it must reach. It wishes to be
+//! Active when none blocks it, and the writer judges that wish by the view of its commit.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -26,13 +26,12 @@ use crate::view::{View, is_on_rings};
 /// With whom a joiner has made round trips, and with whom they are due.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Check {
-    /// The view whose members are checked; none before the own row is in one. The sets below are
+    /// The view whose members are checked; none before the own row is in a view. The sets below are
     /// positions in it.
     checked: Option<Arc<View>>,
     /// The version from which on a view has to be checked instead; 0 when none has to.
     recheck: u64,
-    /// The latest version of which it is known that no silo that is Active in it lacks a round trip
-    /// with this one.
+    /// The latest version in which every Active silo has made a round trip with this one.
     vouched: u64,
     /// Version that the last wish to be Active claimed.
     claimed: u64,
@@ -122,9 +121,9 @@ impl Check {
         self.try_activate(facts, out);
     }
 
-    /// Vouches for the view in force: with no member pending, those that became Active since the
-    /// last version vouched for were inserted after this silo, and made the round trip from their
-    /// side, unless a step says that they skipped it.
+    /// Vouches for the view in force. No member is pending, and silos that became Active later were
+    /// inserted after this one and made the round trip from their side, unless a step says that
+    /// they skipped it.
     fn vouch(&mut self, facts: &Facts) -> bool {
         let version = facts.view().version();
         let vouches = self.pending.is_empty()
@@ -263,7 +262,7 @@ impl Check {
         }
     }
 
-    /// Returns true if it is settled that others reach this silo: one did, or there is none to try.
+    /// Returns true if others certainly reach this silo: one did, or there is none to try.
     fn is_reached(&self, facts: &Facts) -> bool {
         self.reached || !facts.config().connection_hints || self.verified.is_empty()
     }

@@ -34,8 +34,8 @@ enum Phase {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Entry {
     phase: Phase,
-    /// A silo that won the compare-and-set which this one lost: it is alive, and can write for this
-    /// one.
+    /// The silo that won the compare-and-set which this one lost. It is alive, and can write for
+    /// this one.
     winner: Option<SiloAddress>,
     /// Number of members that were asked in vain.
     asked: u32,
@@ -92,7 +92,7 @@ impl Entry {
         std::mem::replace(&mut self.phase, Phase::Checking) != Phase::Checking
     }
 
-    /// The silo that a joiner asks to write for it, if it has lost a race to one.
+    /// The silo that a joiner asks to write for it after a lost race.
     pub(super) const fn winner(&self) -> Option<SiloAddress> {
         self.winner
     }

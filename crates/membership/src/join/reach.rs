@@ -1,9 +1,9 @@
 //! A joiner must be reached at the address that it advertises.
 //!
-//! Its own round trips prove only that it reaches the members: they answer over the connections
-//! that it opened. So it asks some of those that answered to dial it, on a fresh connection at the
+//! A joiner's own round trips prove only that it reaches the members: they answer over the
+//! connections that it opened. So it asks some of them to dial it, on a fresh connection at the
 //! address in its row. It becomes Active only after one of them got through. A silo with a wrong
-//! address, or behind a firewall, stays Joining, and says whom it asked in vain.
+//! address, or behind a firewall, stays Joining, and names the silos it asked.
 //!
 //! This is the side of the members.
 

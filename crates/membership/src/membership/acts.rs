@@ -11,8 +11,8 @@ use crate::out::{Act, Out};
 use crate::wishes::{Others, Wishes};
 
 impl Membership {
-    /// Has the parts do what they asked of each other, depth first: what an event leads to comes
-    /// before the next event, and before the effects that followed it.
+    /// Executes the requests of the parts, depth first: the consequences of an event come before
+    /// the next event, and before later effects.
     pub(super) fn drain(&mut self) {
         for act in self.out.take_pending().into_iter().flatten() {
             match act {

@@ -28,7 +28,7 @@ impl Membership {
                 self.on_probe(from, seq, misses, echo);
                 self.note_version(from, version);
                 self.drain();
-                // The most frequent message: it changes nothing about what this silo probes itself.
+                // The most frequent message. It changes nothing about this silo's own probes.
                 if !self.facts.is_over() {
                     self.pump();
                 }

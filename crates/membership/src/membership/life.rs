@@ -1,4 +1,4 @@
-//! The life of this silo: leaving, its end, what it looks after now and then.
+//! The life of this silo: leaving, its end, its periodic duties.
 
 use std::time::Duration;
 
@@ -80,7 +80,7 @@ impl Membership {
             return;
         }
         self.facts.standing_mut().finish_leave();
-        // A silo that sees it Dead by its own word takes its grains over at once (I8).
+        // A silo that sees this one Dead by its own word takes its grains over at once (I8).
         self.fence.shut(&self.facts, &mut self.out);
         let until = self.facts.now().mono + self.facts.config().shutdown_grace_period;
         self.out.timers().set(Timer::Leave, until);
@@ -98,7 +98,7 @@ impl Membership {
         }
     }
 
-    /// Ends the machine. What it still had to say stays in the queue before the end.
+    /// Ends the machine. Its last messages stay in the queue before the end.
     pub(super) fn terminate(&mut self, reason: TerminateReason) {
         if self.facts.is_over() {
             return;

@@ -1,10 +1,10 @@
-//! The machine itself: its parts, its inputs, its outputs, and what runs between the parts.
+//! The machine: its parts, its inputs, its outputs, and the order between the parts.
 //!
-//! No part knows another. What one asks of the others it leaves in [`Out`], as an event;
-//! the machine hands it on before it does anything else (`acts.rs`). What takes several parts in a
-//! certain order stands in the other files of this folder: messages in `hear.rs`, probes and
-//! confirmations in `probes.rs`, requests to the table in `table.rs`, views in `views.rs`, the own
-//! life in `life.rs`.
+//! No part knows another. A part leaves a request to the others in [`Out`], as an event; the
+//! machine hands it on before it does anything else (`acts.rs`). Work that takes several parts in
+//! order is in the other files of this folder: messages in `hear.rs`, probes and confirmations in
+//! `probes.rs`, requests to the table in `table.rs`, views in `views.rs`, the own life in
+//! `life.rs`.
 
 mod acts;
 mod hear;
@@ -108,7 +108,7 @@ impl Membership {
         })
     }
 
-    /// Lets this machine share what it computes with others of its process. It changes no result.
+    /// Lets this machine share computed results with others of its process. It changes no result.
     pub fn share(&mut self, memo: Arc<Memo>) {
         self.facts.share_config(|config| memo.config(config));
         self.views.share(memo);
@@ -310,9 +310,8 @@ impl Membership {
 
     fn begin(&mut self, now: Now) {
         self.facts.pass(now);
-        // Before anything else, also when this process was frozen and another input comes first: a
-        // join whose time is over no longer writes anything (I3), and a silo without a recent
-        // confirmation starts no turn (I8).
+        // First of all, also when this process was frozen: a join whose time is over no longer
+        // writes anything (I3), and a silo without a recent confirmation starts no turn (I8).
         if self.out.timers().is_due(Timer::JoinDeadline, now.mono) {
             self.join.on_deadline(&mut self.out);
             self.drain();

@@ -1,5 +1,4 @@
-//! Probes, dials and confirmations: what passes between those that may be dead and those that judge
-//! them.
+//! Probes, dials and confirmations between silos that may be dead and silos that judge them.
 
 use emmer_core::{Instant, SiloAddress};
 

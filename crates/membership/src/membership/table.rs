@@ -1,4 +1,4 @@
-//! Requests to the table: which comes next, and what their outcomes lead to.
+//! Requests to the table: their order, and the consequences of their outcomes.
 
 use emmer_core::{Instant, TableVersion};
 
@@ -18,8 +18,8 @@ impl Membership {
         if !self.table.pump(&self.facts, &mut self.out) {
             return;
         }
-        // A commit says as much about this silo as a read of the version, and must not wait for
-        // those that the fence wants one after the other.
+        // A commit says as much about this silo as a read of the version, and must not wait for the
+        // reads of the fence.
         if self.facts.standing().knows_table() && !self.out.timers().is_set(Timer::Flush) {
             self.commit();
         }
@@ -112,7 +112,7 @@ impl Membership {
                 self.confirm_by_table(sent);
             }
             (Some(Told::Conflict(base)), _) => {
-                // Another silo may have handed it over meanwhile: of a later one nothing is known.
+                // Another silo may have written since: nothing is known of a later version.
                 self.catch_up(base + 1);
                 self.join.on_conflict(&self.facts, &mut self.out);
                 self.drain();
@@ -163,7 +163,7 @@ impl Membership {
             return;
         }
         let (delta, view, inserted) = write::committed(&self.facts, &mut self.out, draft, version);
-        // First the others: nothing comes out of this silo after a view that shows it Dead by its
+        // The others first: nothing comes out of this silo after a view that shows it Dead by its
         // own wish.
         self.views.broadcast(&self.facts, &mut self.out, &delta, &view);
         if self.facts.config().use_liveness_gossip && self.facts.config().delta_views {

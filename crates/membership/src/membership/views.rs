@@ -21,8 +21,7 @@ impl Membership {
         }
     }
 
-    /// Puts `view` in force if it is newer than the one that is, and draws every conclusion from
-    /// it.
+    /// Installs `view` if it is newer than the one in force, and draws every conclusion from it.
     pub(super) fn install(&mut self, view: Arc<View>, delta: Option<&Arc<Delta>>) {
         if view.version() <= self.facts.view().version() || self.facts.is_over() {
             return;
@@ -73,9 +72,9 @@ impl Membership {
         self.write.collect(&self.facts, &mut self.out);
     }
 
-    /// Looks at this silo's row in the new view. A silo that is declared dead ends itself
-    /// ("Enforcing perfect failure detection"), and so does one whose row was cleaned up or that
-    /// has a successor.
+    /// Looks at this silo's row in the new view. A silo ends itself if it is declared dead
+    /// ("Enforcing perfect failure detection"), if its row was cleaned up, or if it has a
+    /// successor.
     fn look_at_own_row(&mut self) {
         let (me, view) = (self.facts.me(), self.facts.view().clone());
         let own = view.get(&me);
@@ -119,7 +118,7 @@ impl Membership {
         }
     }
 
-    /// The silo that is to write in the view in force; none when it is this one.
+    /// The writer in the view in force; none when it is this silo.
     pub(crate) fn writer_to_ask(&mut self) -> Option<SiloAddress> {
         self.with_others(|wishes, facts, _, others| wishes.writers(facts, others)).first().copied()
     }
@@ -131,8 +130,8 @@ impl Membership {
     pub(super) fn on_tree(&mut self, from: SiloAddress, root: SiloAddress, delta: &Arc<Delta>) {
         let known = self.facts.view().version();
         if delta.version() <= known {
-            // It was quicker to read the table. Those below it in the tree wait all the same; with
-            // the same view all agree who that is.
+            // Reading the table was quicker. Silos below this one in the tree wait all the same;
+            // with the same view all agree on the tree.
             if delta.version() == known && !self.facts.is_over() {
                 self.pass_on(root, delta);
             }

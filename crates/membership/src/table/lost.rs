@@ -1,8 +1,7 @@
-//! The ways in which a silo finds out that its table is another one: it went back, another one is
-//! in its place, or it is gone.
+//! The ways in which a silo finds out that its table went back, is another one, or is gone.
 //!
-//! The etags keep such a silo from writing. But others may join the new table and take over its
-//! grains, and no silo there knows of it, so it has to end.
+//! The etags keep such a silo from writing. But other silos may join the new table and take over
+//! its grains, and no silo there knows of it, so it has to end.
 //!
 //! * Another identity in the version row is proof, and so is another etag under the number of the
 //!   view in force.
@@ -72,8 +71,8 @@ impl Loss {
         base
     }
 
-    /// Learns the identity of its table from `version`, if it does not know it yet. Returns false,
-    /// and changes nothing, if `version` is certainly of another table.
+    /// Learns the identity of its table from `version`, if it is not known yet. Returns false, and
+    /// changes nothing, if `version` is certainly of another table.
     pub(super) fn knows_table_of(&mut self, version: &TableVersion) -> bool {
         if self.table.is_unknown() {
             self.table = version.table;
@@ -91,13 +90,13 @@ impl Loss {
         mine
     }
 
-    /// The table showed an older version than the view in force. A replica may lag for a moment; a
-    /// table that shows nothing else for ten seconds has lost what this silo saw committed. Others
-    /// may act on what is lost, so this silo has to end.
+    /// The table showed an older version than the view in force. A replica may lag for a moment. A
+    /// table that shows nothing else for ten seconds has lost a commit that this silo saw. Others
+    /// may act on the loss, so this silo has to end.
     pub(super) fn saw_older_table(&mut self, facts: &Facts, out: &mut Out, version: &TableVersion) {
         self.older_reads += 1;
         if self.older_reads >= OLDER_READS_MAX && facts.standing().is_in_table() {
-            // Without its version row it is a new table, in which nothing was written yet.
+            // A table without its version row is a new one.
             let gone = version.etag.is_empty();
             let reason =
                 if gone { TerminateReason::TableGone } else { TerminateReason::TableWentBack };
@@ -125,7 +124,7 @@ impl Loss {
 }
 
 /// Returns true if the table has another commit under the number of the view in force: it has lost
-/// the one that this silo saw, and others have taken its number.
+/// the commit that this silo saw.
 pub(super) fn is_another_history(facts: &Facts, version: &TableVersion) -> bool {
     let mine = facts.view().table_version();
     version.number == mine.number && version.etag != mine.etag

@@ -1,4 +1,4 @@
-//! One request to the table at a time, and what its outcome means.
+//! One request to the table at a time, and the consequences of its outcome.
 //!
 //! * `Unknown` is followed by a read before anything else: the commit may have happened.
 //! * `Unavailable` is followed by a pause that grows, with jitter; nothing is lost by it, because
@@ -36,8 +36,8 @@ pub(crate) struct Table {
     want_sample: bool,
     /// A commit's outcome is unknown since a base of this version: nothing but a read may follow.
     unknown_since: Option<u64>,
-    /// A commit with an unknown outcome may still arrive. If nothing is left to write, its base has
-    /// to be taken from it: a death must not appear in the table when no silo waits for it.
+    /// A commit of unknown outcome may still arrive. If nothing is left to write, its base has to
+    /// be taken from it: a death must not appear in the table when no silo waits for it.
     unsettled: bool,
     /// The view is fresh from the table, read for the commit that follows (classic only).
     fresh: bool,
@@ -449,9 +449,9 @@ impl Table {
         self.ahead.take_if(|(ahead, _)| ahead.number < version).map(|(_, sent)| sent)
     }
 
-    /// Returns when the read had been sent that showed the view in force to be the latest: what it
-    /// says of this silo was true then. Where commits come fast, every read finds the silo a
-    /// version behind, and nothing else would confirm it.
+    /// Returns the time at which the read was sent that showed the view in force to be the latest:
+    /// its statements about this silo were true then. Where commits come fast, every read finds the
+    /// silo a version behind, and nothing else would confirm it.
     pub(crate) fn take_read_of_this(&mut self, facts: &Facts) -> Option<Instant> {
         let number = facts.view().version();
         let (version, sent) = self.ahead.take_if(|(version, _)| version.number <= number)?;

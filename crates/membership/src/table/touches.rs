@@ -62,7 +62,8 @@ impl Touches {
         out.effect(Effect::Table { op, request: TableRequest::Touch { silo, at: now.wall } });
     }
 
-    /// Takes the touch of request `op`, if it is one: when it had been sent.
+    /// Takes the touch of request `op`, if it is a touch, and returns the time at which it was
+    /// sent.
     pub(super) fn take(&mut self, out: &mut Out, op: OpId) -> Option<Instant> {
         let (_, sent) = self.under_way.take_if(|(expected, _)| *expected == op)?;
         out.timers().clear(Timer::TouchTimeout);
@@ -100,8 +101,8 @@ impl Touches {
                     // The next read says for how long.
                     out.tell(Inner::Want(Read::All));
                 }
-                // If this silo could not touch its row, neither could others perhaps: that does not
-                // make them stale.
+                // If this silo could not touch its row, perhaps others could not either: their rows
+                // are not stale.
                 out.tell(Inner::ForgiveRows);
                 let again = facts.publish_period().min(config.table_retry_max * 2);
                 out.timers().set_no_later(Timer::Touch, now + again);

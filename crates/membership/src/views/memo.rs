@@ -1,8 +1,8 @@
-//! Memory that many machines in one process share, so that thousands of them fit into a simulation.
+//! Memory that the machines of one process share, so that thousands of them fit into a simulation.
 //!
 //! Silos that apply the same delta to equal views get equal views. Where one process runs them all,
-//! a [`Memo`] lets one of them compute the view, and the order of the tree, for the others. It
-//! changes no result. A silo of its own has none.
+//! a [`Memo`] lets one silo compute the view, and the order of the tree, for the others. It changes
+//! no result. A single silo has none.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;

@@ -100,7 +100,7 @@ impl Views {
     // ---- the view in force
     // ------------------------------------------------------------------------------------------
 
-    /// Lets this machine share what it computes with others of its process.
+    /// Lets this machine share computed results with others of its process.
     pub(crate) fn share(&mut self, memo: Arc<Memo>) {
         self.shared = Shared::with(memo);
     }
@@ -207,8 +207,8 @@ impl Views {
         }
     }
 
-    /// A silo that has the version `have` asks for what it lacks. `fading`: those that are Dead in
-    /// the view in force and may still run turns.
+    /// A silo that has the version `have` asks for later ones. `fading`: silos that are Dead in the
+    /// view in force and may still run turns.
     pub(crate) fn on_pull(
         &self,
         facts: &Facts,
@@ -367,7 +367,8 @@ pub(crate) fn hint<'a>(
     }
 }
 
-/// An Active silo other than this one, not one that `is_doubted` if a few draws find another.
+/// A random Active silo other than this one; not a silo that `is_doubted` if a few draws find
+/// another.
 fn random_active(
     facts: &Facts,
     out: &mut Out,

@@ -1,7 +1,7 @@
 //! Silos outside the view have no say, and neither have the dead.
 //!
-//! A silo obeys those that the view in force names. From a stranger it takes the few messages that
-//! a join needs, and what those cost is bounded:
+//! A silo obeys the silos of the view in force. From a stranger it takes the few messages that a
+//! join needs, at a bounded cost:
 //!
 //! * a probe is answered, and confirms nothing;
 //! * a view that is asked for is given;
@@ -9,11 +9,11 @@
 //!   by the view like any other;
 //! * a silo that asks to be dialled is dialled, at the address it gave.
 //!
-//! Nothing else of it is done: not its views, not its votes, not what it says about the death of
-//! others or of this silo. But it may know of a view that this silo lacks, and be in it. So a
-//! stranger that claims a later version makes this silo ask the table for its version, once in a
-//! while. And where no answer comes there may be monitors that this silo does not know: then the
-//! word of those that it knows is not enough (`fence`).
+//! Everything else of a stranger is ignored: its views, its votes, its words about deaths. But it
+//! may know of a view that this silo lacks, and be in it. So a stranger that claims a later version
+//! makes this silo ask the table for its version, once in a while. Where no answer comes there may
+//! be monitors that this silo does not know: then the word of the known ones is not enough
+//! (`fence`).
 //!
 //! A silo whose own row is in no view yet has no view to judge by, and hosts nothing. It takes the
 //! word of each that answers it.
@@ -79,8 +79,8 @@ pub(crate) fn is_stranger(facts: &Facts, from: &SiloAddress) -> bool {
     facts.standing().is_in_table() && facts.view().position(from).is_none()
 }
 
-/// Keeps of `intents` those that a stranger may wish for: they are about the sender alone, and
-/// judge no other silo.
+/// Keeps those of `intents` that a stranger may have: they are about the sender alone, and judge no
+/// other silo.
 pub(crate) fn own_intents(intents: Vec<Intent>, from: &SiloAddress) -> Vec<Intent> {
     let is_own = |intent: &Intent| {
         let about_itself = match intent {
@@ -110,9 +110,9 @@ fn claimed_version(message: &Message) -> Option<u64> {
     })
 }
 
-/// Returns true if `from` is dead in the view in force. It hears so, and nothing it says counts:
-/// "everyone stops communicating with it". A silo whose row is missing from a later view than its
-/// own has been cleaned up.
+/// Returns true if `from` is dead in the view in force. It is told so, and its messages are
+/// ignored: "everyone stops communicating with it". A silo whose row is missing from a later view
+/// than its own has been cleaned up.
 pub(crate) fn is_from_the_dead(
     facts: &Facts,
     out: &mut Out,

@@ -1,4 +1,4 @@
-//! The votes of this silo, and what they keep it from saying meanwhile (membership description,
+//! The votes of this silo, and the words that it holds back meanwhile (membership description,
 //! steps 3 to 5; improvements 3 and 4).
 
 use std::collections::BTreeMap;
@@ -15,8 +15,8 @@ use crate::view::View;
 /// Memory of this silo about votes, its own and those that a death takes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Votes {
-    /// Silos against whom a vote of this one may be in a commit whose end it does not know, and
-    /// when that commit is over at the latest.
+    /// Silos against whom a vote of this one may be in a commit of unknown outcome, with the time
+    /// at which that commit is certainly over.
     doubts: BTreeMap<SiloAddress, Instant>,
     quorum: Quorum,
 }
@@ -57,9 +57,9 @@ impl Votes {
         }
     }
 
-    /// Returns true if the votes that stand in the table are enough by now. They were not when they
-    /// were written, or `target` would be Dead; a death takes fewer votes once those silos have
-    /// lapsed that were Active lately. No silo looks at it again unless one votes.
+    /// Returns true if the votes in the table are enough by now. They were not when they were
+    /// written, or `target` would be Dead. A death takes fewer votes once silos that were Active
+    /// lately have lapsed, and no silo counts again unless one votes.
     fn suffices(&self, facts: &Facts, target: &SiloAddress) -> bool {
         let view = facts.view();
         let Some(row) = view.get(target) else { return false };
@@ -88,9 +88,9 @@ impl Votes {
         }
     }
 
-    /// Returns true if this silo may give back the stamps of `silo`, and so confirm that it is
-    /// alive: not while a vote of its own may be on its way into the table, or stands there.
-    /// `may_speak`: its fence lets it confirm others.
+    /// Returns true if this silo may return the stamps of `silo`, and so confirm that it is alive:
+    /// not while a vote of its own is in the table or may be on its way. `may_speak`: its fence
+    /// lets it confirm others.
     pub(crate) fn may_confirm(&self, facts: &Facts, silo: &SiloAddress, may_speak: bool) -> bool {
         let me = facts.me();
         let counts = |vote: &Vote| may_still_count(facts.config(), facts.now(), vote);
@@ -114,8 +114,8 @@ impl Votes {
         self.doubts.retain(|_, until| *until > sent);
     }
 
-    /// A doubt whose commit is over needs the table to end it; time alone says nothing about what
-    /// the commit did. At the end of the window no vote counts.
+    /// A doubt whose commit is over needs the table to end it, because time says nothing about the
+    /// commit's outcome. At the end of the window no vote counts.
     pub(crate) fn press_doubt(&mut self, facts: &Facts, out: &mut Out, silo: &SiloAddress) {
         let now = facts.now().mono;
         let Some(until) = self.doubts.get(silo).copied().filter(|until| now >= *until) else {

@@ -24,7 +24,7 @@ struct Own {
     attempt: u32,
     /// Time at which the next one is asked.
     next_at: Instant,
-    /// Whom it was sent to last; none when this silo writes itself.
+    /// Silo that it was sent to last; none when this silo writes itself.
     sent_to: Option<SiloAddress>,
 }
 
@@ -85,7 +85,7 @@ impl Wishes {
         self.own.retain(|key, _| matches!(key, Key::Status(_)));
     }
 
-    /// Wishes for `intent`, in place of an earlier one with the same key. It is sent at once,
+    /// Wishes for `intent`, which replaces an earlier one with the same key. It is sent at once,
     /// unless an earlier one is on its way to a writer and only its evidence is refreshed.
     pub(crate) fn wish(
         &mut self,
@@ -133,8 +133,8 @@ impl Wishes {
         }
     }
 
-    /// Sends what is due to the writer of its turn: the first Active silo by ring order, then the
-    /// second, then this one, then from the beginning. The writer is only an optimiser: safety
+    /// Sends due wishes to the writer whose turn it is: the first Active silo by ring order, then
+    /// the second, then this one, then from the beginning. The writer is only an optimiser: safety
     /// rests on the conditional commit.
     pub(crate) fn route(&mut self, facts: &Facts, out: &mut Out, others: &Others<'_>) {
         if facts.is_over() {
@@ -202,8 +202,8 @@ impl Wishes {
             let asked = if skipped == 0 { WRITERS_ASKED } else { WRITERS_ASKED_AGAIN };
             others_first.filter(|silo| (others.is_usable)(silo)).take(asked).collect()
         };
-        // A silo in no view probes none, and does not know which are gone. It asks others than
-        // those it has asked in vain.
+        // A silo in no view sends no probes, and does not know which silos are gone. It asks others
+        // than those that did not answer.
         let active = view.active_count().max(1);
         let skipped = if facts.standing().is_in_table() { 0 } else { self.asked_in_vain % active };
         let mut writers = first(SiloStatus::Active, skipped);

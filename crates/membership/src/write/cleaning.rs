@@ -50,7 +50,7 @@ impl Cleaning {
         self.looked_at = Some(now.mono);
         dead.sort_unstable();
         // A silo that was frozen while it joined must not find its dead row gone and join again
-        // (I3): by the time the row goes, its max_join_attempt_time is over.
+        // (I3): its max_join_attempt_time is over before the row goes.
         let keep = config.death_vote_expiration_timeout.max(config.max_join_attempt_time * 2);
         let expiration = config.defunct_silo_expiration.max(keep);
         let age = |at: Timestamp| now.wall.saturating_since(at);

@@ -76,7 +76,7 @@ impl Draft {
         MEMBERSHIP_ROWS_PER_COMMIT_MAX.saturating_sub(self.rows.len() + self.deletes.len())
     }
 
-    /// Returns true if it changes nothing so far.
+    /// Returns true if the draft changes nothing so far.
     pub(super) fn is_empty(&self) -> bool {
         self.rows.is_empty() && self.deletes.is_empty()
     }
@@ -116,8 +116,8 @@ impl Draft {
 /// The most votes kept in one row.
 const VOTES_MAX: usize = 16;
 
-/// Adds `vote`, in place of an earlier one of the same voter (one voter never counts twice), in
-/// place of the oldest one when there are too many.
+/// Adds `vote`. It replaces an earlier vote of the same voter (one voter never counts twice), or
+/// the oldest one when there are too many.
 pub(super) fn add_vote(votes: &mut Vec<Vote>, vote: Vote) {
     if let Some(old) = votes.iter_mut().find(|v| v.voter == vote.voter) {
         *old = vote;

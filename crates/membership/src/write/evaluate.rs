@@ -32,7 +32,7 @@ pub(super) fn join(
     if draft.row(view, &row.address).is_some() {
         return Verdict::Drop;
     }
-    // I3, I4: a later incarnation, alive or dead, ends this one's hopes; earlier ones die with its
+    // I3, I4: a later incarnation, alive or dead, forbids this one. Earlier ones die with its
     // arrival.
     if view.successor_of(&row.address).is_some()
         || draft.rows().any(|other| row.address.is_succeeded_by(&other.address))
@@ -70,10 +70,10 @@ pub(super) fn join(
 
 /// A silo wants to be Active (invariant I7: every pair of Active silos has made a round trip).
 ///
-/// Of two silos the one inserted later makes it. The joiner has made one with every member of the
-/// view `checked` but `missing` (Joining then). A silo that is Active now and was not a member then
-/// was inserted later, and has made one with the joiner, unless the commit that made it Active says
-/// that it skipped it. `is_blocked`: this silo is the joiner, and lacks some.
+/// Of two silos the one inserted later makes the round trip. The joiner has made one with every
+/// member of the view `checked` except `missing` (Joining then). A silo that is Active now and was
+/// not a member then was inserted later, and has made one with the joiner, unless the commit that
+/// made it Active says that it skipped it. `is_blocked`: this silo is the joiner, and lacks some.
 pub(super) fn activate(
     facts: &Facts,
     silo: &SiloAddress,

@@ -1,9 +1,9 @@
 //! Votes on their way into a commit: which suspects die, and which wait for more votes or for
 //! company (improvement 5).
 //!
-//! Silos that fail together should cost few versions. A death by silence therefore waits a little
-//! while there are suspicions of others with votes that do not suffice yet; one whose host says
-//! that the process is gone does not.
+//! Silos that fail together should cost few versions. A death by silence waits a little while other
+//! silos have insufficient votes against them. A death whose host says that the process is gone
+//! does not wait.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -125,8 +125,8 @@ fn gather_time(config: &Config, undecided: usize) -> Duration {
     config.death_gather * times
 }
 
-/// Votes to write although they do not suffice: those kept in memory for long enough, and with them
-/// those kept for half as long. Until then one death costs one commit.
+/// Insufficient votes to write: those kept in memory for long enough, and with them those kept for
+/// half as long. Until then one death costs one commit.
 fn few_to_write(facts: &Facts, out: &mut Out, few: Vec<(SiloEntry, Instant)>) -> Vec<SiloEntry> {
     let (now, hold) = (facts.now().mono, facts.config().vote_hold);
     let mut due = false;

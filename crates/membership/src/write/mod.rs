@@ -1,7 +1,7 @@
 //! Turning intents into one conditional commit (improvement 5).
 //!
-//! Every intent is evaluated against the view the commit is based on, plus what the commit already
-//! changes. The rules here decide who joins, who dies and who may say so; the compare-and-set on
+//! Every intent is evaluated against the view the commit is based on, plus the earlier changes of
+//! the commit. The rules here decide who joins, who dies and who may say so. The compare-and-set on
 //! the version row makes the decision hold only if nothing changed since.
 
 mod cleaning;
@@ -54,8 +54,8 @@ pub(crate) struct Said<'a> {
 }
 
 impl<'a> Said<'a> {
-    /// `quorum` says how many votes a death takes; `is_own` is true for what this silo itself
-    /// wishes, and `is_blocked` if its own join lacks round trips.
+    /// `quorum` is the number of votes that a death takes; `is_own` is true for wishes of this silo
+    /// itself, and `is_blocked` if its own join lacks round trips.
     pub(crate) const fn new(
         quorum: Quorum,
         is_own: &'a dyn Fn(&Key) -> bool,
@@ -125,9 +125,9 @@ impl Write {
 
     /// The view in force is new, and `to` is to write in it: hands those joins on.
     ///
-    /// A silo that has just committed knows of it first, so it would win every compare-and-set
-    /// until its queue is empty, and the new writer, whom those who were inserted ask to be Active,
-    /// would have to wait for all of it.
+    /// A silo that has just committed knows of its commit first, so it would win every
+    /// compare-and-set until its queue is empty. The new writer, and inserted silos that ask it to
+    /// become Active, would have to wait for all of it.
     pub(crate) fn hand_on_joins(&mut self, facts: &Facts, out: &mut Out, to: SiloAddress) {
         let version = facts.view().version();
         for keys in self.queue.joins_beyond(facts.me()).chunks(INTENTS_PER_MESSAGE_MAX) {
@@ -167,8 +167,7 @@ impl Write {
     // ---- commits
     // --------------------------------------------------------------------------------------------------
 
-    /// Evaluates every queued intent and drops those that are done; none when nothing is to be
-    /// written.
+    /// Evaluates every queued intent and drops finished ones. None when nothing is to be written.
     pub(crate) fn draft(&mut self, facts: &Facts, out: &mut Out, said: &Said<'_>) -> Option<Draft> {
         let now = facts.now().mono;
         self.queue.forget_stale(now, intent_lifetime(facts.config()), said.is_own);

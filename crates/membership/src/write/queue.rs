@@ -20,7 +20,7 @@ struct Queued {
     intent: Intent,
     /// Time at which it came in.
     since: Instant,
-    /// Time at which its owner last repeated it.
+    /// Time at which its owner last repeated the intent.
     renewed: Instant,
 }
 

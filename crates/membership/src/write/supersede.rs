@@ -1,7 +1,7 @@
 //! The waits of a successor before its predecessor on the same `ip:port` is written Dead
 //! (invariants I4 and I8).
 //!
-//! A join declares earlier incarnations dead without anybody's patience. One that still runs must
+//! A join declares earlier incarnations dead without patience. An incarnation that still runs must
 //! not start turns for longer than its fence allows, so the writer of the join first makes sure
 //! that no silo confirms it:
 //!
@@ -52,7 +52,7 @@ const GONE_LASTS: Duration = Duration::from_secs(10);
 /// The most dials in flight.
 const DIALS_MAX: usize = 128;
 
-/// The predecessors a writer looks after, and what it found out about them and their monitors.
+/// The predecessors that this writer watches, and its knowledge of them and their monitors.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Evictions {
     by_silo: BTreeMap<SiloAddress, Eviction>,
@@ -68,7 +68,7 @@ struct Eviction {
     next_at: Instant,
     /// The version of the view whose monitors these are.
     version: u64,
-    /// The monitors, each with the moment at which it was asked for the last word it gave.
+    /// The monitors, each with the time of the question to which it last gave its word.
     monitors: BTreeMap<SiloAddress, Option<Instant>>,
     /// Time since when no monitor confirms.
     silent_since: Option<Instant>,
@@ -154,8 +154,8 @@ impl Evictions {
         self.by_silo.insert(old, eviction);
     }
 
-    /// Tells the predecessor, asks those monitors whose word is missing or getting old, and dials
-    /// those that have not answered.
+    /// Tells the predecessor, asks monitors whose word is missing or getting old, and dials those
+    /// that have not answered.
     fn try_eviction(
         &self,
         facts: &Facts,
@@ -275,8 +275,8 @@ impl Evictions {
         }
         let mut monitors = eviction.monitors.keys();
         if facts.is_stale(old) {
-            // A silo that cannot touch its row wants to be confirmed by all of its monitors: one is
-            // enough to prevent it.
+            // A silo that cannot touch its row needs the confirmation of all of its monitors: one
+            // word prevents it.
             let lost = |m: &SiloAddress| facts.is_stale(m) || self.gone.contains_key(m);
             return monitors.clone().any(|m| eviction.has_given_word(now, m)) || monitors.all(lost);
         }
@@ -293,9 +293,9 @@ impl Evictions {
             || (all_gave_word && fence_over)
     }
 
-    /// Returns true if `old`, the predecessor of `new` on its `ip:port`, is known to have ended: it
+    /// Returns true if `old`, the predecessor of `new` on its `ip:port`, has certainly ended: it
     /// said so, or the two run on one host, whose kernel gives a port to one process at a time.
-    /// Hosts are distinguished by their names.
+    /// Host names tell hosts apart.
     pub(super) fn is_known_gone(&self, new: &SiloEntry, old: &SiloEntry) -> bool {
         let yielded = self.by_silo.get(&old.address).is_some_and(|eviction| eviction.yielded);
         yielded || (!new.host_name.is_empty() && new.host_name == old.host_name)

@@ -255,7 +255,7 @@ impl World {
             });
             self.table.insert(key.clone(), (reminder, self.writes, life));
         }
-        // The silo that did it says so; it may die before.
+        // The silo that changed it says so; it may die before.
         let alive: Vec<usize> = self.awake();
         let dies = if self.faulty { self.rng.below(10) == 0 } else { wish == 9 };
         if alive.is_empty() || dies {

@@ -10,8 +10,8 @@ use emmer_wire::{CLAIM_PREFIX, ContextError, IDENTITY_KEY, RequestContext};
 /// The identity of a client: a name, and claims about its owner.
 ///
 /// The client's calls and all that follow from them carry it, as they carry the [request
-/// context](crate::turn::ContextKey), and it shares the context's room: name and claims together
-/// have some kilobytes at most. Clients cannot set it.
+/// context](crate::turn::ContextKey). It shares the context's room: name and claims together have
+/// some kilobytes. Clients cannot set it.
 ///
 /// ```
 /// use emmer::access::Identity;

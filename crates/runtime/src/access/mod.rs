@@ -1,10 +1,9 @@
 //! Calls from outside the cluster: identities of clients, and rules about their calls.
 //!
 //! A client proves itself when it connects: by the names in its certificate, or by a token that the
-//! application's own [hook](crate::SiloBuilder::authenticate) understands. The result is an
-//! [`Identity`], which goes along with the client's calls and with those that follow from them. The
-//! application's [`authorize`](crate::SiloBuilder::authorize) is asked for each call that a client
-//! makes, and for no other.
+//! application's [hook](crate::SiloBuilder::authenticate) checks. The result is an [`Identity`],
+//! which travels with the client's calls and with all calls that follow from them. The
+//! application's [`authorize`](crate::SiloBuilder::authorize) decides about each call of a client.
 
 mod authenticate;
 mod authorize;

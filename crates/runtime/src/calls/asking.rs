@@ -26,8 +26,8 @@ pub(crate) struct Open {
     shared: Mutex<HashMap<Key, Weak<Asked>>>,
 }
 
-/// A question to a director, in a task of its own: it runs to its end, whether a call that waits
-/// for it is polled or not. The task ends with the last of these calls.
+/// A question to a director, in a task of its own. It runs although the calls that wait for it are
+/// not polled, and ends with the last of them.
 struct Asked {
     answer: Arc<Watched<Option<Answer>>>,
     _task: Abort,

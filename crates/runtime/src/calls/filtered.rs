@@ -19,7 +19,7 @@ use crate::hosting::{Has, Slot, TurnContext, empty};
 use crate::trace;
 use crate::turn::{CallError, Failure, MethodInfo, NoError, contain, contained, let_go};
 
-/// One-way calls of this process whose filters wait; one more is `Overloaded`.
+/// Maximum one-way calls of this process whose filters wait. One more is `Overloaded`.
 const WAITING_MAX: usize = 100_000;
 
 static WAITING: Semaphore = Semaphore::const_new(WAITING_MAX);
@@ -199,7 +199,7 @@ fn sent_through(mut head: CallHead, slot: &mut dyn Slot, pass: Pass) -> Result<(
     Ok(())
 }
 
-/// A call that is about to be made, which takes `extra` along, as its filters see it.
+/// An outgoing call as its filters see it; `extra` travels with it.
 fn outgoing(
     method: &MethodInfo,
     grain: &emmer_core::GrainId,

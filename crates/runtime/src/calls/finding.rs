@@ -112,9 +112,9 @@ impl Calls {
         }
     }
 
-    /// As [`locate`](Self::locate) for a grain that is not in the catalog, without a wait: what
-    /// placement says, when nothing but this silo is needed to know that the grain is nowhere, and
-    /// no director has to wait.
+    /// Like [`locate`](Self::locate) for a grain outside the catalog, without a wait: the answer of
+    /// placement, when this silo alone knows that the grain is nowhere, and no director has to
+    /// wait.
     pub(crate) fn place_now(&self, sought: Sought<'_>) -> Option<Result<Place, Failure>> {
         let id = sought.grain;
         if self.host.is_fenced() {
@@ -226,8 +226,8 @@ impl Calls {
         }
     }
 
-    /// A turn for a call whose method the class of the activation here does not have: it ends when
-    /// the activation has, and the grain can be on a silo that has the method.
+    /// A turn for a call whose method the class of this activation lacks. It ends when the
+    /// activation has ended, and the grain can move to a silo that has the method.
     pub(super) async fn step_aside(
         &self,
         activation: Held,

@@ -34,7 +34,7 @@ impl CallHead {
         }
     }
 
-    /// Takes along by itself what the current turn sends along: it may be made outside of it.
+    /// Copies the context of the current turn: the call may be made outside of it.
     pub(crate) fn take_turns_context(&mut self) {
         if let Some(turns) = TurnContext::request_context().filter(|turns| !turns.is_empty()) {
             let own = self.extra.take().map_or(Ok(RequestContext::EMPTY), |own| *own);

@@ -26,8 +26,8 @@ pub(crate) type Finished = Result<Box<dyn Slot>, Box<Failure>>;
 /// its code waits for the call on the spot, in a `block_on` of its own.
 const UNWINDS_MAX: u32 = 64;
 
-/// Polls `work` where the stack has room for one more turn. Where it has none, it tries again once
-/// the stack has unwound, and after [`UNWINDS_MAX`] tries on the stack as it is.
+/// Polls `work` where the stack has room for another turn. Otherwise it tries again once the stack
+/// has unwound, and after [`UNWINDS_MAX`] tries on the stack as it is.
 async fn with_room<F: Future>(work: F) -> F::Output {
     let mut work = pin!(work);
     let mut tries = 0;

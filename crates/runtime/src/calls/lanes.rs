@@ -1,6 +1,6 @@
-//! The order of one-way calls while their grain is looked for: one lane for each such grain. A call
-//! leaves its lane when it is in the queue of its grain or was sent there; until then the calls
-//! behind it wait.
+//! The order of one-way calls while their grain is located: one lane for each such grain. A call
+//! leaves its lane when it is in the grain's queue or was sent. Until then the calls behind it
+//! wait.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ pub(crate) type Handed = oneshot::Sender<()>;
 /// A call that waits in a lane.
 pub(crate) type Job = Box<dyn FnOnce(Handed) -> BoxFuture<'static, ()> + Send>;
 
-/// The lanes of one silo. Their calls have their permits, which bound how many there are.
+/// The lanes of one silo. The permits of their calls bound their number.
 #[derive(Default)]
 pub(crate) struct Lanes {
     open: AtomicUsize,
@@ -32,7 +32,7 @@ impl Lanes {
         self.open.load(Ordering::Acquire) > 0 && self.by_grain.lock().contains_key(grain)
     }
 
-    /// Puts a call at the end of its grain's lane, which is opened when there is none.
+    /// Puts a call at the end of its grain's lane. Opens the lane if there is none.
     ///
     /// # Errors
     /// The call, if `max` calls wait in the lane.

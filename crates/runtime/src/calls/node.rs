@@ -83,8 +83,8 @@ impl Node {
         }
     }
 
-    /// Number of activations that a silo may have of a stateless worker. None for other grains, and
-    /// for a client, which knows no classes.
+    /// Maximum activations of a stateless worker on this silo. None for other grains, and for a
+    /// client, which knows no classes.
     #[cold]
     pub(crate) fn workers_max(&self, id: &GrainId) -> Option<usize> {
         match self {

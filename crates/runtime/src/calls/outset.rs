@@ -2,14 +2,13 @@
 //!
 //! The way of a call to a grain of this silo, each step one file further down:
 //!
-//! 1. `grain/call.rs`: a method of a reference makes a `Call`, which is awaited.
-//! 2. `grain/future.rs` has its arguments in a slot, and polls the rest without their type.
-//! 3. `way.rs`: the first poll asks the task's budget, filters and traces.
-//! 4. Here [`set_out`] checks the caller, and takes the activation that the reference knows.
-//! 5. `hosting/activation.rs`: the hold on the activation runs the turn,
-//! 6. in place by `hosting/instant.rs`, or as a future of its own by `hosting/turn.rs`,
-//! 7. through the door of the grain, `hosting/gate/`,
-//! 8. and `grain/work.rs` has the arguments and the output by their types again.
+//! 1. `grain/call.rs`: a method of a reference makes a `Call`, which is awaited. 2.
+//! `grain/future.rs` keeps the arguments in a slot, and polls the rest without their type. 3.
+//! `way.rs`: the first poll asks the task's budget, filters and traces. 4. Here [`set_out`] checks
+//! the caller, and takes the activation that the reference knows. 5. `hosting/activation.rs` runs
+//! the turn, 6. in place by `hosting/instant.rs`, or as a future of its own by `hosting/turn.rs`,
+//! 7. through the door of the grain, `hosting/gate/`. 8. `grain/work.rs` has the arguments and the
+//! output by their types again.
 //!
 //! Back in `way.rs` the [`Step`] says if the call is over, or how it continues.
 
@@ -60,9 +59,8 @@ impl Step {
     }
 }
 
-/// The hot paths: the grain is on this silo and idle, so its turn runs here and now, on the
-/// caller's task; or it is behind a connection that is there, so the call is written into its
-/// buffer.
+/// The hot paths. If the grain is idle on this silo, its turn runs now, on the caller's task. If
+/// the grain's silo is connected, the call is written into the connection's buffer.
 pub(super) fn set_out(head: &CallHead, slot: &mut dyn Slot, cx: &mut Context<'_>) -> Step {
     let checked = TurnContext::caller()
         .map_err(|chain| too_deep(head, &chain))
@@ -207,7 +205,7 @@ fn send(
     }
 }
 
-/// Fault that this call meets in a virtual world; none if it meets none.
+/// Fault that a virtual world gives this call, if any.
 pub(super) fn fate(head: &CallHead) -> Option<CallFate> {
     let node = &head.target.0.node;
     if matches!(node, Node::Nowhere) {
@@ -290,8 +288,7 @@ impl Caller {
         Ok(Self { chain, due })
     }
 
-    /// Runs the call's turn in place, if it is one that cannot suspend and nothing stands in its
-    /// way.
+    /// Runs the call's turn in place, if the turn cannot suspend and the grain is free.
     #[inline]
     pub(crate) fn run_instant(
         &self,

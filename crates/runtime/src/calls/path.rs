@@ -1,10 +1,10 @@
-//! The path of one call: where it is tried next when it did not run where it was tried.
+//! The path of one call: where to try it next when it did not run.
 //!
-//! One machine without IO for every way in which a call comes: from this process
-//! ([`crate::calls::travel`]), from a client through a gateway, from another silo
-//! ([`crate::calls::arriving`]). The shells look for the grain, run the turn or send the call, and
-//! tell the machine what they met. It decides whether the call is tried again, when, and what is
-//! remembered of the grain's location. It tries again only what certainly did not run.
+//! One machine without IO for calls from this process ([`crate::calls::travel`]), from clients
+//! through a gateway, and from other silos ([`crate::calls::arriving`]). The shells locate the
+//! grain, run the turn or send the call, and report the result. The machine decides whether and
+//! when to try again, and what to remember of the grain's location. It tries again only calls that
+//! certainly did not run.
 
 use std::time::Duration;
 
@@ -28,10 +28,9 @@ const PAUSE_MAX: Duration = Duration::from_millis(250);
 /// Whose call it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Asker {
-    /// The caller of this process: no other process tries again, so the call is tried until its
-    /// deadline.
+    /// The caller is in this process: the call is tried until its deadline.
     Own,
-    /// A silo, which tries again itself: what takes time is left to it.
+    /// The caller is a silo, which tries again itself.
     Silo,
 }
 
@@ -43,8 +42,8 @@ pub(crate) enum Met {
     /// The activation here was closed before the turn began; some silo, when the directory names
     /// it, or the activation went for it.
     Closed(Option<SiloAddress>),
-    /// Nothing was sent to `peer`, a gateway when none: there is no connection. `placed`: placement
-    /// chose it, and no silo says that the grain is there.
+    /// Nothing was sent to `peer` (none: a gateway): there is no connection. `placed`: placement
+    /// chose `peer`, and no silo says that the grain is there.
     Unsent { peer: Option<SiloAddress>, placed: bool, why: String },
     /// The connection to `peer`, a gateway when none, ended after the call was sent.
     Lost { peer: Option<SiloAddress>, why: Lost },
@@ -55,8 +54,8 @@ pub(crate) enum Met {
 }
 
 impl Met {
-    /// Placement has said this of a call of another silo, which may know silos that this one has
-    /// not seen yet: then its word is not the last.
+    /// Placement did not find a silo for another silo's call. That silo may know silos that this
+    /// one has not seen, so the answer is not final.
     pub(crate) fn not_found(failure: Failure, asker_knows_more: bool) -> Self {
         Self::NotFound(match failure {
             CallError::Rejected { why, .. } if asker_knows_more => {

@@ -2,9 +2,8 @@
 //! that says so. Calls between silos, answers, and what lets a client connect are never refused:
 //! what has begun is to end.
 //!
-//! Three things count. A full queue and full memory refuse every call. Busy processors refuse a
-//! part of them, which grows as long as they stay busy and shrinks when they are not: refusing all
-//! would let them idle.
+//! Three things count. A full queue or full memory refuses every call. Busy processors refuse a
+//! part of the calls. The part grows while they stay busy, and shrinks afterwards.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -50,8 +49,8 @@ impl Shedding {
         }
     }
 
-    /// Returns the reason to refuse a new call of a client, while `under_way` calls of others are
-    /// under way; none if it is to be served.
+    /// Returns the reason to refuse a new call of a client, or None to serve it. `under_way` calls
+    /// of others are under way.
     #[inline]
     pub(crate) fn refuses(&self, under_way: u64) -> Option<&'static str> {
         if self.options.enabled { self.refuses_now(under_way) } else { None }

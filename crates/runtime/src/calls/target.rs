@@ -24,8 +24,8 @@ pub(crate) enum Route {
     There(Arc<Lane>),
 }
 
-/// A connection as one reference knows it: calls count their holds on this, and not on what all
-/// references share.
+/// A connection as one reference knows it. Calls count their holds here, and not on a counter that
+/// all references share.
 pub(crate) struct Lane {
     pub(crate) connection: Arc<Connection>,
     /// The number of the client's list of gateways then; always 0 in a silo.
@@ -42,7 +42,7 @@ impl Lane {
 pub(crate) struct Aim(pub(crate) Arc<Target>);
 
 impl Aim {
-    /// That of a call of the runtime itself.
+    /// The target of a call of the runtime itself.
     pub(crate) fn of(node: Node, id: GrainId, type_name: &'static str) -> Self {
         Self(Arc::new(Target::new(node, id, Cow::Borrowed(type_name))))
     }

@@ -117,8 +117,7 @@ struct Bounds<'a> {
 
 impl Bounds<'_> {
     /// Waits for `work` until the deadline or the cancellation. Nothing has run. The caller pins
-    /// `work`: a future that is passed on by value is kept once for each function it comes to, and
-    /// many calls may wait at the same time.
+    /// `work`: a future that is passed by value would be stored once in each function.
     async fn keep<T>(
         self,
         whiling: &str,

@@ -1,4 +1,4 @@
-//! A call on its way: it runs the turn itself where it can.
+//! A call on its way. It runs the turn itself where it can.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -30,13 +30,13 @@ pub(crate) struct Way {
 
 enum State {
     New(Option<CallHead>),
-    /// It has the span that it shall have, or none.
+    /// The call has its final span, or none.
     Ready(Option<CallHead>),
     /// The grain is on this silo and busy.
     Waiting(LocalTurn),
     /// Sent to another process.
     Sent(Sent),
-    /// Work that needs more than that. It has what was in the slot.
+    /// Slower work. It owns what was in the slot.
     Slow(BoxFuture<'static, Finished>),
     Over,
 }
@@ -201,7 +201,7 @@ fn over(finished: Result<(), Box<Failure>>, slot: &mut dyn Slot) -> Poll<Result<
     Poll::Ready(finished.map_err(|failure| without_args(slot, failure)))
 }
 
-/// A call fails that may have its arguments still: its caller's task does not drop them.
+/// Fails a call that may still have its arguments. The caller's task does not drop them.
 #[cold]
 fn without_args(slot: &mut dyn Slot, failure: Box<Failure>) -> Box<Failure> {
     match contain(|| slot.drop_args()) {
@@ -217,8 +217,8 @@ fn polled_after_its_end<T>() -> Poll<T> {
     Poll::Pending
 }
 
-/// Number of calls of which one counts on the task's budget: looking at it takes a tenth of a call.
-/// A power of two.
+/// One in this many calls counts on the task's budget: a look at the budget takes a tenth of a
+/// call. A power of two.
 const COUNTED_EVERY: u8 = 16;
 
 thread_local! {

@@ -15,7 +15,7 @@ use crate::options::ClientOptions;
 pub enum PortSecurity {
     /// It accepts encrypted connections only (TLS).
     Encrypted,
-    /// It accepts plain connections, maybe together with encrypted ones: every process that reaches
+    /// The port accepts plain connections, perhaps encrypted ones too. Every process that reaches
     /// it is believed.
     Plain,
 }

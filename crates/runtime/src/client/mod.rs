@@ -90,9 +90,9 @@ impl ClientBuilder {
         self
     }
 
-    /// Gateways to connect to, each as `ip:port` or `name:port`, instead of those that the store
-    /// names: such a client needs no store, and no credentials for one. A name may stand for
-    /// several gateways; it is looked up again when the list is.
+    /// Gateways to connect to, each as `ip:port` or `name:port`, instead of those in the store.
+    /// Such a client needs no store. A name may stand for several gateways; it is resolved again
+    /// each time the list is read.
     #[must_use]
     pub fn gateways<T: Into<String>>(mut self, gateways: impl IntoIterator<Item = T>) -> Self {
         self.gateways = Some(gateways.into_iter().map(Into::into).collect());
@@ -253,8 +253,7 @@ async fn open(
     credentials: Option<CredentialSource>,
     options: &ClientOptions,
 ) -> Result<SiloTable, ConnectError> {
-    // A client only reads: it may have no further rights, and makes nothing where its address is
-    // wrong.
+    // A client only reads: it may lack other rights, and makes nothing where its address is wrong.
     let store = store.open_to_read(credentials).await?;
     let table = SiloTable::new(store, options.cluster_id.clone());
     Ok(table.with_rows_max(options.limits.membership_rows_max))

@@ -92,8 +92,8 @@ impl Choice {
         Wanted { grain_type, method, hosted, everywhere: everywhere.is_some() }
     }
 
-    /// The silos that can have a grain, of a role if one is said, none of `avoid`; in the order of
-    /// their addresses. `selector`: which versions are taken of those that have the method.
+    /// The silos that can host a grain, in the order of their addresses: with `role` if one is
+    /// given, without those in `avoid`, and of the versions that `selector` allows.
     ///
     /// # Errors
     /// Why no silo can have it. No error when no silo is known, or all of them are to be avoided.

@@ -84,8 +84,8 @@ struct Machine {
     directory: Directory,
     waiting: HashMap<Token, Waiting>,
     next_token: u64,
-    /// The time until which the task that drives the timeouts sleeps; none when it has not looked
-    /// yet, or sleeps until it is woken.
+    /// Time at which the task of the timeouts wakes up. None: it has not looked yet, or sleeps
+    /// until it is woken.
     sleeps_until: Option<Instant>,
 }
 

@@ -46,7 +46,7 @@ struct State {
     closed: bool,
     /// For good.
     shut: bool,
-    /// Time at which it closes by itself, in milliseconds of the clock.
+    /// Time at which the fence closes by itself, in milliseconds of the clock.
     closes_at: u64,
 }
 
@@ -64,9 +64,9 @@ impl Default for Fence {
 }
 
 impl Fence {
-    /// Returns true if no turn may begin or go on: the machine says so, or its last confirmation is
-    /// too old by the clock, which was read just now. A process that was stopped, or whose machine
-    /// slept, learns it from the clock before its membership task has run.
+    /// Returns true if no turn may begin or continue: the machine says so, or its last confirmation
+    /// is too old by the clock, which was read just now. So a process that stood still stops its
+    /// turns before its membership task has run.
     #[inline]
     pub(crate) fn is_closed_at(&self, now: CoarseInstant) -> bool {
         now.as_millis() >= self.open_until.load(Ordering::Acquire)

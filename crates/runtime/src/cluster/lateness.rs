@@ -24,8 +24,8 @@ impl Lateness {
         self.at.store(now.as_millis(), Ordering::Relaxed);
     }
 
-    /// The lateness now, if the silo is too busy: what was found last, or the time for which the
-    /// next measurement, due `every` so often, waits already.
+    /// The lateness now, if the silo is too busy: the last measured one, or the delay of the next
+    /// measurement, which is due `every` so often.
     pub(crate) fn busy(&self, now: CoarseInstant, every: Duration) -> Option<Duration> {
         let at = self.at.load(Ordering::Relaxed);
         if at == 0 {

@@ -1,5 +1,5 @@
-//! The shell of the load statistics: tells every silo how loaded this one is and what it hosts, and
-//! keeps what the others say, for placement to choose from.
+//! The shell of the load statistics. It tells every silo the load and the types of this one, and
+//! keeps what the others report, for placement.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,7 +33,7 @@ pub(crate) trait Measured: Send + Sync {
     /// As of `now`.
     fn load(&self, now: Instant) -> LoadReport;
 
-    /// The memory of the process in bytes, when it was last measured; none where it is not.
+    /// The memory of the process in bytes at the last measurement; none where it is not measured.
     fn memory_bytes(&self) -> Option<u64>;
 }
 
@@ -130,7 +130,7 @@ impl LoadService {
         self.choice.read().hosted.hosted_type(grain_type).is_some_and(|hosted| hosted.is_worker)
     }
 
-    /// A grain as people read it; without the name of its type if no silo has said it.
+    /// A grain as people read it, without the name of its type if no silo has told it.
     pub(crate) fn title(&self, grain: &GrainId) -> String {
         let choice = self.choice.read();
         let known = choice.hosted.hosted_type(grain.grain_type());
@@ -219,7 +219,7 @@ impl LoadService {
         published
     }
 
-    /// Does what the learner says, and returns what it published.
+    /// Executes the learner's wishes, and returns what it published.
     fn follow_learner(&self, state: &mut State) -> Option<Arc<Hosted>> {
         let mut published = None;
         while let Some(effect) = state.learner.poll_effect() {

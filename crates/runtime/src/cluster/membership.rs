@@ -1,5 +1,5 @@
-//! The shell of the membership machine: one task that owns it, executes its effects and tells it
-//! what happened.
+//! The shell of the membership machine: one task owns it, executes its effects and reports their
+//! results.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -95,8 +95,8 @@ impl MembershipHandle {
         }
     }
 
-    /// Tells the machine what a silo says that the view does not name: its messages fill no more
-    /// than half of the room, so that they displace no message of a member.
+    /// Hands the machine a message of a silo outside the view. Such messages fill at most half of
+    /// the room, so they displace no message of a member.
     pub(crate) fn send_of_stranger(&self, input: Input) {
         if self.inputs.capacity() > INPUTS_MAX / 2 {
             self.send(input);

@@ -33,7 +33,7 @@ use self::membership::{MembershipHandle, MembershipStatistics};
 pub(crate) use self::peers::Peers;
 pub(crate) use self::placing::{Chosen, Placing, Question, Sought};
 
-/// Knowledge of one silo about the cluster, and its ways to it.
+/// The silo's knowledge of the cluster, and its connections.
 pub(crate) struct Cluster {
     /// This silo.
     pub(crate) me: SiloAddress,

@@ -1,5 +1,5 @@
-//! The way to other silos: connections to them, and messages between runtimes that wait for one: in
-//! order, bounded, one dial per peer.
+//! Connections to other silos, and messages between runtimes that wait for one: in order, bounded,
+//! one dial per peer.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,8 +16,7 @@ use parking_lot::Mutex;
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
-/// The most bytes that wait for one peer's connection; what comes then is dropped (the protocols
-/// bear it).
+/// Maximum bytes that wait for one peer's connection. More is dropped; the protocols repeat it.
 const OUTBOX_BYTES_MAX: usize = 4 << 20;
 
 /// A silent silo may take this long to answer a dial. The next dial is due a little later.
@@ -73,8 +72,8 @@ impl Peers {
         }
     }
 
-    /// The machine finds that the connection to `silo` says nothing although its process answers
-    /// dials: another one takes its place, on both sides.
+    /// The connection to `silo` is silent although its process answers dials. A new connection
+    /// takes its place, on both sides.
     pub(crate) fn renew(self: &Arc<Self>, silo: SiloAddress) {
         let peers = self.clone();
         emmer_net::world::spawn(async move {
@@ -84,9 +83,9 @@ impl Peers {
         });
     }
 
-    /// Something was sent over a connection, and nothing comes back. If its silo answers a dial,
-    /// another connection takes its place, on both sides, and it ends. A client cannot be dialled:
-    /// its connection ends at once, and the client makes another.
+    /// A connection answers nothing. If its silo answers a dial, another connection takes its
+    /// place, on both sides. A client cannot be dialled: its connection ends at once, and the
+    /// client makes another.
     pub(crate) fn fell_silent(&self, connection: Arc<Connection>, greeting: Greeting) {
         let Some(silo) = connection.silo() else {
             if connection.is_silent() {

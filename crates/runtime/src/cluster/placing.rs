@@ -22,7 +22,7 @@ use super::load::LoadService;
 pub(crate) struct Sought<'a> {
     pub(crate) grain: &'a GrainId,
     pub(crate) method: u32,
-    /// The turns that wait for it, and what it takes along.
+    /// The turns that wait for the placement, and the context that travels with it.
     pub(crate) chain: &'a CallChain,
 }
 
@@ -37,8 +37,8 @@ pub(crate) enum Chosen {
 pub(crate) struct Question {
     pub(crate) director: Arc<dyn AsyncDirector>,
     pub(crate) request: PlacementRequest,
-    /// Questions of one grain and one method that are open at the same time have one answer. None:
-    /// this one has an answer of its own.
+    /// Grain and method: open questions with the same key share one answer. None: this question has
+    /// an answer of its own.
     pub(crate) key: Option<(GrainId, u32)>,
 }
 
@@ -93,9 +93,9 @@ impl Placing {
         self.strategy(self.load.choice().wanted(grain.grain_type(), method)).name().to_owned()
     }
 
-    /// The silo where a new activation of the grain goes: one of the Active silos that can serve
-    /// the call, none of `avoid`, and this one only if it does not leave. A director of the
-    /// application's own is run by `within`.
+    /// Chooses the silo of a new activation: one of the Active silos that can serve the call,
+    /// outside `avoid`, and this silo only if it is not leaving. `within` runs a director of the
+    /// application.
     ///
     /// # Errors
     /// Why there is none.

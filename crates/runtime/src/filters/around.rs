@@ -13,7 +13,7 @@ use crate::turn::contained;
 
 /// Result of work that filters were around.
 pub(crate) enum Around<T> {
-    /// It is done, and this is its result, whatever the filters said of it.
+    /// The work is done, with this result, whatever the filters returned.
     Done(T),
     /// It was never begun: why.
     Refused(String),
@@ -28,7 +28,7 @@ enum Work<T> {
     Done(T),
 }
 
-/// Runs `filters` around `work`, which gets what travels along if a filter has changed it.
+/// Runs `filters` around `work`. If a filter has changed the context, `work` gets the changed one.
 pub(crate) async fn around<T: Send, F: Future<Output = T> + Send>(
     filters: &Filters,
     call: FilterCall,

@@ -1,8 +1,8 @@
 //! Filters: an application's own code around calls.
 //!
-//! Outgoing ones go around each call that a silo's grains, or a client, make; incoming ones around
-//! the method, in the grain's own turn. They see of a call what [`FilterCall`] has, and never its
-//! arguments or its result.
+//! Outgoing filters run around each call of a silo's grains, or of a client. Incoming filters run
+//! around the method, in the grain's turn. They see [`FilterCall`], and never the arguments or the
+//! result.
 
 mod around;
 
@@ -157,8 +157,8 @@ impl FilterCall {
         &self.grain
     }
 
-    /// The grain whose turn waits for the call; none if a client or a task made it, or if it is
-    /// one-way.
+    /// The grain whose turn waits for the call. None for a call of a client or a task, and for a
+    /// one-way call.
     pub const fn caller(&self) -> Option<&GrainId> {
         self.caller.as_ref()
     }

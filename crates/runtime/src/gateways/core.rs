@@ -1,4 +1,4 @@
-//! The gateways of a client: which there are, which are connected, which one a call takes.
+//! The gateways of a client: the known ones, the connected ones, and the choice for a call.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -191,7 +191,7 @@ impl ClientCore {
             return Err(ConnectError::NoGateway { cluster, found });
         }
         self.gateways.write().retain_mut(|g| {
-            // One that leaves still answers what is under way.
+            // A gateway that leaves still answers calls under way.
             let listed = listed.iter().any(|listed| listed.is(g.silo, g.endpoint));
             g.stopping |= !listed;
             listed
@@ -284,16 +284,16 @@ impl ClientCore {
         world::spawn(drive(connection, self.clone(), input));
     }
 
-    /// Nothing comes over a connection. If something on the way has forgotten it, it may have
-    /// forgotten the others as well.
+    /// A connection is silent. If a firewall has forgotten it, it may have forgotten the others
+    /// too.
     fn doubt_others(&self, quiet: &Arc<Connection>) {
         let gateways = self.gateways.read();
         let others = gateways.iter().filter(|g| !Arc::ptr_eq(&g.connection, quiet));
         others.filter(|g| !g.connection.is_silent()).for_each(|g| g.connection.doubt());
     }
 
-    /// Calls wait on a connection, and nothing comes over it: others are called first from now on,
-    /// and its gateway is dialled again. If it answers there, the silent connection ends.
+    /// Calls wait on a connection that is silent. Other gateways are called first from now on, and
+    /// its gateway is dialled again. If the gateway answers, the silent connection ends.
     fn fell_silent(self: &Arc<Self>, connection: Arc<Connection>) {
         let dialled = {
             let mut gateways = self.gateways.write();
@@ -328,8 +328,8 @@ impl ClientCore {
         });
     }
 
-    /// Reads the list again every period, and soon when a connection is lost; while there is no
-    /// gateway, again and again, at longer and longer times that clients do not have in common.
+    /// Reads the list again every period, and soon after a connection is lost. Without a gateway it
+    /// tries again and again, at growing and random intervals.
     pub(crate) async fn keep_connected(self: Arc<Self>) {
         let mut backoff = backoff();
         let mut rng = SeededRng::new(world::random_bits());
@@ -399,7 +399,7 @@ impl ClientCore {
         if let Some(there) = gateways.iter().find(|g| at == Some(g.silo) && g.speaks()) {
             return Some(there.connection.clone());
         }
-        // One that is silent may be frozen, and go on: it is better than none.
+        // A silent gateway may be frozen, and continue later: it is better than none.
         let any_speaks = gateways.iter().any(Gateway::speaks);
         let usable =
             || gateways.iter().filter(move |g| if any_speaks { g.speaks() } else { g.is_usable() });

@@ -71,7 +71,7 @@ impl ClientCore {
         }
     }
 
-    /// A dial of this gateway; none if one is under way already, or as many as may be.
+    /// A dial of this gateway. None if one is under way, or the limit of dials is reached.
     fn begin(self: &Arc<Self>, endpoint: SocketAddr) -> Option<UnderWay> {
         let mut dials = self.dials.lock();
         let has_room = dials.under_way.len() < DIALS_MAX;
@@ -156,9 +156,9 @@ impl Drop for UnderWay {
     }
 }
 
-/// Puts those whose silos have lately said that they are alive in front, in the order in which they
-/// are, and behind them the others, the freshest first. The times are compared with each other and
-/// not with this host's clock.
+/// Sorts gateways whose silos were alive lately to the front, in their given order, and the others
+/// behind them, the freshest first. It compares the times with each other, not with this host's
+/// clock.
 fn freshest_first(listed: &mut [Listed]) {
     let newest = listed.iter().filter_map(|one| one.alive).max();
     let Some(newest) = newest else { return };

@@ -1,5 +1,5 @@
-//! The gateways of a client outside the cluster: the list of them, connections to some, and what
-//! they say to each other apart from calls.
+//! The gateways of a client outside the cluster: their list, connections to some, and their
+//! messages besides calls.
 
 mod core;
 mod dialling;

@@ -27,7 +27,7 @@ const LEAST_APART: Duration = Duration::from_secs(1);
 pub(super) struct Figures {
     /// Its row keeps its name when connections change.
     address: OnceLock<Arc<str>>,
-    /// None before they are asked for, and where the system tells nothing.
+    /// None before the first use, and where the system reports nothing.
     resources: OnceLock<Option<Mutex<Resources>>>,
     /// The moment in which they were told to a gateway.
     told: Mutex<Option<Instant>>,
@@ -131,7 +131,7 @@ impl ClientCore {
         }
         ClientMetrics {
             shared: Shared {
-                // It was never connected to a gateway that still is there.
+                // The client was never connected to a gateway that still exists.
                 address: address.get().map_or_else(|| client.as_str().into(), Arc::clone),
                 host: world::host_name().into(),
                 cpu_percent: in_use.and_then(|(in_use, _)| in_use.cpu),

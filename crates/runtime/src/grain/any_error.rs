@@ -15,8 +15,7 @@ const CAUSES_MAX: usize = 16;
 /// `Result<T, emmer::Error>`.
 ///
 /// As the error of a method it travels: the caller, and the caller's callers, see its words and
-/// those of its causes, but not its type. Shown (also by `Debug`, as `main` does) it is a sentence
-/// and its causes.
+/// those of its causes, but not its type. Shown, also by `Debug`, it is a sentence and its causes.
 pub struct Error(Box<dyn StdError + Send + Sync>);
 
 impl Error {
@@ -25,7 +24,7 @@ impl Error {
         Self(Box::new(Told { words: words.to_string(), cause: None }))
     }
 
-    /// The error that this one was made of, if it is a `T`. One that has travelled is none.
+    /// The error that this one was made of, if it is a `T`. None after it has travelled.
     pub fn downcast_ref<T: StdError + 'static>(&self) -> Option<&T> {
         self.0.downcast_ref()
     }

@@ -40,7 +40,7 @@ impl Bond<'_> {
         StateError::TooLarge { name: self.name.to_owned(), grain: self.ctx.title(), bytes, max }
     }
 
-    /// Nothing was written: what is in memory is stored nowhere.
+    /// Nothing was written: the value in memory differs from the stored one.
     pub(super) fn unwritten(self, error: StateError) -> StateError {
         self.ctx.break_activation(error.to_string());
         error
@@ -126,8 +126,8 @@ impl Bond<'_> {
     }
 }
 
-/// Something under way. Dropped before its end, it leaves what is in memory apart from what is
-/// stored: the activation ends.
+/// A request under way. If it is dropped before its end, memory and store may differ, and the
+/// activation ends.
 pub(super) struct Unanswered<'a> {
     of: Bond<'a>,
     detail: &'static str,

@@ -30,9 +30,9 @@ impl<M: Method> Call<M> {
         Self { head, args }
     }
 
-    /// Fails the call with [`CallError::Timeout`] after `timeout`. Without it the call inherits
-    /// what is left of the deadline of the turn that makes it, or takes the silo's or client's
-    /// `response_timeout`. Exact to about 10 ms.
+    /// Fails the call with [`CallError::Timeout`] after `timeout`. Without it the call inherits the
+    /// rest of the deadline of the turn that makes it, or takes the `response_timeout` of the silo
+    /// or client. Exact to about 10 ms.
     pub const fn timeout(mut self, timeout: Duration) -> Self {
         self.head.timeout = Some(timeout);
         self

@@ -120,8 +120,7 @@ pub trait Grain: Sized + Send + Sync + 'static {
     /// The names of the stores where it has states.
     const STATE_STORES: &'static [&'static str] = &[];
 
-    /// Version of the data that its states write: 1, and one more with each version of one of
-    /// them.
+    /// Version of the data of its states: 1, and one more with each new version of a state.
     const DATA_VERSION: u32 = 1;
 
     /// Placement of new activations; the silo's default strategy if the class names none.

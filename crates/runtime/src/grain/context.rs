@@ -1,4 +1,4 @@
-//! The context of a grain: what it knows of itself and of the cluster.
+//! The context of a grain: its knowledge of itself and of the cluster.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -74,18 +74,18 @@ impl Ctx {
         }
     }
 
-    /// Keeps this activation for this time from now on, also if no call comes; a later call of this
-    /// begins the time again. It says nothing against deactivations for other reasons.
+    /// Keeps this activation in memory for this time, even without calls. A later call of this
+    /// method starts the time again. Deactivations for other reasons still happen.
     pub fn keep_for(&self, duration: Duration) {
         if let Some(activation) = self.activation.upgrade() {
             activation.keep_for(duration);
         }
     }
 
-    /// Ready when no caller waits for the call whose turn awaits this: its caller has dropped it,
-    /// its token has fired, its deadline has passed, or its connection is lost. A caller on this
-    /// silo that keeps its call and does not poll it has not given up. Never ready in the turn of a
-    /// one-way call, a timer or a hook.
+    /// Ready when no caller waits for the current call: its caller has dropped it, its token has
+    /// fired, its deadline has passed, or its connection is lost. A caller on this silo that keeps
+    /// its call without polling it still waits. Never ready in the turn of a one-way call, a timer
+    /// or a hook.
     pub async fn cancelled(&self) {
         self.cancellation().await.cancelled().await;
     }

@@ -49,8 +49,7 @@ impl GrainFactory {
 }
 
 impl Ctx {
-    /// A reference to this grain by an interface of its class: what it gives to others who shall
-    /// call it.
+    /// A reference to this grain by an interface of its class, for giving to others.
     pub fn me<I: Interface + ?Sized>(&self) -> I::Ref {
         let activation = self.activation();
         let type_name = activation.map_or(I::GRAIN_TYPE, |activation| activation.type_name());

@@ -1,4 +1,4 @@
-//! A turn that holds nothing of its grain while it waits, as its method sees it.
+//! The handle of a turn that holds nothing of its grain while it waits.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -7,12 +7,12 @@ use std::sync::Arc;
 use super::Grain;
 use crate::hosting::{Activation, Closed, InterleaveError, Stay};
 
-/// Access to a grain piece by piece, for a method that takes `Interleaved<Self>` in place of
-/// `&self` or `&mut self`. Other turns run between the pieces, `&mut self` ones included, so such a
-/// method may wait for as long as it likes.
+/// Access to a grain piece by piece, for a method that takes `Interleaved<Self>` instead of `&self`
+/// or `&mut self`. Other turns, also `&mut self` ones, run between the pieces, so such a method may
+/// wait for as long as it likes.
 ///
-/// Each piece is a turn of its own and waits for its place like any other. Between two of them
-/// everything may have changed.
+/// Each piece is a turn of its own and waits for its place. Between two pieces everything may have
+/// changed.
 pub struct Interleaved<G> {
     activation: Arc<Activation>,
     grain: PhantomData<fn() -> G>,

@@ -22,7 +22,8 @@ use crate::turn::StateError;
 /// No row is removed.
 const NONE: Range<u64> = 0..0;
 
-/// The most rows of old appends that go with one more. Two, so that they go faster than they come.
+/// Maximum rows of old appends that one append removes. Two, so that old rows go faster than new
+/// ones come.
 const REMOVED_AT_ONCE: u64 = 2;
 
 /// The most rows that one commit of [`Journal::clear`] removes.
@@ -36,9 +37,9 @@ const READS_MAX: usize = 3;
 
 /// The state of a [`Journal`]: it knows what an event changes.
 ///
-/// An event that is stored is applied again whenever the grain is activated, so this must come to
-/// the same each time: no clock, no chance, nothing from outside. It must not fail either: whether
-/// something may happen is decided before the event is appended.
+/// A stored event is applied again at each activation, so this must give the same result each time:
+/// no clock, no chance, nothing from outside. It must not fail: decide before the append whether
+/// the event may happen.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not know what the event `{E}` changes",
     label = "`{Self}` does not implement `Apply<{E}>`",
@@ -83,13 +84,12 @@ impl<S> JournalSpec<S> {
 
 /// A state that is changed by events alone, which are stored: the journal of a grain.
 ///
-/// `E` is the type of the events, `S` the state that they add up to. When the grain is activated
-/// the newest snapshot is read, and the events behind it are applied. An append is conditional on
-/// what was read, as a write of [`Persistent`](super::Persistent) is: when another writer appended
-/// in between, nothing is stored and the call gets [`StateError::EtagMismatch`]. After an append
-/// that did not succeed, for whatever reason, the activation ends with the turn, and the next call
-/// finds what is stored. One that is refused before it began changes nothing: its events do not
-/// encode, or are too large.
+/// `E` is the type of the events, `S` the state that they add up to. An activation reads the newest
+/// snapshot and applies the events behind it. An append is conditional, like a write of
+/// [`Persistent`](super::Persistent): if another writer appended in between, nothing is stored and
+/// the call gets [`StateError::EtagMismatch`]. After an append that failed, the activation ends
+/// with the turn, and the next call finds the stored state. Events that do not encode, or are too
+/// large, are refused at once, and nothing changes.
 pub struct Journal<E, S: 'static> {
     state: S,
     binding: Option<Box<Binding<S>>>,
@@ -145,7 +145,7 @@ where
         self.append_all(vec![event]).await
     }
 
-    /// Stores events, all of them or none, and changes the state as they say.
+    /// Stores events, all of them or none, and applies them to the state.
     ///
     /// # Errors
     /// As [`append`](Self::append).
@@ -181,8 +181,8 @@ where
             .await
     }
 
-    /// Takes a snapshot now, if there is anything new: the next activation reads that alone. One is
-    /// taken by itself after as many appends as the attribute says.
+    /// Takes a snapshot now, if there are new events: the next activation reads only the snapshot.
+    /// Snapshots are also taken after as many appends as the attribute says.
     ///
     /// # Errors
     /// As [`append`](Self::append).
@@ -246,8 +246,8 @@ where
         self.binding.as_ref().is_some_and(|binding| binding.etag.is_some())
     }
 
-    /// Reads events back, at most `limit` from number `from` on; the first one ever has the number
-    /// 0. Those that were removed since (`keep = ..`) are missing.
+    /// Reads events back, at most `limit` from number `from` on. The first event has the number 0.
+    /// Removed events (`keep = ..`) are missing.
     ///
     /// # Errors
     /// [`StateError`].

@@ -21,13 +21,12 @@ use crate::turn::StateError;
 /// A value that is read from the system store when its grain is activated, and written when the
 /// grain says so.
 ///
-/// Every write is conditional on the etag of the last read or write: when another process wrote in
+/// Every write is conditional on the etag of the last read or write. If another process wrote in
 /// between, nothing is written and the call gets [`StateError::EtagMismatch`]. After a write that
-/// did not succeed, for any reason, the value in memory is not the one in the store: the activation
-/// ends with the turn, no further turn sees it, and the next call finds a fresh activation with
-/// what is stored. A write that is dropped before its end (by a `timeout` around it, by a
-/// `select!`) has not succeeded; one that is leaked (by `mem::forget`) goes unnoticed. Fields may
-/// be added to `T` with `#[serde(default)]`.
+/// failed, for any reason, memory and store may differ: the activation ends with the turn, and the
+/// next call finds a fresh activation with the stored value. A write that is dropped before its end
+/// (by a `timeout` or a `select!`) has failed; a leaked one (`mem::forget`) goes unnoticed. Fields
+/// may be added to `T` with `#[serde(default)]`.
 ///
 /// ```
 /// use emmer::prelude::*;

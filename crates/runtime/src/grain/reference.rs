@@ -24,7 +24,7 @@ impl GrainFactory {
         Self(Node::Client(client))
     }
 
-    /// The way to call other grains from an activation; none when its silo is gone.
+    /// The factory of an activation; none when its silo is gone.
     pub(crate) fn of(activation: &Activation) -> Option<Self> {
         Node::of(activation).map(Self)
     }
@@ -54,7 +54,7 @@ impl fmt::Debug for GrainFactory {
     }
 }
 
-/// The way into the cluster for what a silo holds itself. It keeps nothing alive.
+/// The factory of objects that the silo itself holds. It keeps nothing alive.
 #[derive(Clone, Default)]
 pub(crate) struct OwnClient(Arc<OnceLock<Weak<Calls>>>);
 
@@ -70,12 +70,12 @@ impl OwnClient {
     }
 }
 
-/// A reference without its interface: what the generated reference types wrap. A clone starts with
-/// what the original knows of the way and then learns for itself: callers with clones of their own
-/// share no memory with others that call the same grain, until they meet at the grain.
+/// A reference without its interface: generated reference types wrap it. A clone starts with the
+/// original's knowledge of the way and then learns for itself. So callers with clones of their own
+/// share no memory until they meet at the grain.
 ///
-/// What it knows of the way changes, and is no part of what it is compared by. That stands behind a
-/// trait, so that a map of references is no map of keys that change, to clippy too.
+/// Knowledge of the way changes, and equality ignores it. It stands behind a trait, so that clippy
+/// accepts references as keys of a map.
 pub struct RawRef(Arc<dyn Hidden>);
 
 trait Hidden: Send + Sync {

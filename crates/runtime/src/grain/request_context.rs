@@ -10,8 +10,8 @@ use crate::hosting::TurnContext;
 use crate::turn::ContextKey;
 
 impl<T> ContextKey<T> {
-    /// The value that came with the call whose turn runs now; none if there is none, if it is no
-    /// `T`, and outside a turn.
+    /// The value that came with the call of the current turn. None outside a turn, without such a
+    /// value, and if it is not a `T`.
     pub fn get(&self) -> Option<T>
     where
         T: FromStr,
@@ -43,8 +43,8 @@ impl<T> ContextKey<T> {
 }
 
 impl Identity {
-    /// The identity of the client that the current turn's call comes from, over however many
-    /// grains; none if it comes from none, and outside a turn.
+    /// The identity of the client that began the chain of calls of the current turn. None if no
+    /// client began it, and outside a turn.
     pub fn of_caller() -> Option<Self> {
         Self::read(&TurnContext::request_context()?)
     }

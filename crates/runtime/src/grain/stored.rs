@@ -100,17 +100,17 @@ impl From<String> for Unreadable {
     }
 }
 
-/// A state whose type has changed in more than what `#[serde(default)]` makes up for: it reads what
-/// older versions have stored. `#[state("cart", version = 2)]` on the field says which version the
-/// type is now; a state without a version is of version 1.
+/// A state whose type has changed in more than `#[serde(default)]` can handle: it reads what older
+/// versions have stored. `#[state("cart", version = 2)]` on the field gives the current version. A
+/// state without a version is of version 1.
 #[diagnostic::on_unimplemented(
     message = "the state `{Self}` has a version and cannot read older ones",
     label = "`{Self}` does not implement `Migrate`",
     note = "write `impl emmer::state::Migrate for {Self}`, which makes one of what version 1 has stored"
 )]
 pub trait Migrate: Sized {
-    /// Makes a state of what version `from`, an older one, has stored. It is written in its new
-    /// form when the grain writes it the next time.
+    /// Makes a state of the stored data of version `from`, an older one. The next write stores the
+    /// new form.
     ///
     /// # Errors
     /// The activation fails, and every call that waits for it.

@@ -125,7 +125,7 @@ impl Life {
 /// Value behind the lock of an activation: its life, and the room of the grain.
 pub(super) struct Home<R: ?Sized = dyn AnyGrain> {
     pub(super) life: Life,
-    /// The room of the grain. It is there while its life is `Active`, and while a hook runs.
+    /// The room of the grain. It exists while the activation is `Active`, and while a hook runs.
     pub(super) room: R,
 }
 
@@ -229,8 +229,8 @@ impl Held {
         &self.activation
     }
 
-    /// Runs a turn in place, from its start to its end, if its method cannot suspend and nothing
-    /// stands in its way. Else none, and nothing happened: [`start`](Self::start) it.
+    /// Runs a turn in place to its end, if its method cannot suspend and the grain is free.
+    /// Otherwise None, and nothing happened: [`start`](Self::start) it.
     #[inline]
     pub(crate) fn run_instant(
         &self,
@@ -253,8 +253,8 @@ impl Held {
         self.activation.clone().start_for(self, method, input, due, chain)
     }
 
-    /// Starts a turn for a call whose method the class does not have, so that the grain can be on
-    /// `to`: this activation ends, and then the turn, which tells the caller where the grain is.
+    /// Starts a turn for a call whose method the class lacks, so that the grain can move to `to`:
+    /// this activation ends, and the turn tells the caller where the grain is.
     pub(crate) fn step_aside(
         self,
         to: SiloAddress,

@@ -35,9 +35,9 @@ impl Activation {
         self.last_used.store(now.as_idle_ticks(), Ordering::Relaxed);
     }
 
-    /// Asks the fence, after whatever the turn had to wait for, and notes that the turn has begun.
-    /// None when the fence is closed and the turn must not wait for it here: it has the grain, and
-    /// the user's code that polls it may never do so again.
+    /// Asks the fence, after all other waits of the turn, and notes that the turn has begun. None
+    /// when the fence is closed and the turn must not wait for it here: it holds the grain, and
+    /// user code may never poll it again.
     #[inline]
     async fn pass_fence(&self) -> Result<Option<CoarseInstant>, Closed> {
         let mut now = self.host.clock.now();

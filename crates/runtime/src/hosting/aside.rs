@@ -1,5 +1,5 @@
-//! A call that another version of the class has to serve: it waits, in its turn, for the end of the
-//! activation that is here, and then goes where the grain shall be.
+//! A call that another version of the class has to serve. It waits for the end of this activation,
+//! and then goes to a silo with that version.
 
 use std::pin::Pin;
 use std::sync::Arc;

@@ -24,8 +24,8 @@ const SHARD_BITS: u32 = 6;
 /// activations).
 pub(super) const BUSY_FOR: Duration = Duration::from_secs(600);
 
-/// Activations by the stable hash of their grain. They know their grain themselves: a map with keys
-/// of its own would take 80 bytes more for each.
+/// Activations by the stable hash of their grain. They know their grain themselves: separate keys
+/// would take 80 bytes more for each.
 type Grains = HashTable<Arc<Activation>>;
 
 /// The thing that is handed to the call which has waited longest for a worker.
@@ -56,7 +56,8 @@ struct Shard {
     workers: Workers<Arc<Activation>, Arc<Seat>>,
 }
 
-/// Shard of the grains at this place on the ring. Those of one range of the ring lie in few shards.
+/// Shard of the grains at this place on the ring. Grains of one range of the ring lie in few
+/// shards.
 fn shard_of(place: u64) -> usize {
     usize::try_from(place >> (u64::BITS - SHARD_BITS)).unwrap_or(0)
 }
@@ -92,8 +93,8 @@ pub(crate) struct Catalog {
     count: AtomicUsize,
     /// Number of activations that were not called for [`BUSY_FOR`], when they were last looked at.
     rested: AtomicUsize,
-    /// No further activations are made. Read under the lock of a shard: a task that walks the
-    /// shards after the change sees all that was made before it, and nothing is made behind it.
+    /// True when no further activations are made. It is read under the lock of a shard: a task that
+    /// walks the shards after the change sees all activations.
     closed: AtomicBool,
 }
 
@@ -150,10 +151,9 @@ impl Catalog {
         }
     }
 
-    /// A worker that is free, of the stateless worker `id`, of which there may be `workers_max`.
-    /// One that `make` makes of a number, when none is and there is room for it, or in the `place`
-    /// that the call was given: fewer than `max` activations in all. None when the call has to wait
-    /// for one.
+    /// A free worker of the stateless worker `id`, or a new one that `make` makes of a number. A
+    /// new one is made up to `workers_max`, or in the `place` that the call was given, up to `max`
+    /// activations in all. None when the call has to wait for a worker.
     pub(super) fn get_or_create_worker(
         self: &Arc<Self>,
         id: &GrainId,

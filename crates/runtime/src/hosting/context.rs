@@ -24,7 +24,7 @@ pub struct TurnContext {
     /// The chain that led here; with this turn at its end once it has made a call.
     chain: CallChain,
     due: Due,
-    /// Time at which the turn was started, if it is one to be timed.
+    /// Start of the turn, if the turn is timed.
     timed: Option<NonZeroU64>,
     method: u16,
     exclusive: bool,
@@ -58,8 +58,8 @@ thread_local! {
 }
 
 thread_local! {
-    // Without drop code, which would make every access look whether it still may. Nothing is left
-    // behind: the code that puts a context here takes it out again before it returns.
+    // Without drop code, which would make every access check whether the value is alive. Nothing is
+    // left behind: the code that puts a context here takes it out again before it returns.
     static CURRENT: RefCell<ManuallyDrop<Option<TurnContext>>> = const { RefCell::new(ManuallyDrop::new(None)) };
 }
 
@@ -72,7 +72,7 @@ scoped_tls::scoped_thread_local! {
 /// Exchanges the context in the thread's hands with `context`.
 #[inline]
 fn exchange(context: &mut Option<TurnContext>) {
-    // It is borrowed only here and in `with`, neither of which runs anybody else's code meanwhile.
+    // Borrowed only here and in `with`; neither runs user code meanwhile.
     CURRENT.with_borrow_mut(|current| std::mem::swap(&mut **current, context));
 }
 
@@ -131,8 +131,8 @@ impl TurnContext {
         }
     }
 
-    /// The context of a director that is asked where `grain` shall be: the calls that it makes come
-    /// behind those that wait for its answer, as if the grain made them.
+    /// The context of a director that places `grain`. Its calls come behind those that wait for its
+    /// answer, as if the grain made them.
     pub(crate) fn director(grain: GrainId, chain: &CallChain, due: Due) -> Self {
         let link = ChainLink { grain, exclusive: true, free: false, turn: next_turn() };
         let linked = chain.push(link);

@@ -95,8 +95,8 @@ impl Host {
         self.fence.is_closed_at(self.clock.now())
     }
 
-    /// Waits until turns may run, for one that has not begun: at its deadline the task that drives
-    /// it is woken, looks at the clock and drops it.
+    /// Waits until turns may run, for a turn that has not begun. At its deadline the task that
+    /// drives it is woken, looks at the clock and drops it.
     ///
     /// # Errors
     /// [`Shut`] when they never will.
@@ -136,8 +136,8 @@ impl Host {
         class.is_some_and(|class| class.method_name(method).is_some())
     }
 
-    /// Returns true if a new activation of the grain `id` may be made here for a call of a method
-    /// of this number: no other silo is known to read newer data of its type.
+    /// Returns true if a call of this method may make a new activation of `id` here: no other silo
+    /// is known to read newer data of its type.
     pub(crate) fn may_activate(&self, id: &GrainId, method: u32) -> bool {
         self.classes.get(&id.grain_type()).is_some_and(|class| {
             let newer = || self.load.with_newer_data(id.grain_type(), class.data_version());
@@ -151,8 +151,8 @@ impl Host {
         Some(if max == 0 { self.processors } else { max })
     }
 
-    /// The activation of `id` on this silo that takes a call, made (not yet activated) if there is
-    /// none. None when the call has to [wait for a worker](Self::await_worker).
+    /// The activation of `id` on this silo that takes a call; made, but not yet activated, if there
+    /// is none. None when the call has to [wait for a worker](Self::await_worker).
     ///
     /// # Errors
     /// Why none can be made.

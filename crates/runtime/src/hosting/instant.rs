@@ -1,9 +1,9 @@
 //! Turns that are over in one poll.
 //!
-//! A method whose body waits for nothing needs no task, no box and no place to come back to: when
-//! its grain is there and no turn is inside, it is run in place, between taking the lock and giving
-//! it back. `#[grain]` finds such methods; what stands in the way of a turn (a turn inside, the
-//! fence, a grain that is not there yet) sends it down the usual path.
+//! A method whose body waits for nothing needs no task and no box. When its grain is in memory and
+//! no turn is inside, it runs in place, between taking the lock and giving it back. `#[grain]`
+//! finds such methods. An obstacle (a turn inside, the fence, a grain that is not in memory) sends
+//! the turn down the usual path.
 
 use std::num::NonZeroU64;
 
@@ -210,7 +210,7 @@ impl Activation {
         Ok(ended)
     }
 
-    /// Counts the turn; when it was started, if it is one to be timed.
+    /// Counts the turn. Returns its start, if the turn is timed.
     #[inline]
     fn count(&self, place: u16) -> Option<NonZeroU64> {
         self.class.metrics.begin(usize::from(place)).then(|| self.host.clock.stamp())

@@ -1,13 +1,13 @@
 //! Hosting of grains. An activation is one grain in the memory of one silo.
 //!
-//! No task and no channel belongs to it. A lock around the grain is its queue: turns are admitted
-//! in the order they came, `&mut self` alone, `&self` together. The first turn admitted activates
-//! the grain (registers it in the directory, reads its state, runs its hook); a turn that finds it
+//! An activation has no task and no channel. A lock around the grain is its queue: turns are
+//! admitted in order of arrival, `&mut self` alone, `&self` together. The first turn activates the
+//! grain (registers it in the directory, reads its state, runs its hook). A turn that finds it
 //! closed resolves the call again.
 //!
 //! Its life is one value under that lock, `Life`. A turn that panics, or finds that the state in
-//! memory is not the one in the store, breaks it: from then on only the closer goes in, and the
-//! waiting turns get a fresh activation.
+//! memory is not the stored one, breaks it. Then only the closer enters, and the waiting turns get
+//! a fresh activation.
 
 mod activation;
 mod admission;

@@ -62,7 +62,7 @@ impl Activation {
         Some(self.host.states.of(store)?.journal(self.class.name, self.id.key(), name))
     }
 
-    /// Counts what it did with one of its states.
+    /// Counts an operation on one of the grain's states.
     pub(crate) fn count_state(&self, operation: StateOperation, ended: StateEnded) {
         self.host.metrics.states.note(operation, ended);
     }
@@ -124,9 +124,9 @@ impl Activation {
         started.map_err(StartError::BadArguments)
     }
 
-    /// A poll of a turn of the method at `method` begins; what it returns goes to
-    /// [`poll_ends`](Self::poll_ends). None when the turn `goes_on` after it had begun and
-    /// suspended, and the fence is closed: it must not be polled.
+    /// A poll of a turn of the method at `method` begins. Its result goes to
+    /// [`poll_ends`](Self::poll_ends). None when the turn had begun and suspended (`goes_on`) and
+    /// the fence is closed: it must not be polled.
     pub(crate) fn poll_begins(&self, method: u16, goes_on: bool) -> Option<Outer> {
         let now = self.host.clock.now();
         if goes_on && self.host.fence.is_closed_at(now) {
@@ -211,7 +211,7 @@ impl Activation {
         self.registered.store(registered, Ordering::Release);
     }
 
-    /// Begins its deactivation if it has been idle for its idle time.
+    /// Begins the activation's deactivation after its idle time.
     pub(crate) fn collect_if_idle(self: &Arc<Self>, now: CoarseInstant) {
         // A running turn holds the lock: a grain that is idle by the clock may be busy.
         let idle = self.idle_for(now) >= self.class.idle && self.gate.try_exclusive().is_some();

@@ -80,7 +80,7 @@ pub struct ServiceNeed {
 }
 
 impl ServiceNeed {
-    /// That of a field.
+    /// The type of a field.
     pub const fn of<F: ServiceField>(field: &'static str) -> Self {
         Self { field, type_name: F::type_name, is_there: |services| F::find(services).is_some() }
     }

@@ -37,7 +37,7 @@ pub trait Slot: Send {
     /// Moves arguments and output into a box.
     fn boxed(&mut self) -> Box<dyn Slot>;
 
-    /// Moves what is in `other` here, which is a slot of the same method.
+    /// Moves the content of `other`, a slot of the same method, here.
     fn take(&mut self, other: &mut dyn Slot);
 
     /// Drops the arguments, which may panic.
@@ -107,7 +107,7 @@ impl Sink<'_> {
     }
 
     /// Hands the output in `slot`, which may be the method's own error, to the caller, or encodes
-    /// it behind what the response already holds.
+    /// it at the end of the response.
     pub(super) fn deliver(&mut self, slot: &mut dyn Slot, is_error: bool) -> (TurnEnd, Ended) {
         let own = if is_error { Ended::OwnError } else { Ended::Done };
         let end = match self {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use emmer_store::state::StateTable;
 
-/// The name of the store for states that name none, where one is given for them.
+/// Name of the store for states that name none, where the application gives one.
 pub(crate) const DEFAULT: &str = "default";
 
 /// The stores of states, by name.
@@ -14,7 +14,7 @@ pub(crate) struct States {
 }
 
 impl States {
-    /// `system` is the silo's system store; one of the others may be for the states that name none.
+    /// `system` is the silo's system store; one of the others may be the default of states.
     pub(crate) fn new(system: StateTable, mut named: BTreeMap<String, StateTable>) -> Self {
         let usual = named.remove(DEFAULT).unwrap_or(system);
         Self { usual, named }

@@ -23,7 +23,7 @@ struct All {
     last: u64,
 }
 
-/// Every timer of a silo that is not over. The wheel holds those that wait, their turns the others.
+/// Every live timer of a silo. The wheel holds those that wait, their turns the others.
 #[derive(Default)]
 pub(crate) struct Timers {
     all: Mutex<All>,

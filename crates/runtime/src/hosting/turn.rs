@@ -1,13 +1,13 @@
 //! One call being executed: a turn.
 //!
-//! A turn is a future over the activation that first waits for admission (the activation's lock:
-//! `&mut self` alone, `&self` together with other `&self`) and then runs the method. The task that
-//! brought the call polls it (the caller's own task, or the connection's read loop). It moves to a
-//! task of its own only when it has begun and suspends: an idle grain costs no task and no channel,
-//! and a call to it no hand-over.
+//! A turn is a future over the activation. It first waits for admission (the activation's lock:
+//! `&mut self` alone, `&self` together) and then runs the method. The task that brought the call
+//! polls it: the caller's own task, or the connection's read loop. It moves to a task of its own
+//! only when it has begun and suspends. So a call to an idle grain costs no task, no channel and no
+//! hand-over.
 //!
-//! A turn that has begun and suspends is polled again only while the silo's fence is open. One
-//! whose fence was shut for good is dropped where it stands.
+//! A turn that has begun and suspends is polled again only while the silo's fence is open. A turn
+//! whose fence is shut for good is dropped.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ pub trait Work: Send {
     /// Polls the method. A panic is the grain's; the poll that ends the future drops it.
     fn poll_work(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<TurnOutcome>;
 
-    /// The slot that holds its output after its end, or its arguments when it did not run.
+    /// The slot with the turn's output after its end, or with its arguments when it did not run.
     fn slot(self: Pin<&mut Self>) -> Option<&mut dyn Slot>;
 
     /// Drops whatever is left. May panic, once.
@@ -146,7 +146,7 @@ impl Turn {
             this.context.as_ref().inspect(|context| context.note_suspended(false));
         }
         // A panic unwinds through the method's own values, and through the lock, which breaks the
-        // activation before it is given back: no turn observes a broken one.
+        // activation before it is given back: no turn sees a broken one.
         let span = this.span.as_deref();
         let mut work = this.work;
         let run = || {
@@ -259,8 +259,8 @@ impl Turn {
     }
 }
 
-/// A turn suspends, unless it was found to wait for itself. One that has made a call is listed with
-/// those that wait.
+/// A turn suspends, unless it waits for itself. A turn that has made a call is listed with those
+/// that wait.
 pub(super) fn suspend(
     context: &mut Option<TurnContext>,
     asker: Option<&Arc<Asker>>,
@@ -310,8 +310,8 @@ pub(crate) enum Begun {
     Ended,
 }
 
-/// Polls a turn that may still be waiting for admission. The queue or the fence that makes it wait
-/// wakes it when its deadline has passed.
+/// Polls a turn that may still be waiting for admission. The queue or the fence wakes it when its
+/// deadline has passed.
 pub(crate) fn poll_begun(
     turn: &mut BoxTurn,
     clock: &Clock,

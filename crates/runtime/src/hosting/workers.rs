@@ -2,10 +2,9 @@
 //! directory knows none of them (placement description, "Stateless worker placement").
 //!
 //! The workers of one grain are a crew. Each runs one call at a time. A call takes a seat: the
-//! oldest worker that is free. When none is, one more is made, up to as many as there may be. Then
-//! the call waits for the crew as a whole, in the order in which calls came, and a call that leaves
-//! its seat hands the worker to the first that waits. So no call waits for a busy worker while
-//! another one is free.
+//! oldest free worker, or a new one up to the limit. Otherwise the call waits for the crew as a
+//! whole, in order of arrival. A call that leaves its seat hands the worker to the first waiting
+//! call. So no call waits for a busy worker while another one is free.
 //!
 //! A worker that ends leaves its place to the first that waits as well: that call, and no later
 //! one, makes another. Where activations fail one after the other, calls that come meanwhile would
@@ -54,7 +53,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// It is used, or no call is to have it after this one.
+    /// The place is used, or is given up.
     pub(super) const fn end(&mut self) {
         self.is_over = true;
     }
@@ -166,8 +165,7 @@ impl<W: Worker, S> Workers<W, S> {
         self.0.get(id).is_some_and(Crew::has_some)
     }
 
-    /// One more worker, of which there may be `max`, in this place if it has one. Its seat is
-    /// taken.
+    /// Adds a worker, of at most `max`, in this place if the call has one. Its seat is taken.
     pub(super) fn add(&mut self, worker: W, max: usize, place: Option<&mut Place>) {
         let new = || Crew { max, workers: Vec::new(), places: 0, waiting: VecDeque::new() };
         let crew = self.0.entry(worker.id().clone()).or_insert_with(new);

@@ -78,8 +78,7 @@ pub(crate) struct Outer {
 }
 
 impl Watch {
-    /// A poll of a turn of `method` begins on this thread. What it returns goes to
-    /// [`end`](Self::end).
+    /// A poll of a turn of `method` begins on this thread. The result goes to [`end`](Self::end).
     #[inline]
     pub(crate) fn begin(&self, method: u32, now: CoarseInstant) -> Outer {
         self.exchange(Outer { since: now.as_millis().saturating_add(1), method })
@@ -105,8 +104,8 @@ impl Watch {
         self.slots.get(threads::current()).map_or_else(Outer::default, |slot| slot.exchange(with))
     }
 
-    /// Reports every turn that has held its thread for [`BLOCKING_MIN`], once: its method and for
-    /// how long so far. Returns the longest time for which a thread is held.
+    /// Reports every turn that has held its thread for [`BLOCKING_MIN`], once: its method and the
+    /// time so far. Returns the longest time for which a thread is held.
     pub(crate) fn look(&self, now: CoarseInstant, mut tell: impl FnMut(u32, Duration)) -> Duration {
         let mut longest = Duration::ZERO;
         for slot in &self.slots {

@@ -64,8 +64,8 @@ impl Histogram {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Latency {
-    /// For each bucket that is not empty, in rising order: its upper end in nanoseconds, and how
-    /// many samples lie below it and not below an earlier one.
+    /// For each non-empty bucket, in rising order: its upper end in nanoseconds, and its number of
+    /// samples.
     pub buckets: Vec<(u64, u64)>,
 }
 

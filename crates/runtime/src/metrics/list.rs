@@ -1,6 +1,6 @@
-//! Every metric of a silo, declared once: its name, kind and labels, and what it means. The page
-//! `docs/metrics.md` is made from this list, and a test compares the list with what a
-//! cluster's silos tell.
+//! Every metric of a silo, declared once: name, kind, labels and meaning. The page
+//! `docs/metrics.md` is made from this list, and a test compares the list with the metrics of a
+//! cluster.
 //!
 //! Names are Prometheus's: a unit at the end (`_seconds`, `_bytes`), `_total` for what only grows.
 

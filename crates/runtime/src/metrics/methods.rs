@@ -1,8 +1,7 @@
 //! Counts of each method of a grain class.
 //!
-//! A call costs a load and a store in memory of the thread that makes it. One call in
-//! [`SAMPLE_EVERY`] of each thread and method is timed, by the exact clock, from its start (waiting
-//! for its turn included) to its end.
+//! A call costs a load and a store in memory of its thread. One call in [`SAMPLE_EVERY`] of each
+//! thread and method is timed by the exact clock, its wait for the turn included.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,7 +23,7 @@ pub enum Ended {
     Done,
     /// The method ran and returned its own error.
     OwnError,
-    /// It panicked, its result could not be encoded, or its grain could not be activated.
+    /// The turn panicked, its result could not be encoded, or its grain could not be activated.
     Failed,
     /// It did not run, because the activation was closed first; the call is made again elsewhere.
     Closed,
@@ -137,7 +136,7 @@ pub struct MethodStatistics {
     /// Calls that failed otherwise: a panic, a result that cannot be encoded, an activation that
     /// failed.
     pub failures: u64,
-    /// Durations of one call in 64 on this silo, from its arrival at the activation to its end.
+    /// Durations of one call in 64 on this silo, from arrival at the activation to the end.
     pub latency: Latency,
 }
 

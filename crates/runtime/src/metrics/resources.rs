@@ -93,8 +93,7 @@ impl Resources {
     }
 }
 
-/// The average that follows what is measured: one step of [`AVERAGED_OVER`] takes it half way, many
-/// short ones a little further.
+/// A moving average: a step of [`AVERAGED_OVER`] takes it half way to the new value.
 fn averaged(old: Option<f64>, new: f64, passed: Duration) -> f64 {
     let Some(old) = old else { return new };
     let part = passed.as_secs_f64() / (passed + AVERAGED_OVER).as_secs_f64();

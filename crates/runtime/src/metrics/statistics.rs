@@ -7,9 +7,8 @@ use emmer_store::statistics::Statistic;
 use super::list;
 use super::sample::{MetricValue, Sample};
 
-/// The values of a report, without those that are 0: levels as they are, counters and histograms by
-/// what was counted since the last report, whose counts are `before`. Returns the counts of this
-/// one, too.
+/// The values of a report that are not 0: levels as they are, counters and histograms as the
+/// difference to `before`, the counts of the last report. Returns the counts of this report, too.
 pub(crate) fn statistics_of(
     samples: &[Sample],
     before: &HashMap<String, u64>,

@@ -68,7 +68,7 @@ impl StoreMetrics {
         self.took[operation as usize].record(took);
     }
 
-    /// For each operation its name, the names of outcomes with their counts, and how long it took.
+    /// For each operation its name, the counts of its outcomes, and its durations.
     pub(crate) fn snapshot(
         &self,
     ) -> impl Iterator<Item = (&'static str, Vec<(&'static str, u64)>, Latency)> {

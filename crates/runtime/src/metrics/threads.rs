@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-/// Number of threads that have cells of their own; all others share one more set.
+/// Number of threads with cells of their own. All others share one more set.
 pub(super) const OWNERS: usize = 64;
 /// The cells of threads that have none of their own.
 pub(super) const SHARED: usize = OWNERS;

@@ -1,7 +1,7 @@
 //! The thread of a process that looks for turns which hold theirs.
 //!
-//! A task would look too late. tokio's timers and sockets wait while the thread that last looked at
-//! them is held, although others are free, until something wakes one of those.
+//! A task would look too late: tokio's timers and sockets wait while the thread that last polled
+//! them is held, although other threads are free.
 
 use std::io;
 use std::sync::Weak;
@@ -27,7 +27,7 @@ struct Watcher {
 
 static WATCHER: Mutex<Watcher> = Mutex::new(Watcher { silos: Vec::new(), runs: false });
 
-/// Looks at `silo` from now on until it ends. One thread looks at all silos of the process.
+/// Watches `silo` until it ends. One thread watches all silos of the process.
 ///
 /// # Errors
 /// The system starts no thread.

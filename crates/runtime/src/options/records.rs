@@ -5,8 +5,8 @@ use std::time::Duration;
 use emmer_membership::humantime;
 use serde::{Deserialize, Serialize};
 
-/// The settings of what a silo records in the store: its metrics, its statistics, and the history
-/// of the membership. A time of 0 turns one of them off.
+/// The settings of a silo's records in the store: its metrics, its statistics, and the history of
+/// the membership. A time of 0 turns one of them off.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
@@ -14,8 +14,8 @@ pub struct RecordOptions {
     /// The silo's row of metrics is written once in this time. Default 30 s.
     #[serde(with = "humantime")]
     pub metrics_period: Duration,
-    /// As a gateway, the silo records the metrics of its clients, too, each once in this time. They
-    /// tell them when it asks. A client alone has no use for it. Default no.
+    /// True if a gateway records the metrics of its clients, each once in this time. It asks them.
+    /// A client alone has no use for it. Default no.
     pub clients: bool,
     /// The silo's statistics are added once in this time. Default 5 min.
     #[serde(with = "humantime")]

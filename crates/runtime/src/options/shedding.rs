@@ -16,7 +16,7 @@ pub struct SheddingOptions {
     pub memory_percent: u8,
     /// It ends when the use has fallen this many points below. Default 5.
     pub hysteresis_percent: u8,
-    /// Number of calls of others under way on the silo from which on all of them are refused.
+    /// Number of calls of others under way on the silo from which on every new one is refused.
     /// Default 1,000.
     pub queue: usize,
 }

@@ -71,7 +71,7 @@ struct Reminding {
 }
 
 impl Ctx {
-    /// Returns what this grain's reminders need; none when its silo is gone.
+    /// Returns the parts that this grain's reminders need; none when its silo is gone.
     fn reminding(&self) -> Option<Reminding> {
         let activation = self.activation()?;
         let service = activation.host().reminders.clone().downcast().ok()?;
@@ -84,8 +84,8 @@ impl Ctx {
         emmer_net::clock::wall()
     }
 
-    /// Asks to be called at some time, or again and again, also when this activation, its silo or
-    /// the whole cluster is gone by then: by the class's method that is marked
+    /// Asks for calls at a time, once or repeatedly, also when this activation, its silo or the
+    /// whole cluster is gone by then. They go to the class's method that is marked
     /// `#[reminder("name")]`. A reminder of the same name is replaced.
     ///
     /// ```ignore (needs the facade, whose tests compile it)
@@ -120,7 +120,7 @@ impl Ctx {
         Ok(found.iter().map(|found| ReminderInfo::of(&found.reminder)).collect())
     }
 
-    /// One of the grain's reminders, if it has it.
+    /// The grain's reminder of this name, if there is one.
     ///
     /// # Errors
     /// [`ReminderError::Store`], [`ReminderError::SiloEnded`].
@@ -132,7 +132,7 @@ impl Ctx {
         Ok(found.map_err(|error| unread(&error))?.map(|found| ReminderInfo::of(&found.reminder)))
     }
 
-    /// Removes one of the grain's reminders; false if it has none of this name. A tick that is
+    /// Removes the grain's reminder of this name. Returns false if there is none. A tick that is
     /// under way may still come.
     ///
     /// # Errors
@@ -227,8 +227,8 @@ impl ReminderBuilder {
         self
     }
 
-    /// Leaves a reminder of this name as it is, if there is one: for grains that ask for their
-    /// reminder in each activation.
+    /// Leaves an existing reminder of this name as it is: for grains that ask for their reminder in
+    /// each activation.
     pub const fn if_absent(mut self) -> Self {
         self.if_absent = true;
         self

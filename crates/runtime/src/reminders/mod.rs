@@ -1,5 +1,5 @@
-//! Reminders: what a grain says about its own, how they are delivered, and the shell of the machine
-//! that decides who fires which.
+//! Reminders: the grain's API, the delivery, and the shell of the machine that decides which silo
+//! fires which.
 
 mod api;
 mod error;

@@ -115,7 +115,7 @@ impl ReminderService {
         {
             let mut machine = self.machine.lock();
             step(&mut machine, self.now());
-            // Under the lock: what is sent keeps the order in which it was decided.
+            // Sent under the lock, so that the order of sending is the order of the decisions.
             while let Some(effect) = machine.poll_effect() {
                 self.execute(effect);
             }

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::grain::{Grain, Interface, Method, RawRef};
 use crate::hosting::MethodEntry;
 
-/// One occurrence of a reminder, as its handler sees it.
+/// One occurrence of a reminder, for its handler.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Tick {
@@ -107,7 +107,7 @@ impl Method for ReminderTick {
     note = "return nothing, or a `Result<(), E>` whose error can be printed"
 )]
 pub trait TickResult {
-    /// As the one who called it sees it.
+    /// The failure in words for the caller.
     ///
     /// # Errors
     /// The handler's own, as text.
@@ -161,7 +161,8 @@ pub const fn is_among(names: &[&str], name: &str) -> bool {
     false
 }
 
-/// The error of a tick whose class has no handler of its name: another version had one.
+/// The error of a tick whose class has no handler of its name: another version of the class had
+/// one.
 #[cold]
 pub fn no_handler(name: &str) -> String {
     format!("no method of the grain is marked #[reminder({name:?})]")

@@ -13,11 +13,11 @@ pub(super) struct SiloAccess {
 }
 
 impl SiloBuilder {
-    /// Asks `hook` about each client that connects: it looks at the token and the certificate's
-    /// names, and answers with the client's identity, with `None` for a client that has none, or
-    /// with the words of a refusal, which the client gets. It shares the time of the handshake,
-    /// `connect_timeout`. Without a hook the first name in a client's certificate is its identity,
-    /// and tokens are not looked at.
+    /// Asks `hook` about each client that connects. The hook sees the token and the certificate's
+    /// names. It returns the client's identity, `None` for a client without one, or the words of a
+    /// refusal, which the client gets. It shares the time of the handshake, `connect_timeout`.
+    /// Without a hook the first name in a client's certificate is its identity, and tokens are
+    /// ignored.
     ///
     /// ```no_run
     /// use emmer::prelude::*;
@@ -46,8 +46,8 @@ impl SiloBuilder {
     /// the silos' own callers are not asked about. The rules run in place and must not block; those
     /// that have to wait belong in a [filter](Self::filter_incoming), which sees the identity too.
     ///
-    /// The silo that is the client's gateway asks if it hosts the grain type, or else the one that
-    /// does: give all silos the same rules.
+    /// The gateway asks if it hosts the grain type, otherwise the silo that hosts it. Give all
+    /// silos the same rules.
     ///
     /// ```no_run
     /// use emmer::access::Access;

@@ -149,10 +149,10 @@ impl SiloBuilder {
         self
     }
 
-    /// Gives the credentials of the system store in the place of those in its URL. The silo asks
-    /// for them when it starts, when the server refuses, and before those that it has end, so they
-    /// change without a restart (a file does the same: `?password_file=`). A store that the program
-    /// opened keeps its own.
+    /// Gives the credentials of the system store instead of those in its URL. The silo asks for
+    /// them when it starts, when the server refuses, and before they expire, so they change without
+    /// a restart (a file does the same: `?password_file=`). A store that the program opened keeps
+    /// its own.
     #[must_use]
     pub fn store_credentials<F>(mut self, ask: impl Fn() -> F + Send + Sync + 'static) -> Self
     where
@@ -189,8 +189,8 @@ impl SiloBuilder {
         self
     }
 
-    /// The address that clients connect to, when it is not the one listened on: its host is that of
-    /// the address that other silos connect to.
+    /// The address that clients connect to, if it differs from the one listened on. Its host is the
+    /// host that other silos connect to.
     #[must_use]
     pub fn advertise_gateway(mut self, address: impl Setting<SocketAddr>) -> Self {
         let told = self.wrong.read("advertise_gateway", address);
@@ -211,9 +211,9 @@ impl SiloBuilder {
         self
     }
 
-    /// Hosts the grains of interface `I` with class `G`, whose instances `make` makes: with what
-    /// the application has at hand, and with services. What it makes gets its states bound and read
-    /// before the first call; `Persistent::default()` is a state that is not bound yet.
+    /// Hosts the grains of interface `I` with class `G`. `make` makes its instances, from what the
+    /// application has at hand and from services. Their states are bound and read before the first
+    /// call; `Persistent::default()` is an unbound state.
     ///
     /// An error of `make` fails the activation and every call that waits for it.
     #[must_use]
@@ -229,8 +229,8 @@ impl SiloBuilder {
         self
     }
 
-    /// A store for states apart from the system store: those with `#[state("name", store = "..")]`,
-    /// and as `"default"` those that name none. The last one of a name counts.
+    /// A store for states outside the system store: those with `#[state("name", store = "..")]`,
+    /// and as `"default"` those that name none. The last store of a name counts.
     #[must_use]
     pub fn state_store(mut self, name: impl Into<String>, store: impl Into<StoreSource>) -> Self {
         self.state_stores.insert(name.into(), store.into());
@@ -238,8 +238,8 @@ impl SiloBuilder {
     }
 
     /// Gives a service to all grains of this silo that have a field for it: `#[service]` on an
-    /// `Arc<T>`. It is found by its type; the last one of a type counts, so that a test can put its
-    /// own in the place of another.
+    /// `Arc<T>`. Services are found by type. The last one of a type counts, so a test can replace
+    /// it.
     #[must_use]
     pub fn service<T: Send + Sync + 'static>(self, service: T) -> Self {
         self.shared_service(Arc::new(service))
@@ -262,8 +262,9 @@ impl SiloBuilder {
         self
     }
 
-    /// As [`director`](Self::director), with one that may have to wait for its answer: a database,
-    /// another service. A call waits for it until its deadline, and others go on.
+    /// Like [`director`](Self::director), for a director that may have to wait: for a database,
+    /// another service. A call waits for its answer until the call's deadline. Other calls
+    /// continue.
     #[must_use]
     pub fn async_director(
         mut self,
@@ -290,11 +291,11 @@ impl SiloBuilder {
         self
     }
 
-    /// What to do when the cluster has declared this silo dead (or its row is gone, or a later
-    /// incarnation took its place, or the table lost a commit). The silo no longer runs turns when
-    /// the hook runs. Without one the silo just ends, and its process lives on: calls of this
-    /// process fail with `ShuttingDown`. A process that is nothing but a silo waits best with
-    /// [`Silo::run_until_stopped`], ends, and is started again.
+    /// Hook for the end of a silo that the cluster has declared dead, whose row is gone, that has a
+    /// later incarnation, or whose table lost a commit. No turn runs when the hook runs. Without a
+    /// hook the silo just ends, and its process lives on: its calls fail with `ShuttingDown`. A
+    /// process that is only a silo should wait with [`Silo::run_until_stopped`], end, and be
+    /// started again.
     #[must_use]
     pub fn on_terminate(mut self, hook: impl FnOnce(TerminateReason) + Send + 'static) -> Self {
         self.on_terminate = Some(Box::new(hook));
@@ -378,8 +379,8 @@ impl SiloBuilder {
             let clients = &mut options.limits.gateway_connections_max;
             *clients = leave_room(*clients, descriptors);
         }
-        // The port first: the process that holds it is the only one that can use this address, and
-        // only then is it time to choose an epoch.
+        // Binds the port first: only the process that holds it may choose an epoch for this
+        // address.
         let silo_socket = listen(options.listen, "silos").await?;
         let endpoint = advertised(&options, &silo_socket)?;
         check_address(&security, endpoint.ip())?;

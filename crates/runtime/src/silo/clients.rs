@@ -22,8 +22,8 @@ const HOST_CHARS_MAX: usize = 255;
 /// The pause after a write that failed.
 const AGAIN: Duration = Duration::from_secs(5);
 
-/// The figures that clients have told and that are not recorded yet. A client tells them when it is
-/// asked: so there are never more than clients.
+/// The figures of clients that are not recorded yet. A client reports when it is asked, so there
+/// are at most as many as clients.
 #[derive(Default)]
 pub(super) struct ToldByClients {
     asked: Mutex<HashSet<u64>>,
@@ -50,7 +50,7 @@ impl ToldByClients {
 
 impl SiloCore {
     /// Asks this gateway's clients for their figures once in the period of the metrics, and records
-    /// what they say.
+    /// the answers.
     pub(super) async fn record_clients(&self) {
         if !self.options.records.clients {
             return std::future::pending().await;

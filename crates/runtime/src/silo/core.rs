@@ -1,4 +1,4 @@
-//! A silo put together of its parts: what concerns them all at once.
+//! A silo as a whole: what concerns all its parts.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -211,7 +211,7 @@ impl SiloCore {
         // Never without a word: peers take a silent end for the end of the process, and this one
         // may poll a turn for a moment more.
         self.pool.goodbye(GoodbyeCode::Stopping, &reason.to_string());
-        // Activations hold their host, and it them: let go of both.
+        // Activations and their host hold each other. Both let go here.
         self.host.catalog.clear();
     }
 

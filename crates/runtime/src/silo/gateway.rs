@@ -56,7 +56,7 @@ impl SiloCore {
         open.into_iter().filter(|c| matches!(c.peer, PeerKind::Client(_))).collect()
     }
 
-    /// Tells clients which silos are newly dead: one that is frozen keeps its connections open.
+    /// Tells clients which silos are newly dead: a frozen silo keeps its connections open.
     pub(super) fn announce_dead(&self, dead: &[SiloAddress]) {
         if dead.is_empty() {
             return;
@@ -75,9 +75,9 @@ impl SiloCore {
         }
     }
 
-    /// Serves no further calls of clients and other silos: waits until those under way are answered
-    /// and every peer knows that no other one has run. Each ends by its deadline; the silo's own is
-    /// its caller's affair.
+    /// Stops serving calls of clients and other silos: waits until those under way are answered,
+    /// and every peer knows that no other call has run. Each ends by its deadline. The silo's own
+    /// calls are left to their callers.
     pub(super) async fn drain_calls(&self) {
         self.pool.stop_serving();
         while !self.pool.has_stopped_serving() {

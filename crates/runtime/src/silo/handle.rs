@@ -17,8 +17,8 @@ use crate::cluster::membership::MembershipStatistics;
 use crate::grain::{GrainFactory, Interface, IntoKey};
 use crate::metrics::{GrainQueue, MethodStatistics, Sample, SiloStatistics};
 
-/// A running silo. Dropping it does not stop it, and the log says so; [`stop`](Self::stop) does, in
-/// good order.
+/// A running silo. Dropping the handle does not stop it, and the log says so; [`stop`](Self::stop)
+/// stops it in good order.
 ///
 /// ```
 /// use emmer::prelude::*;
@@ -118,8 +118,8 @@ impl Silo {
         self.core.cluster.membership_statistics.lock().clone()
     }
 
-    /// Every metric of [`METRICS`](crate::metrics::METRICS) as it is now. It adds up what all
-    /// threads have counted: for every few seconds.
+    /// Every metric of [`METRICS`](crate::metrics::METRICS) as it is now. This adds up the counts
+    /// of all threads: call it every few seconds, not more often.
     pub fn metrics(&self) -> Vec<Sample> {
         self.core.metrics()
     }
@@ -143,19 +143,18 @@ impl Silo {
     /// Waits until the silo has ended, by [`stop`](Self::stop) or because the cluster declared it
     /// dead.
     ///
-    /// **A process that hosts a silo has to look at this**, or wait with
-    /// [`run_until_stopped`](Self::run_until_stopped), or give a
+    /// **A process that hosts a silo has to await this**, or
+    /// [`run_until_stopped`](Self::run_until_stopped), or set a
     /// [`hook`](crate::SiloBuilder::on_terminate). A silo that the cluster has declared dead ends,
-    /// for its grains run elsewhere by then; its process stays, and every call that it makes fails
-    /// with `ShuttingDown`.
+    /// because its grains run elsewhere by then. Its process stays, and every call that it makes
+    /// fails with `ShuttingDown`.
     pub async fn terminated(&self) -> TerminateReason {
         self.core.terminated_for_program().await
     }
 
     /// Leaves the cluster in good order: no new activations, running turns end, grains are
-    /// deactivated, the table says Dead. Bounded by `shutdown_timeout`; what is not done by then is
-    /// dropped. It runs on the runtime that the silo was started on, and once begun it runs to its
-    /// end, also when its future is dropped.
+    /// deactivated, the row says Dead. `shutdown_timeout` bounds it; unfinished work is then
+    /// dropped. It runs on the silo's runtime, and to its end even if its future is dropped.
     ///
     /// # Errors
     /// Never in this version; a `Result` so that a caller can end `main` with it.

@@ -12,8 +12,8 @@ use emmer_net::{clock, world};
 use crate::options::SiloOptions;
 
 /// The identity of a silo that starts at `endpoint` when the clock says `now`, in a table of these
-/// rows. Its epoch is later than every one that the table knows of this endpoint: a wall clock that
-/// was set back must not make a silo find its own successor.
+/// rows. Its epoch is later than every epoch of this endpoint in the table, so a wall clock that
+/// was set back does no harm.
 pub(super) fn next(endpoint: SocketAddr, now: u64, rows: &[SiloEntry]) -> SiloAddress {
     let here = SiloAddress::new(endpoint, now);
     let known = rows.iter().map(|row| row.address).filter(|other| other.same_endpoint(&here));
@@ -67,7 +67,7 @@ pub(super) fn row(
 /// Name of a program that runs from `path`.
 fn program_name(path: &Path) -> Option<String> {
     let file = path.file_name()?.to_string_lossy();
-    // So the kernel calls a program whose file was replaced since it began.
+    // The kernel adds this to a program whose file was replaced since it began.
     let file = file.strip_suffix(" (deleted)").unwrap_or(&file);
     Some(Path::new(file).file_stem()?.to_string_lossy().into_owned())
 }
@@ -117,7 +117,7 @@ mod tests {
             rival(&row(100, "a", seconds), &rows)
         };
         assert_eq!(rival_of(&["a", "b", "a", "b"], 10).as_deref(), Some("b"));
-        // It has come back twice; or the other host was here once; or it was long ago.
+        // The host has come back twice; the other host was here once; it was long ago.
         assert_eq!(rival_of(&["b", "a", "b"], 10), None);
         assert_eq!(rival_of(&["a", "a", "b", "a", "a"], 10), None);
         assert_eq!(rival_of(&["a", "b", "a", "b"], 700), None);

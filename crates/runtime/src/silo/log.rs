@@ -6,7 +6,7 @@ use emmer_core::SiloAddress;
 use emmer_membership::View;
 use emmer_membership::changes::{Change, What, changes};
 
-/// If a view changes more silos than this in one way, it has one line for all of them.
+/// Number of silos above which one line of the log covers all silos that a view changes in one way.
 const EACH_MAX: usize = 8;
 
 /// Tells what a view that is in force now has changed.

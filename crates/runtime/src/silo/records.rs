@@ -1,6 +1,5 @@
 //! The records of a silo in the store: its metrics, its statistics, the history of the membership.
-//! The store may be away as long as it likes: nothing waits for it, and what is kept meanwhile is
-//! bounded.
+//! Nothing waits for the store, and what waits for it is bounded.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,7 +21,7 @@ use crate::options::RecordOptions;
 const HISTORY_PAUSE: Duration = Duration::from_secs(1);
 /// The pause after a write that failed.
 const AGAIN: Duration = Duration::from_secs(5);
-/// A report is tried so often before the next one takes its place.
+/// Number of tries of a report before the next one takes its place.
 const TRIES: u32 = 3;
 /// The time between two clean-ups, each by one silo of the cluster.
 const CLEAN_EVERY: Duration = Duration::from_secs(3_600);
@@ -210,7 +209,7 @@ impl SiloCore {
         }
     }
 
-    /// Deletes what is old. One silo does it: the first of the Active ones.
+    /// Deletes old records. The first of the Active silos does it.
     async fn clean_records(&self) {
         loop {
             self.next_of(CLEAN_EVERY).await;

@@ -100,8 +100,8 @@ impl Silo {
     /// [`stop`](Self::stop) is called, and leaves the cluster in good order. A second signal does
     /// not wait for that: the silo then leaves in haste.
     ///
-    /// This is how a process that is nothing but a silo should wait. A silo can end by itself, when
-    /// the cluster has declared it dead; a process that only waits for its own signals would live
+    /// A process that is only a silo should wait with this method. A silo can end by itself when
+    /// the cluster has declared it dead. A process that only waits for its own signals would live
     /// on without it.
     ///
     /// # Errors

@@ -18,9 +18,9 @@ use super::start_error::StartError;
 use crate::options::SiloOptions;
 
 impl SiloBuilder {
-    /// Lets the silo listen where other hosts reach it, although nothing is encrypted: every
-    /// process that reaches its ports is believed. For a network that only the cluster reaches, or
-    /// one that encrypts by itself.
+    /// Lets the silo listen without TLS where other hosts reach it. Every process that reaches its
+    /// ports is then believed. Use it in a network that only the cluster reaches, or that encrypts
+    /// by itself.
     #[must_use]
     pub fn insecure(mut self) -> Self {
         self.options.insecure = true;
@@ -31,7 +31,7 @@ impl SiloBuilder {
 /// A silo with these options may listen.
 ///
 /// # Errors
-/// Other hosts would reach it, it has no TLS, and `insecure` is not set.
+/// Returns an error if other hosts would reach the silo, it has no TLS, and `insecure` is not set.
 pub(super) fn check_reach(options: &SiloOptions, security: &Security) -> Result<(), StartError> {
     if security.is_set_up() || options.insecure || world::is_virtual() {
         return Ok(());
@@ -49,17 +49,18 @@ fn is_of_host(address: SocketAddr) -> bool {
     address.ip().to_canonical().is_loopback()
 }
 
-/// The silos of the table that one which starts dials first, those that said last that they live.
+/// Number of silos that a starting silo dials first: those that were alive last.
 const ASKED_MAX: usize = 3;
 
-/// The longest it waits for them. The cluster itself finds out which of them live.
+/// Maximum wait for their answers. The cluster itself finds out which silos live.
 const ASKED_FOR: Duration = Duration::from_secs(2);
 
 /// Dials silos of the cluster before the silo joins it.
 ///
 /// # Errors
-/// They and this silo do not agree on the security of their connections: it would be declared dead,
-/// or wait without end. One that agrees is enough: an address may have another owner by now.
+/// Returns an error if the silos that answer do not agree with this one on the security of their
+/// connections: it would be declared dead, or wait without end. One silo that agrees is enough,
+/// because an address may have another owner by now.
 pub(super) async fn check_agreement(
     core: &Arc<SiloCore>,
     table: &SiloTable,

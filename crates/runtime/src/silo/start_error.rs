@@ -59,7 +59,7 @@ pub enum StartError {
         purpose: &'static str,
     },
     /// The silos of the cluster encrypt their connections and this one does not, or the other way
-    /// round, or this one has the key of a client.
+    /// round, or this one has a client's key.
     #[error(
         "silo {silo} cannot join, its cluster has other security (`tls`): {why}. Plain silos are \
          replaced one by one with `tls.rollout`"
@@ -82,7 +82,7 @@ pub enum StartError {
     AddressShared {
         /// The address.
         address: SocketAddr,
-        /// The name of the other host, as its row has it.
+        /// Name of the other host in its row.
         host: Arc<str>,
     },
     /// An option cannot be worked with.
@@ -185,9 +185,9 @@ impl fmt::Debug for StartError {
 }
 
 impl StartError {
-    /// Returns the exit code of a process that is nothing but a silo, as `docs/commands.md` lists
-    /// it: 3 for the store, 4 for an address, 5 for a join that did not succeed, 2 for what the
-    /// program says.
+    /// Returns the exit code of a process that is only a silo (`docs/commands.md`): 3 for the
+    /// store, 4 for an address, 5 for a join that did not succeed, 2 for the program's own
+    /// mistakes.
     pub const fn exit_code(&self) -> u8 {
         match self {
             Self::Store(_) => 3,

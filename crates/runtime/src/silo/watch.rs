@@ -68,7 +68,7 @@ pub enum Readiness {
     Ready,
     /// It has not joined the cluster yet.
     Joining,
-    /// It runs no turns, because no other silo confirms that it is alive.
+    /// The silo runs no turns, because no other silo confirms that it is alive.
     Fenced,
     /// It has run no turns for `liveness_timeout`, although calls wait and the store answers: its
     /// process should be restarted.

@@ -1,10 +1,9 @@
 //! Requests to a store that no turn can hold up.
 //!
-//! A turn is polled only while the fence is open. A request that is part of such a turn would stand
-//! still with it, together with what it holds of the store: a connection, its place in a queue, a
-//! lock. The membership's own request, which opens the fence, would then wait for the turn, and the
-//! turn for the fence. So each request runs in a task of its own, to its end or until its caller
-//! drops it.
+//! A turn is polled only while the fence is open. A request inside such a turn would stand still
+//! with it, and hold a connection or a lock of the store. The membership's own request, which opens
+//! the fence, would then wait for the turn, and the turn for the fence. So each request runs in a
+//! task of its own, to its end or until its caller drops it.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;

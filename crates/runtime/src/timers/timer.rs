@@ -77,8 +77,8 @@ impl TimerBuilder {
     }
 
     /// Starts the timer. `method` is an `async fn` of the grain's class that takes `&mut self` (its
-    /// ticks are turns of their own) or `&self` (they may run while other `&self` turns run). It
-    /// returns nothing or a result; a failure goes to the log, and the timer stays.
+    /// ticks are exclusive turns) or `&self` (its ticks are shared turns). It returns nothing or a
+    /// result. A failure goes to the log, and the timer stays.
     ///
     /// The timer runs on when the handle is dropped. A method of another class never runs: the log
     /// says so.

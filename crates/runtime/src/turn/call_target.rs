@@ -104,8 +104,8 @@ pub enum Rejection {
     /// read.
     #[error("{}", Plain(.0))]
     ActivationFailed(String),
-    /// A filter or a placement director refused it, or it cannot be made as it is: its key is too
-    /// long, it takes too much along, too many turns wait for each other.
+    /// A filter or a placement director refused the call, or it cannot be made: its key is too
+    /// long, its context too large, or too many turns wait for each other.
     #[error("{}", Plain(.0))]
     Refused(String),
 }

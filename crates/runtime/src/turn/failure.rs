@@ -55,7 +55,7 @@ impl Failure {
         Self::Panicked { call: CALL, message }
     }
 
-    /// The failure of the same call, if one of its arguments has panicked when it was dropped.
+    /// The failure of the same call after a panic in the `Drop` of one of its arguments.
     #[cold]
     pub(crate) fn and_panicked(mut self, message: String) -> Self {
         let call = self.call_mut().map_or(CALL, |call| std::mem::replace(call, CALL));
@@ -70,8 +70,8 @@ impl Failure {
         Self::Internal { call: CALL, detail: detail.into() }
     }
 
-    /// The failure of this call. One that names another call is a failure of that one, which this
-    /// side passes on.
+    /// The failure of this call. A failure that names another call stays that call's, and this side
+    /// passes it on.
     #[cold]
     pub(crate) fn of(mut self, target: &dyn Names, method: &'static str) -> Self {
         if let Some(call) = self.call_mut().filter(|call| !call.is_known()) {

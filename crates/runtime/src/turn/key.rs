@@ -14,7 +14,7 @@ use uuid::Uuid;
         types"
 )]
 pub trait KeyType: Sized + Send + 'static {
-    /// The key as a reference shows it: `&str` for a text, the value itself for all others.
+    /// The key as a reference shows it: `&str` for a text, the value itself otherwise.
     type View<'a>;
 
     /// The kind of the keys.
@@ -23,10 +23,10 @@ pub trait KeyType: Sized + Send + 'static {
     /// The key of a grain.
     fn into_key(self) -> GrainKey;
 
-    /// The key as it is shown; none if no key of this type looks so.
+    /// The key as it is shown; none if it cannot be a key of this type.
     fn view(key: &GrainKey) -> Option<Self::View<'_>>;
 
-    /// The key as a value of its own; none if no key of this type looks so.
+    /// The key as an owned value; none if it cannot be a key of this type.
     fn read(key: &GrainKey) -> Option<Self>;
 }
 

@@ -1,5 +1,5 @@
-//! The parts of a call and its turn that every room may know: the method and the key, what travels
-//! along, the caller that may give it up, and the ways to fail.
+//! The parts of a call and its turn that every room may know: the method and the key, the context,
+//! the caller that may give the call up, and the failures.
 
 mod call_target;
 mod context_key;

@@ -1,5 +1,4 @@
-//! One silo's part of the graph of waits, as it is at one moment, and the way through it. Without
-//! IO.
+//! One silo's part of the graph of waits at one moment, and the search through it. Without IO.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -116,8 +115,8 @@ impl Graph {
     }
 }
 
-/// The circle in words, for the call that it begins and ends with: `path` leads from the turns
-/// inside its grain to the turn that made it.
+/// The circle in words. `path` leads from the turns inside the grain of a call to the turn that
+/// made the call.
 pub(super) fn in_words(path: &[Step]) -> String {
     let mut words = path.last().map(|last| last.grain.clone()).unwrap_or_default();
     for (at, step) in path.iter().enumerate() {

@@ -20,12 +20,12 @@ use crate::turn::Asker;
 /// and again.
 const INBOX_MAX: usize = 1_024;
 
-/// The most searches that begin in one look; the other gates have their turn in the next.
-/// Questions about all of them every 50 ms would keep everything else between two silos waiting.
+/// Maximum searches that begin in one look; the other gates follow in the next look. Questions
+/// about all of them every 50 ms would delay everything else between two silos.
 const SEARCHES_MAX: usize = 64;
 
-/// No other search begins in a look whose searches have reached this many turns here: where
-/// hundreds of calls wait in long chains, each search goes through most of them.
+/// Number of turns here after which no other search begins in the same look. Where hundreds of
+/// calls wait in long chains, each search goes through most of them.
 const TURNS_MAX: usize = 256;
 
 /// A gate where a call has begun to wait lately is looked at in every look: whatever circle the

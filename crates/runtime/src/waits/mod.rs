@@ -1,16 +1,16 @@
 //! The graph of waiting calls, and the search for circles in it.
 //!
-//! A turn that has made a call and suspends is listed here; a call that waits for its grain stands
-//! in the grain's queue with the number of the turn that made it; a call to another silo has that
-//! number where it waits for its answer. Together they are this silo's part of the graph of waits.
-//! It is not read while no call waits for long.
+//! A turn that has made a call and suspends is listed here. A call that waits for its grain has the
+//! number of the turn that made it, in the grain's queue or where it waits for another silo's
+//! answer. Together they are this silo's part of the graph of waits. The graph is not read while no
+//! call waits for long.
 //!
-//! A call that has waited for [`PATIENCE`] is looked at: from the turns inside its grain to the
-//! calls that they wait for, and so on ([`graph`]), with a probe to each silo that such a call was
-//! sent to ([`look`]); often while the call is a new one, and four times a second from then on. If
-//! the search comes back to the turn that made the call, that is a circle. It is believed when the
-//! next search finds the same one, edge for edge: no edge is ever made again, so all of them stood
-//! at the moment between the two ([`searches`]).
+//! A search begins for each call that has waited for [`PATIENCE`]. It leads from the turns inside
+//! its grain to the calls that they wait for, and so on ([`graph`]), with a probe to each silo that
+//! such a call was sent to ([`look`]). It is repeated often while the call is new, and four times a
+//! second later. A search that comes back to the turn that made the call has found a circle. The
+//! circle counts when the next search finds it again, edge for edge: no edge is ever made twice, so
+//! all of them stood at the moment between the two ([`searches`]).
 
 mod graph;
 mod look;

@@ -1,9 +1,9 @@
 //! The results of searches, and when they are believed. Without IO.
 //!
 //! A search takes a tick for each step to another silo, and the next one begins before a long one
-//! is over. So several are under way. A circle is believed when a search finds it that began after
-//! another one had found it: each wait in it, which has a number that never comes back, stood
-//! before and after one moment between the two.
+//! is over, so several are under way. A circle counts when a search finds it that began after
+//! another search had found it: each wait in it has a number that never comes back, so all waits
+//! stood at one moment between the two.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -37,7 +37,7 @@ struct Circle {
     path: Path,
 }
 
-/// The searches that begin at one gate, one after the other.
+/// The searches from one gate, one after the other.
 struct Search {
     /// Searches under way, the last one at the end.
     rounds: VecDeque<u64>,
@@ -57,8 +57,8 @@ pub(super) struct Searches {
 }
 
 impl Searches {
-    /// A search begins at `gate`, where these calls wait. What the oldest one under way finds from
-    /// now on comes too late, once there are [`UNDER_WAY_MAX`].
+    /// A search begins at `gate`, where these calls wait. Once there are [`UNDER_WAY_MAX`], the
+    /// oldest one is ignored.
     pub(super) fn begin(&mut self, gate: u64, waits: &[Wait], now: CoarseInstant) -> u64 {
         self.round += 1;
         let search = self.gates.entry(gate).or_insert_with(|| Search {
@@ -123,7 +123,7 @@ impl Searches {
     }
 }
 
-/// A question of a search: who began it, at which gate, in which round, and the turn that was
+/// A question of a search: the silo that began it, its gate, its round, and the turn that was
 /// reached.
 type Question = (SiloAddress, u64, u64, u64);
 

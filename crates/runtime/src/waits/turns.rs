@@ -15,8 +15,8 @@ use crate::turn::Asker;
 /// Locks that the list of turns is divided over.
 const SHARDS: usize = 16;
 
-/// The number of a turn that makes a call, never 0. Each thread counts from a number of its own,
-/// drawn at random from a range so large that no two threads of a cluster come near each other.
+/// The number of a turn that makes a call, never 0. Each thread counts from a random number, from a
+/// range so large that no two threads of a cluster meet.
 #[inline]
 pub(crate) fn next_turn() -> u64 {
     if let Some(number) = world::number_of_host() {

@@ -10,14 +10,14 @@ pub(super) const PATIENCE: Duration = Duration::from_millis(200);
 /// Time between two looks at calls that have waited longer than [`PATIENCE`].
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// Two looks after its patience has ended a circle on one silo is known, and long before a second
-/// if others have a part in it.
+/// A circle on one silo is known two looks after its patience has ended, and long before a second
+/// if other silos have a part in it.
 const _: () = assert!(PATIENCE.as_millis() + 3 * LOOK_EVERY.as_millis() <= 400);
 
 /// A call that waits for its grain, behind turns that stand in its way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Wait {
-    /// Its place in the queue; no other one has it, ever.
+    /// Its place in the queue, unique for all time.
     pub(crate) ticket: u64,
     /// The turn that made the call.
     pub(crate) caller: u64,

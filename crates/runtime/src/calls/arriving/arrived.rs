@@ -40,7 +40,7 @@ pub(super) struct Arrived {
 pub(super) struct Serving(Arc<Calls>);
 
 impl Serving {
-    /// None when as many are under way as may be; `surely`: one more all the same.
+    /// None when the limit of calls under way is reached. `surely` ignores the limit.
     pub(super) fn begin(silo: &Arc<Calls>, surely: bool) -> Option<Self> {
         let under_way = silo.serving.fetch_add(1, Ordering::Relaxed);
         let room = Self(silo.clone());

@@ -26,8 +26,8 @@ pub(super) enum Inline {
 }
 
 impl Calls {
-    /// The new activation of a grain that a silo believes to be here, or to come here. Made at
-    /// once, so that the calls that follow find it and keep their order.
+    /// The new activation of a grain that another silo expects here. It is made at once, so that
+    /// later calls find it and keep their order.
     #[cold]
     pub(super) fn create_arrived(
         &self,
@@ -112,8 +112,7 @@ impl Calls {
     }
 }
 
-/// Runs the turn in place and answers, if it is one that cannot suspend and nothing stands in its
-/// way.
+/// Runs the turn in place and answers, if the turn cannot suspend and the grain is free.
 fn answer_instantly(
     connection: &Connection,
     header: &RequestHeader,

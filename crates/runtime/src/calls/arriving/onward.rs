@@ -44,7 +44,7 @@ impl Calls {
         let mut body = BytesMut::new();
         let mut sink =
             if correlation == 0 || is_begin_enough { Sink::Discard } else { Sink::Wire(&mut body) };
-        // While it waits for admission it can still be given up; once begun it runs to its end. It
+        // A call can be given up while it waits for admission. Once begun it runs to its end. It
         // may have begun in the read loop, and its caller may be gone since.
         let begun = match turn.progress() {
             Progress::Running => Begun::Running,
@@ -204,14 +204,13 @@ impl Calls {
         Met::not_found(failure, asker_knows_more)
     }
 
-    /// A silo asked this one, so it believes the grain is (or shall be) here; a client asked its
-    /// gateway, which places like any caller.
+    /// A silo that asks believes that the grain is here. A client asks its gateway, which places
+    /// the grain like any caller.
     ///
-    /// What this silo remembers of the grain's location counts for nothing against a silo that
-    /// asks: two silos with stale memories would send the call to and fro. The directory decides
-    /// when the activation registers. One memory counts, for a second: that the grain left for a
-    /// version which serves the call, while this silo does as well. A silo with that version sends
-    /// the call nowhere else.
+    /// This silo's memory of the grain's location does not count against a silo that asks: two
+    /// silos with stale memories would send the call to and fro. The directory decides when the
+    /// activation registers. One memory counts for a second: the grain left for a version that
+    /// serves the call, and this silo serves it too.
     async fn place_arrived(&self, arrived: &Arrived, path: &mut Path) -> Result<Place, Failure> {
         let sought = arrived.seeks();
         let Sought { grain: target, method, .. } = sought;

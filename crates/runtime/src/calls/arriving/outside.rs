@@ -1,8 +1,8 @@
 //! Calls from outside the cluster: the parts of them that are believed, and the rules that they
 //! have to pass.
 //!
-//! A gateway looks at the calls of its clients. If it does not know the called method, because no
-//! class of its own has it, it says so in the call, and the silo that hosts the grain looks.
+//! A gateway checks the calls of its clients. If no class of its own has the called method, it
+//! marks the call, and the silo that hosts the grain checks it.
 
 use emmer_core::GrainId;
 use emmer_net::transport::Connection;
@@ -15,11 +15,11 @@ use crate::calls::Calls;
 use crate::turn::{Failure, Rejection};
 
 impl Calls {
-    /// Looks at a client's call, or at one that its gateway could not look at: takes from it all
-    /// that a client may not say, and asks the rules.
+    /// Checks a client's call, or one that its gateway could not check: removes what a client may
+    /// not send, and asks the rules.
     ///
     /// # Errors
-    /// It may not be made. Nothing was executed.
+    /// The call may not be made. Nothing was executed.
     #[inline]
     pub(super) fn admit(
         &self,
@@ -95,8 +95,8 @@ impl Calls {
         authorize.ask(&ClientCall::new(identity, class.name(), target.key(), name, context))
     }
 
-    /// The failure of a call as its caller hears it. A client that calls what no silo has hears
-    /// what the rules say of that, and learns nothing of what there is.
+    /// The failure of a call as its caller hears it. A client that calls an unknown method hears
+    /// the words of the rules, and not which methods exist.
     pub(super) fn told(&self, arrived: &Arrived, failure: Failure) -> Failure {
         let told = match &failure {
             Failure::Rejected { why: Rejection::NoSuchGrainType(_), .. } => {

@@ -22,7 +22,7 @@ pub(crate) struct Asks {
     pub(crate) who: Option<Who>,
     /// True if the turn enters before turns that already wait.
     pub(crate) past: bool,
-    /// True if a task of the runtime polls the turn, so that it never misses its place.
+    /// True if a task of the runtime polls the turn, so that it always takes its place.
     pub(crate) driven: bool,
 }
 

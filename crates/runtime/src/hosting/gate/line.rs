@@ -13,9 +13,9 @@ use super::asks::{Asks, Who};
 use crate::turn::{Asker, DeactivationReason};
 use crate::waits::Wait;
 
-/// Number of ticks of the silo's clock after which a called waiter that has not come has lost its
-/// place: its caller keeps the call and does not poll it. Not so one that a task of the runtime
-/// polls: its thread is held by other work.
+/// Number of ticks of the silo's clock after which a called waiter that does not come has lost its
+/// place: its caller keeps the call without polling it. A waiter that a task of the runtime polls
+/// keeps its place, because other work holds its thread.
 const MISSED_TICKS_MAX: u8 = 10;
 
 /// The first ticket of each queue: a ticket of an earlier queue is never taken for one of a later
@@ -31,8 +31,9 @@ pub(crate) struct Line {
     waiting: AtomicU32,
     /// The turn inside has suspended: no use in trying again at once.
     suspended: AtomicBool,
-    /// A turn left the grain half way, or its state is not what is stored: only the closer goes in.
-    /// Set under the lock of the turn that knows it, and under that of the queue. Never taken back.
+    /// A turn left the grain half way, or the state in memory is not the stored one: only the
+    /// closer enters. Set under the lock of that turn, and under that of the queue. Never taken
+    /// back.
     broken: AtomicBool,
     queue: Mutex<Option<Box<Queue>>>,
 }
@@ -81,8 +82,8 @@ impl Asking {
     }
 }
 
-/// The place of the closer, which ends the activation: behind those that wait already, or before
-/// all others when the grain is broken.
+/// The place of the closer, which ends the activation: behind the present waiters, or before all
+/// others when the grain is broken.
 pub(super) struct Closer {
     ticket: u64,
     pub(super) reason: DeactivationReason,
@@ -276,16 +277,16 @@ impl Line {
         next.into_iter().chain(past).for_each(Waker::wake);
     }
 
-    /// A tick of the silo's clock. Wakes every waiter whose deadline has passed, so that its caller
-    /// looks at the clock, and passes over those that do not come. False when no turn waits and the
-    /// silo need not look here again.
+    /// A tick of the silo's clock. Wakes every waiter whose deadline has passed, and passes over
+    /// waiters that do not come. Returns false when no turn waits and the silo need not look here
+    /// again.
     pub(crate) fn tick(&self, now: CoarseInstant) -> bool {
         let mut guard = self.queue();
         let Some(queue) = guard.get() else { return false };
         let absent = queue.drop_absent();
         self.waiting.fetch_sub(absent, Ordering::AcqRel);
-        // After one that did not come, all others are asked: they are passed over together, not one
-        // after the other.
+        // After a waiter that did not come, all others are called: they are passed over together,
+        // not one after the other.
         let asked = queue.waiters.iter_mut().filter(|waiter| absent > 0 || waiter.deadline <= now);
         let mut wake: Vec<Waker> = asked.filter_map(|waiter| waiter.waker.take()).collect();
         if absent > 0 {

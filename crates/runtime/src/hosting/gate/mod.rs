@@ -1,16 +1,14 @@
-//! The door to a grain: `&mut` turns one at a time, `&` turns together, all in the order in which
-//! they came.
+//! The door to a grain: `&mut` turns one at a time, `&` turns together, all in order of arrival.
 //!
-//! The lock inside is only ever tried, never waited for. A turn that does not get it queues up
-//! here, and a turn that gives it up wakes the next of the queue; while any turn queues, none goes
-//! past. An idle gate is three atomic operations and has no queue: the queue is made when it is
-//! first needed.
+//! A turn tries the inner lock and never waits for it. If it does not get the lock, it queues up
+//! here. A turn that gives the lock up wakes the next of the queue, and no turn passes the queue.
+//! An idle gate is three atomic operations; its queue is made when it is first needed.
 //!
 //! Why no waiter sleeps for good: a waiter counts itself in `waiting` before it tries the lock a
-//! last time, and a leaver looks at `waiting` after it has unlocked, both by read-modify-write
-//! operations on the same word. Either the leaver sees the waiter and wakes it, or its look came
-//! before the waiter's count, which then also sees the lock free. Who was called and does not come,
-//! because its caller keeps the call without polling it, loses its place after a while.
+//! last time, and a leaver reads `waiting` after it has unlocked, both by read-modify-write
+//! operations on the same word. Either the leaver sees the waiter and wakes it, or the leaver
+//! looked before the count, and the waiter sees the lock free. A called waiter that does not come,
+//! because its caller does not poll the call, loses its place after a while.
 //!
 //! Why no turn enters a broken grain: the turn that breaks it says so before it gives its lock
 //! back, and takes the closer's place at the head of the queue in the same step.
