@@ -106,7 +106,7 @@ impl From<Code> for ExitCode {
     }
 }
 
-/// Says on stderr why `program` failed, if it did, and with which number it ends.
+/// Writes to stderr why `program` failed, if it did, and returns its exit code.
 pub fn code(program: &str, ended: Result<()>) -> ExitCode {
     match ended {
         Ok(()) => ExitCode::SUCCESS,

@@ -21,7 +21,7 @@ impl Settings {
     /// The cluster, which must be given.
     ///
     /// # Errors
-    /// It is not given, or is none.
+    /// The key is not set, or its value is not valid.
     pub fn cluster(&self) -> Result<ClusterId> {
         let entry = self.required("cluster_id", "--cluster-id")?;
         ClusterId::new(&entry.text).map_err(|error| entry.wrong("cluster_id", error))
@@ -30,7 +30,7 @@ impl Settings {
     /// The service, if it has a name of its own.
     ///
     /// # Errors
-    /// It is none.
+    /// The value is not valid.
     pub fn service(&self) -> Result<Option<ClusterId>> {
         self.parsed("service_id")
     }
@@ -112,7 +112,7 @@ impl Settings {
     /// The strategy of grain classes that name none.
     ///
     /// # Errors
-    /// It is none of the in-built ones.
+    /// The value is not a built-in strategy.
     pub fn placement(&self) -> Result<Strategy> {
         let Some(entry) = self.get(keys::PLACEMENT) else { return Ok(Strategy::default()) };
         entry.text.parse().map_err(|error| entry.wrong(keys::PLACEMENT, error))
@@ -142,7 +142,7 @@ impl Settings {
     /// The address under a key: an IP address and a port.
     ///
     /// # Errors
-    /// It is none.
+    /// The value is not valid.
     pub fn address(&self, key: &str) -> Result<Option<SocketAddr>> {
         let Some(entry) = self.get(key) else { return Ok(None) };
         let address = Setting::<SocketAddr>::value(entry.text.as_str());
@@ -173,7 +173,7 @@ impl Settings {
             let read = like(slot, &entry.text).map_err(|why| entry.wrong(key, why));
             let Some(value) = wrong.take(read) else { continue };
             let before = std::mem::replace(slot, value);
-            // One by one, so that a value out of its type's range is named with its key and place.
+            // Key by key, so that an error about a value out of range names key and place.
             let fits: std::result::Result<T, toml::de::Error> = values.clone().try_into();
             if let Err(error) = fits {
                 wrong.0.extend(entry.wrong(key, out_of_type(&error)).0);

@@ -14,7 +14,7 @@ use super::{Place, Result, Settings, keys, tls};
 pub struct Effective {
     /// The key, as files and `--set` name it.
     pub key: String,
-    /// Its value, without secrets; none where it has none, or one that is made when a silo starts.
+    /// Its value, without secrets; None without a value, or when it is made at the start of a silo.
     pub value: Option<String>,
     /// The place it comes from; none for a default.
     pub place: Option<Place>,

@@ -94,7 +94,7 @@ fn table_name(name: &str) -> std::result::Result<(), String> {
     Err(format!("unknown table [{name}]; {hint}"))
 }
 
-/// The value as text; what it must be is known only where it is used.
+/// The value as text; the user of the key knows its type.
 fn scalar(value: &Spanned<DeValue<'_>>) -> std::result::Result<String, String> {
     match value.get_ref() {
         DeValue::String(text) => Ok(text.to_string()),

@@ -54,8 +54,7 @@ pub(super) const METADATA: &str = "metadata";
 /// Name of the set of membership options that holds where no key says otherwise.
 pub(super) const PROFILE: &str = "membership.profile";
 
-/// All keys. The tables' own are those of the options they set, so a new option is a new key by
-/// itself.
+/// All keys. Those of a table are the fields of its options, so a new option is a new key.
 pub(super) fn all() -> Vec<String> {
     let defaults = SiloOptions::default();
     let mut keys: Vec<String> = TOP.iter().map(|key| (*key).to_owned()).collect();

@@ -1,9 +1,9 @@
 //! The settings of a silo: a TOML file, then `EMMER_*` variables, then flags; the later one wins,
 //! key by key (`docs/settings.md`).
 //!
-//! Every value keeps the place it came from, so that an error names key and place, and a person can
-//! be shown what holds and why ([`Settings::effective`]). An unknown name is refused together with
-//! the nearest known name, and all such names are listed at once.
+//! Every value keeps its place, so that an error names key and place, and a person can see the
+//! value in force and its source ([`Settings::effective`]). An unknown name is refused with the
+//! nearest known name. All mistakes are listed at once.
 
 mod build;
 mod effective;

@@ -65,7 +65,7 @@ impl Settings {
         let lines = tracing_subscriber::fmt::layer()
             .with_ansi(std::io::stderr().is_terminal())
             .with_writer(std::io::stderr);
-        // Lines do not tell which traces they belong to: few of them belong to any.
+        // Lines do not name their traces: few of them belong to one.
         let filter = filter.with_target(emmer_runtime::trace::TARGET, LevelFilter::OFF);
         let registry = tracing_subscriber::registry().with(spans);
         // It fails only if the program has a subscriber already.

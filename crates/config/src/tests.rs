@@ -155,7 +155,7 @@ fn rows() -> Vec<(String, Vec<String>)> {
     rows
 }
 
-/// The page is what an operator reads: it has every key, in its table, and no other.
+/// The page is what an operator reads: it has every key, in its table, and no others.
 #[test]
 fn the_page_lists_every_key_and_no_other() {
     let mut told: Vec<_> = rows().into_iter().map(|(key, _)| key).collect();

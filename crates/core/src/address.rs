@@ -11,7 +11,7 @@ use crate::hash;
 /// The identity of one incarnation of a silo.
 ///
 /// The epoch is the wall-clock time of the start in microseconds since 1970: a restart on the same
-/// `ip:port` has a larger one. Orders by ip (IPv4 in its mapped form), port, epoch. IPv4-mapped
+/// `ip:port` has a larger one. Ordered by ip (IPv4 in its mapped form), port, epoch. IPv4-mapped
 /// IPv6 addresses are normalised to IPv4, so that one host has one identity.
 ///
 /// Text form: `127.0.0.1:11111:1795265085000000`, `[::1]:11111:1795265085000000`.

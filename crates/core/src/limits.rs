@@ -1,6 +1,6 @@
 //! Every named maximum and its default.
 //!
-//! Nothing in Emmer grows without a bound: each queue, frame, batch, retry and list has a constant
+//! Nothing in Emmer grows without a bound. Each queue, frame, batch, retry and list has a constant
 //! here or a field in [`Limits`] that an operator can change, and a documented answer when it is
 //! reached.
 
@@ -37,18 +37,17 @@ pub struct Limits {
     /// The most calls waiting for an answer on one connection; one more is `Overloaded`. Default
     /// 65,536.
     pub calls_in_flight_max: u32,
-    /// The most calls of a silo or client waiting for an answer on all its connections together,
-    /// and the most calls of others that wait for their turn on a silo; one more is `Overloaded`.
+    /// Maximum calls of a silo or client that wait for an answer on all its connections together,
+    /// and maximum calls of others that wait for their turn on a silo. One more is `Overloaded`.
     /// Exact to 64 for each connection. Default 1,000,000.
     pub silo_calls_in_flight_max: usize,
     /// The most bytes waiting to be sent on one connection; a call that finds more is `Overloaded`,
     /// an answer waits. Default 64 MiB.
     pub outgoing_bytes_max: usize,
-    /// The most bytes that all clients of a silo together make it hold: half of it for calls that
-    /// are not over, each with its frame and 3 KiB; the rest for answers that are not read. A call
-    /// that does not fit is `Overloaded`; an answer that does not fit is a `Timeout`, and its call
-    /// has run. Each connection may always hold 64 KiB of both, and one answer beyond. Default 256
-    /// MiB.
+    /// Maximum bytes that all clients of a silo together make it hold: half of it for unfinished
+    /// calls, each with its frame and 3 KiB, the rest for unread answers. A call that does not fit
+    /// is `Overloaded`. An answer that does not fit is a `Timeout`, and its call has run. Each
+    /// connection may always hold 64 KiB of both, and one answer more. Default 256 MiB.
     pub client_bytes_max: usize,
     /// The most calls waiting for one activation; one more is `Overloaded`. Looked at before a call
     /// queues up: calls made at the same moment on other threads may all get in. Default 10,000.
@@ -66,8 +65,8 @@ pub struct Limits {
     pub gateway_connections_max: usize,
     /// The most rows a membership table may hold before a reader refuses it. Default 20,000.
     pub membership_rows_max: usize,
-    /// The most bytes of a grain's state as it is stored; a larger one is not written, and the call
-    /// that writes it gets an error. A store may take less. Default 4 MiB.
+    /// Maximum bytes of a stored grain state. A larger one is not written, and the call that writes
+    /// it gets an error. A store may take less. Default 4 MiB.
     pub state_bytes_max: usize,
 }
 

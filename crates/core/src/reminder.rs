@@ -134,7 +134,7 @@ pub struct Reminder {
 }
 
 impl Reminder {
-    /// The next occurrence that is not settled, and its time; none when there is none left.
+    /// The next unsettled occurrence and its time; None when none is left.
     pub fn next(&self) -> Option<(u64, Timestamp)> {
         let number = self.fired.checked_add(1)?;
         Some((number, self.schedule.time_of(number)?))

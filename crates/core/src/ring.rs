@@ -53,8 +53,8 @@ impl Ring {
         ring
     }
 
-    /// Takes silos off the ring and puts others on it. It costs as much as the points of these
-    /// silos, and moving the points between them.
+    /// Takes silos off the ring and puts others on it. The cost is the number of their points, and
+    /// the moves of the points in between.
     pub fn change(&mut self, leave: &[SiloAddress], join: &[SiloAddress]) {
         let mut gone: Vec<usize> = leave.iter().flat_map(|silo| self.places(*silo)).collect();
         gone.sort_unstable();
@@ -76,7 +76,7 @@ impl Ring {
         self.merge(&new);
     }
 
-    /// Gives the silo a number; none when it has one already.
+    /// Gives the silo a number; None when it has one already.
     fn number(&mut self, silo: SiloAddress) -> Option<u32> {
         if self.numbers.contains_key(&silo) {
             return None;

@@ -101,9 +101,9 @@ pub struct Vote {
     pub voter: SiloAddress,
     /// Time of the suspicion, by the voter's wall clock.
     pub at: Timestamp,
-    /// True if the voter knows that the process is gone, not only that it is silent: its host's
-    /// kernel ended a connection in good order, without a goodbye of the process, and refuses new
-    /// ones.
+    /// True if the voter knows that the process is gone: its host's kernel ended a connection in
+    /// good order, without a goodbye of the process, and refuses new ones. False if it is only
+    /// silent.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub gone: bool,
 }
@@ -119,9 +119,9 @@ pub struct SiloEntry {
     pub votes: Vec<Vote>,
     /// ProxyPort: the silo's gateway port for clients; 0 when it has none.
     pub proxy_port: u16,
-    /// HostName: the name that the kernel has for the host, or the container. Two rows with one
-    /// address, one port and one such name are taken for two processes of one host, of which the
-    /// earlier one is gone.
+    /// HostName: the kernel's name of the host, or the container. Two rows with one address, one
+    /// port and one such name are taken for two processes of one host, of which the earlier one is
+    /// gone.
     pub host_name: Arc<str>,
     /// RoleName: what runs there. Grains may ask for silos of a role.
     pub role_name: Arc<str>,

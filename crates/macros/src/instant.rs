@@ -5,8 +5,7 @@ use quote::ToTokens;
 use syn::ImplItemFn;
 use syn::ext::IdentExt;
 
-/// Macros that are known to hide no `.await`: those of the standard library and of `tracing`.
-/// Others might.
+/// Macros that certainly hide no `.await`: those of the standard library and of `tracing`.
 const KNOWN_MACROS: [&str; 30] = [
     "assert",
     "assert_eq",

@@ -43,10 +43,9 @@ use proc_macro::TokenStream;
 /// * `grain = "name"`: the grain type's name, the trait's own in kebab case when absent. It is part
 ///   of every grain's identity: renaming the trait without it makes other grains of them.
 ///
-/// A method takes `&mut self` (its turn runs alone) or `&self` (its turn may run while other
-/// `&self` turns run) and owned arguments, and returns an owned value; `Result<T, E>` reaches the
-/// caller as the call's own result and error. Arguments travel by name: trailing ones may be added
-/// later under `#[serde(default)]`.
+/// A method takes `&mut self` (an exclusive turn) or `&self` (a shared turn) and owned arguments,
+/// and returns an owned value. `Result<T, E>` reaches the caller as the call's own result and
+/// error. Arguments travel by name: trailing ones may be added later under `#[serde(default)]`.
 ///
 /// Besides the trait it makes `CounterRef`, what callers hold, and `CounterAddArgs`,
 /// `CounterTotalArgs`: the arguments of each method as they travel.
@@ -189,8 +188,8 @@ pub fn derive_key(item: TokenStream) -> TokenStream {
 /// }
 /// ```
 ///
-/// A call whose own error is this enum gives that error; one whose own error is the type of a field
-/// with `#[from]` gives that variant. Everything else goes into the variant marked `#[other]`.
+/// A call whose own error is this enum returns it. A call whose own error is the type of a field
+/// with `#[from]` returns that variant. Everything else becomes the variant marked `#[other]`.
 #[proc_macro_derive(GrainError, attributes(from, other))]
 pub fn derive_error(item: TokenStream) -> TokenStream {
     error_type::expand(item.into()).unwrap_or_else(syn::Error::into_compile_error).into()

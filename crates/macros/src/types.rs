@@ -153,7 +153,7 @@ fn is_emmer(path: &syn::Path) -> bool {
     path.segments.len() == 2 && path.segments.first().is_some_and(|first| first.ident == "emmer")
 }
 
-/// The two types of a `Result`. Only its name can be seen here, so an alias that hides one of them
+/// The two types of a `Result`. Only its name is visible here, so an alias that hides one of them
 /// is refused.
 fn result_types(ty: &Type) -> syn::Result<Option<(Type, Type)>> {
     let Type::Path(path) = ty else { return Ok(None) };

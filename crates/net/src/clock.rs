@@ -1,12 +1,11 @@
-//! The process's clocks as the runtime uses them: one exact, one coarse and nearly free. Both go on
-//! while the process is stopped, and while the whole machine sleeps.
+//! The process's clocks: one exact, one coarse and nearly free. Both continue while the process is
+//! stopped, and while the machine sleeps.
 //!
-//! On Linux the exact clock is `CLOCK_BOOTTIME`. The kernel has no coarse form of it: the coarse
+//! On Linux the exact clock is `CLOCK_BOOTTIME`. The kernel has no coarse form of it. So the coarse
 //! clock is `CLOCK_MONOTONIC_COARSE`, which stands still while the machine sleeps, plus the time
-//! slept so far. A reader sees from the coarse wall clock that the machine has slept since: both
-//! get the time slept in the same step of the kernel, so the gap between the two then differs, and
-//! the exact clocks are asked. A wall clock that a person sets looks the same, and costs one such
-//! question.
+//! slept so far. The coarse wall clock shows a reader that the machine has slept: the gap between
+//! the two clocks has changed, and the exact clocks are read. A wall clock that a person sets looks
+//! the same, and costs one such read.
 //!
 //! Elsewhere both are `std::time::Instant`. On macOS that clock stands still while the machine
 //! sleeps.
@@ -34,9 +33,9 @@ const IDLE_TICK_MS: u64 = 64;
 /// sleeps.
 const SLEEP_PIECE: Duration = Duration::from_millis(200);
 
-/// Milliseconds since the clock was made, by the kernel's coarse clock: good enough for deadlines
+/// Milliseconds since the clock was made, by the kernel's coarse clock. Good enough for deadlines
 /// and idle times, and a few nanoseconds to read. It continues while the process is stopped and
-/// while the machine sleeps, so that a process that wakes up late knows it before the first turn.
+/// while the machine sleeps, so a process that wakes up late knows it before the first turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CoarseInstant(u64);
 
@@ -156,7 +155,7 @@ impl Clock {
         }
     }
 
-    /// Returns what a call of this method meets in a virtual world; none where it goes its way.
+    /// Returns the fault that a virtual world gives a call of this method, if any.
     #[inline]
     pub fn fate_of_call(
         &self,
@@ -257,9 +256,9 @@ mod boot_time {
 
     use super::NANOS_PER_MILLI;
 
-    /// The gap between the two coarse clocks differs by more than this from the one known: the
-    /// machine has slept, or a person has set the wall clock. They are read one after the other,
-    /// with a tick of the kernel in between at worst.
+    /// Change of the gap between the two coarse clocks above which the machine has slept, or a
+    /// person has set the wall clock. The clocks are read one after the other, with at most a tick
+    /// of the kernel in between.
     const GAP_TOLERANCE_MS: u64 = 15;
 
     /// Number of times that the exact clocks are read again when other threads ran in between.
@@ -343,8 +342,8 @@ mod boot_time {
         }
 
         /// Milliseconds since the machine started. The coarse clocks move together, a tick at a
-        /// time: as long as the wall clock shows what it showed at this thread's last look, to the
-        /// nanosecond, no time has passed, awake or asleep.
+        /// time. As long as the wall clock shows the same nanosecond as at this thread's last read,
+        /// no time has passed, awake or asleep.
         #[inline]
         pub(super) fn millis(&self) -> u64 {
             let wall = clock_gettime(ClockId::RealtimeCoarse);

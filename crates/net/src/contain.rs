@@ -12,7 +12,7 @@ use pin_project_lite::pin_project;
 /// Runs code of a grain. The caller must not use again what that code may have left half way.
 ///
 /// # Errors
-/// What the panic said.
+/// The words of the panic.
 #[inline]
 pub fn contain<T>(code: impl FnOnce() -> T) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(code)).map_err(words_of)
@@ -54,7 +54,8 @@ fn words_of(panic: Box<dyn Any + Send>) -> String {
 }
 
 pin_project! {
-    /// A future of a grain's own code: it ends with what a panic said, and is dropped without one.
+    /// A future of user code. It ends with the words of a panic, if there is one, and is dropped
+    /// without panicking.
     pub struct Contained<F> {
         #[pin]
         code: Option<F>,

@@ -3,9 +3,9 @@
 //!
 //! From bottom to top: the virtual world or none (`elsewhere.rs` or `nowhere.rs`), clocks
 //! ([`clock`]), lines of the log ([`log`]), tasks and sockets ([`world`]), TLS (`tls`, a feature),
-//! and connections with their handshake, their driver and their pool ([`transport`]). Nothing here
-//! knows what a grain is: a connection carries calls, their answers and messages of the system, and
-//! says when a peer is lost.
+//! and connections with their handshake, driver and pool ([`transport`]). This crate does not know
+//! grains: a connection carries calls, their answers and messages of the system, and reports a lost
+//! peer.
 
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests run in no virtual world"))]
 

@@ -33,7 +33,8 @@ impl Seldom {
         self.may_say(clock::of_the_log()).map(|left_out| Some(left_out).filter(|n| *n > 0))
     }
 
-    /// Returns how many lines were left out before this one; none if this one is left out too.
+    /// Returns the number of lines that were left out before this one; None if this one is left out
+    /// too.
     pub(crate) fn may_say(&self, now: Instant) -> Option<u64> {
         let (last, left_out) = &mut *self.0.lock();
         if last.is_some_and(|last| now.saturating_since(last) < EVERY) {

@@ -18,7 +18,7 @@ type Boxed = Pin<Box<dyn Future<Output = ()> + Send>>;
 #[derive(Clone, Debug)]
 pub(crate) enum Host {}
 
-/// One connection, or a half of it, or what waits for one.
+/// A connection, a half of it, or a wait for one.
 #[derive(Debug)]
 pub(crate) enum Stream {}
 pub(crate) type ReadHalf = Stream;

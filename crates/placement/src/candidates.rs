@@ -8,8 +8,7 @@ use crate::hosted::Hosted;
 use crate::load::{LoadReport, Loads};
 use crate::placement::Metadata;
 
-/// Knowledge of the Active silos at one moment: their rows, their words about themselves, their
-/// loads.
+/// Knowledge of the Active silos at one moment: their rows, their metadata, their loads.
 #[derive(Clone, Debug, Default)]
 pub struct Surroundings {
     /// In the order of their addresses.

@@ -1,4 +1,4 @@
-//! Where the activations of a class go: its strategy, and what it asks of the silos.
+//! The placement of a class: its strategy, and the metadata that it asks for.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -51,7 +51,7 @@ pub struct SiloFilter {
     /// The key in the silos' metadata.
     #[serde(rename = "k")]
     key: Cow<'static, str>,
-    /// The value it needs; none: the value that the silo has which places.
+    /// The required value; None: the placing silo's value.
     #[serde(rename = "v", default, skip_serializing_if = "Option::is_none")]
     value: Option<Cow<'static, str>>,
     /// True if silos without it do as well where no silo has it.
@@ -65,8 +65,8 @@ impl SiloFilter {
         Self { key: key.into(), value: Some(value.into()), optional: false }
     }
 
-    /// Takes silos whose metadata say under `key` what those of the placing silo do, and no others.
-    /// Where the placing silo says nothing any silo does.
+    /// Takes silos whose metadata under `key` equal those of the placing silo. Where the placing
+    /// silo has none, any silo will do.
     pub fn require_same(key: impl Into<Cow<'static, str>>) -> Self {
         Self { key: key.into(), value: None, optional: false }
     }

@@ -21,8 +21,8 @@ pub enum Strategy {
     HashBased,
     /// The one of some silos, drawn at random, with the fewest recently busy activations.
     ActivationCount,
-    /// The one of some silos, drawn at random, whose processors and memory are used least and that
-    /// has the fewest activations; the local silo if it is nearly as good.
+    /// Of some silos drawn at random, the one with the most free processors and memory and the
+    /// fewest activations; the local silo if it is nearly as good.
     ResourceOptimized,
     /// A random one of the compatible silos that have this role.
     SiloRole(Cow<'static, str>),
@@ -111,7 +111,7 @@ impl Strategy {
         }
     }
 
-    /// Its name, and what it says with it: its role, or the data of its director.
+    /// Its name, and its argument: a role, or the data of its director.
     pub(crate) fn parts(&self) -> (&str, &str) {
         match self {
             Self::SiloRole(role) => (self.name(), role),

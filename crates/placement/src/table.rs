@@ -123,7 +123,7 @@ impl PlacementTable {
     /// of their addresses).
     ///
     /// # Errors
-    /// [`PlaceError`] when it chose none of them.
+    /// [`PlaceError`] when the director chose none of the candidates.
     #[inline]
     pub fn answered(
         strategy: &Strategy,
@@ -195,7 +195,7 @@ mod tests {
     fn so_many_silos_are_drawn_as_is_said() {
         let mut table = PlacementTable::new(1);
         let of: Vec<_> = (1..=10).map(silo).collect();
-        // The last one has nothing to do, and the others much.
+        // The last one is idle, and the others are busy.
         let report = |busy| LoadReport { busy, ..LoadReport::default() };
         let known = of.iter().map(|silo| {
             let busy = if *silo == of[9] { 0 } else { 100 };
@@ -207,7 +207,7 @@ mod tests {
         let mut share = |choices| {
             table.set_activation_count_choices(choices);
             let draw = |table: &PlacementTable, at| {
-                // Each draw sees a report of its own, so that nothing was placed since.
+                // Each draw sees a fresh report, so no placement since counts.
                 let now = Instant::from_millis(at);
                 let known = loads.iter().map(|known| Known {
                     report: known.report.map(|(report, _)| (report, now)),

@@ -49,8 +49,8 @@ impl From<rusqlite::Error> for Failed {
             Some(ErrorCode::Unknown) if text.contains("no such table") => NotFound,
             Some(ErrorCode::Unknown) if text.contains("no such column") => Corrupt,
             Some(_) => Unavailable,
-            // Not from SQLite but from reading its answer: the content is not what the declaration
-            // says.
+            // Not from SQLite but from reading its answer: the content differs from the
+            // declaration.
             None => Corrupt,
         };
         Self::new(kind, text)

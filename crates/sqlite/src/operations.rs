@@ -1,4 +1,4 @@
-//! The operations of the contract on one connection. Those that write run inside a transaction of
+//! The operations of the contract on one connection. Writing ones run inside a transaction of
 //! [`crate::worker`].
 
 use std::ops::RangeInclusive;
@@ -85,9 +85,9 @@ fn row(decl: &TableDecl, found: &rusqlite::Row<'_>) -> Result<StoredRow, Failed>
         .map_err(|detail| Failed::new(StoreErrorKind::Corrupt, detail))
 }
 
-/// All conditions are looked at before the first write, so that a conflict leaves the transaction,
-/// which it may share with other commits, as it was. Only the first mutation's need not be: its own
-/// statement keeps it, before the others have written anything.
+/// All conditions are checked before the first write, so that a conflict leaves the transaction,
+/// which it may share with other commits, unchanged. The first mutation's condition is checked by
+/// its own statement, before the others have written anything.
 pub(crate) fn commit(
     session: &mut Session,
     decl: &'static TableDecl,

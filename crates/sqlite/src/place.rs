@@ -109,8 +109,8 @@ impl Place {
     /// Looks before SQLite does, so that a bad path leaves no files behind and errors are in plain
     /// words. Returns the file; none if it is to be made.
     ///
-    /// It never opens the file. A process that closes any descriptor of a file gives up all locks
-    /// that it has on it, those of SQLite's own connections too. The next one who closes the file
+    /// It never opens the file. A process that closes any descriptor of a file gives up all its
+    /// locks on it, those of SQLite's own connections too. The next process that closes the file
     /// would then take it for unused and delete its log.
     pub(crate) fn look(&self) -> Result<Option<FileId>, Failed> {
         let found = self.file()?;

@@ -22,8 +22,8 @@ const STATEMENTS_MAX: usize = 256;
 
 /// The file of a store that was found damaged, known to all its connections.
 ///
-/// Some requests go well on a damaged file, by the pages that they touch. None is made after the
-/// first that did not: it could read what was never written, or damage more.
+/// Some requests succeed on a damaged file, depending on the pages that they touch. None is made
+/// after the first failure: it could read invented data, or damage more.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Damage(Arc<Mutex<Option<FileId>>>);
 
@@ -98,11 +98,11 @@ impl Session {
         Ok(Self { conn, place, read_only, file, log, damage, until, tables: BTreeMap::new() })
     }
 
-    /// Opens the file that has the name now, if that is another one than the file that is open:
-    /// requests must not go to a file that no other process sees. It makes no file.
+    /// Opens the file that has the name now, if it is another file: requests must not go to a file
+    /// that no other process sees. It makes no file.
     ///
-    /// A file that is next to the log of the former one is damaged as soon as it is opened: SQLite
-    /// takes the log for its own.
+    /// A file next to the log of the former one is damaged as soon as it is opened: SQLite takes
+    /// the log for its own.
     pub(crate) fn follow(&mut self) -> Result<(), Failed> {
         let now = self.place.file()?.ok_or_else(deleted)?;
         if self.damage.is_of(now) {

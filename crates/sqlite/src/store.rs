@@ -27,9 +27,9 @@ const READERS: usize = 2;
 
 /// A system store in a SQLite file.
 ///
-/// Dropping it closes the file: it waits for the transaction that runs, at most as long as that
-/// waits for a lock, and forgets requests whose callers are gone. When no other process has the
-/// file open, its log is then folded into it, so that the one file is all there is to copy.
+/// Dropping it closes the file. It waits for the running transaction, at most as long as that waits
+/// for a lock, and forgets requests whose callers are gone. When no other process has the file
+/// open, its log is then folded into it, so that the one file is all there is to copy.
 pub struct SqliteStore {
     name: String,
     writer: mpsc::Sender<Box<dyn WriteJob>>,
@@ -59,7 +59,7 @@ impl SqliteStore {
     ///
     /// # Errors
     /// `Invalid` for a URL that cannot be understood; `Refused` for a directory, a missing
-    /// directory, or a file that cannot be read and written; `Damaged` for a file that is no
+    /// directory, or a file that cannot be read and written; `Damaged` for a file that is not a
     /// database; `Unavailable` when it stays locked.
     pub fn open(url_or_path: &str) -> Result<Self> {
         let place = Place::parse(url_or_path)?;

@@ -8,9 +8,9 @@ use rusqlite::{Connection, OptionalExtension as _};
 use crate::dialect::Sqlite;
 use crate::fault::Failed;
 
-/// Returns true if the file has all of `tables`, looked at without a lock: as of one moment, so
-/// that a table which another process brings forward meanwhile is seen as before or as after, never
-/// with the columns of one and the version of the other.
+/// Returns true if the file has all of `tables`. It looks without a lock, as of one moment: a table
+/// that another process upgrades meanwhile is seen before or after, never with the columns of one
+/// and the version of the other.
 ///
 /// Fails as corrupt when the file or one of them has another shape or a newer version.
 pub(crate) fn is_all_there(
@@ -21,8 +21,8 @@ pub(crate) fn is_all_there(
     Ok(missing(&moment, tables)?.is_empty())
 }
 
-/// Makes what is missing. Inside a write transaction, which makes it safe against others doing the
-/// same.
+/// Makes missing tables. Inside a write transaction, which makes it safe against other processes
+/// doing the same.
 pub(crate) fn ensure(conn: &Connection, tables: &[&'static TableDecl]) -> Result<(), Failed> {
     Ok(conn.execute_batch(&missing(conn, tables)?.join(";\n"))?)
 }
@@ -56,7 +56,7 @@ fn create_view(decl: &TableDecl) -> String {
     format!("CREATE VIEW {view} AS SELECT {partition}, {row}, {etag}{shown} FROM {table}")
 }
 
-/// The statements that make the view of a table, none when it is there as it should be.
+/// The statements that make the view of a table; none when the view exists as declared.
 fn missing_view(conn: &Connection, decl: &TableDecl) -> rusqlite::Result<Option<String>> {
     let mut found =
         conn.prepare("SELECT sql FROM sqlite_master WHERE type = 'view' AND name = ?1")?;

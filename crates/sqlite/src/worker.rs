@@ -12,7 +12,7 @@ use crate::session::Session;
 
 /// The most requests waiting for one thread; more callers wait with theirs.
 pub(crate) const QUEUE_MAX: usize = 1_024;
-/// The most requests in one transaction, so that other processes get their turn.
+/// Maximum requests in one transaction, so that other processes get their turn.
 const BATCH_MAX: usize = 64;
 
 /// The end of a request that writes. `Broken` if the disk failed while it was made durable.
@@ -25,7 +25,7 @@ pub(crate) type ReadJob = Box<dyn FnOnce(&mut Session) + Send>;
 pub(crate) trait WriteJob: Send {
     /// Runs inside a transaction.
     fn run(&mut self, session: &mut Session) -> Result<(), Failed>;
-    /// Time until which it may wait for its transaction to begin.
+    /// Latest time at which its transaction may begin.
     fn deadline(&self) -> Instant;
     /// Returns true if the caller is gone, so that there is no need to begin.
     fn is_abandoned(&self) -> bool;
@@ -90,7 +90,7 @@ pub(crate) fn write_loop(mut session: Session, mut requests: mpsc::Receiver<Box<
             continue;
         }
         for job in run_batch(&mut session, batch) {
-            // One of them failed and took the others' transaction with it: each alone.
+            // One of them failed and took the others' transaction with it: each runs alone now.
             run_batch(&mut session, vec![job]);
         }
     }
@@ -130,9 +130,9 @@ fn run_batch(session: &mut Session, mut batch: Vec<Box<dyn WriteJob>>) -> Vec<Bo
     Vec::new()
 }
 
-/// Begins the transaction, for those of the batch whose time is not over before another process
-/// lets go of the lock. None of them waits for longer because of the others, or because of those
-/// before: each has the time since it was asked for.
+/// Begins the transaction, for the requests whose time is not over before another process releases
+/// the lock. No request waits longer because of others: each has its time from the moment it was
+/// made.
 fn begin(session: &mut Session, mut batch: Vec<Box<dyn WriteJob>>) -> Vec<Box<dyn WriteJob>> {
     if let Err(failed) = session.follow() {
         end_all(batch, &Err(Failure::Nothing(failed.into())));

@@ -1,5 +1,5 @@
-//! Addresses of servers: `scheme://user:password@host:port,host:port/path?parameters`. A store says
-//! by [`Rules`] which of these its addresses have, and what they may hold.
+//! Addresses of servers: `scheme://user:password@host:port,host:port/path?parameters`. A store
+//! describes by [`Rules`] which parts its addresses have, and their allowed values.
 
 use std::fmt;
 use std::time::Duration;
@@ -432,7 +432,7 @@ mod tests {
         assert_eq!((found.text("ca_file"), found.tls(false).unwrap()), (Some("/x"), true));
         assert_eq!((found.user, found.password), (None, None));
         assert_eq!(parse("etcd://bob@h").unwrap().password.as_deref(), Some("outside"));
-        // Not escaped as it should be, but there is only one way to understand it.
+        // Wrong escapes that have only one possible meaning.
         let found = parse("etcd://bob:s/3?c@ret@[::1]/emmer?tls").unwrap();
         assert_eq!(
             (found.password.as_deref(), found.endpoint()),

@@ -1,10 +1,10 @@
 //! The time that an operation waits for a server that is away: the same in every store.
 //!
-//! *Away* is a server that cannot be reached (nothing listens, the connection is refused or ends
-//! before a request was sent) or that says it serves no requests now. Such an operation has done
-//! nothing, and is tried again for [`AWAY_WAIT`] from its beginning, then it is
-//! [`Unavailable`](crate::StoreErrorKind::Unavailable): long enough for a restart or a failover
-//! that is quick, short enough that the caller may do something else. So is opening a store.
+//! *Away* is a server that cannot be reached (nothing listens, or the connection is refused or ends
+//! before a request was sent) or that says it serves no requests now. Nothing was done. The
+//! operation is tried again for [`AWAY_WAIT`] from its beginning, then it is
+//! [`Unavailable`](crate::StoreErrorKind::Unavailable). That is long enough for a quick restart or
+//! failover, and short enough for the caller. So is opening a store.
 //!
 //! A server that took a request and says nothing is not away: that takes the operation's whole time
 //! (`timeout_ms`). Nor is one that refuses: that is reported at once.

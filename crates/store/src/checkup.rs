@@ -1,7 +1,6 @@
-//! A short check of a store that is in use: can this user do what a cluster needs, does the server
-//! keep the contract's most important promises, how long do a commit and a read take. It works in
-//! the tables themselves, in a partition of its own ([`SCRATCH`]) that no cluster is in, and leaves
-//! it as empty as it found it.
+//! A short check of a store in use: may this user do what a cluster needs, does the server keep the
+//! contract's most important promises, how long do a commit and a read take. It works in the tables
+//! themselves, in a partition without a cluster ([`SCRATCH`]), and leaves it empty.
 
 mod race;
 
@@ -115,7 +114,7 @@ pub async fn run(
     let cleaned = rows.clean_up().await;
     // A table that could not be made holds nothing to clean up.
     if found.checks.len() > 1 || cleaned.is_ok() {
-        // It is noted; nothing comes after it.
+        // The result is noted; no step follows.
         let _ = found.note("what was written is deleted", cleaned);
     }
     found

@@ -1,11 +1,10 @@
 //! Races for one row: a writer that has just lost one comes back a little later, so that a crowd of
 //! writers wastes few attempts.
 //!
-//! A server does a commit that loses as quickly as one that wins, and every loser reads the row
-//! again: 20 writers that come back at once would keep it busy with 19 losers for each winner. So a
-//! store waits a random time before it tells that a commit lost, from a window that grows with
-//! losses and shrinks with wins until about every third commit loses. A single loss costs next to
-//! nothing.
+//! A server does a losing commit as quickly as a winning one, and every loser reads the row again.
+//! So 20 writers that came back at once would keep it busy with 19 losers for each winner. A store
+//! therefore waits a random time before it reports a lost commit. The window grows with losses and
+//! shrinks with wins until about every third commit loses. A single loss costs almost nothing.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};

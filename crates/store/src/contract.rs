@@ -16,10 +16,9 @@
 //! * partitions whose names share a prefix do not see each other;
 //! * errors name the store and the operation and never hold a password.
 //!
-//! A store that locks rows locks those of a commit in one order, whatever order the mutations are
-//! in: first the row with the key [`VERSION_ROW`](crate::silos::VERSION_ROW), where writers queue
-//! before they hold what others need, then by the bytes of the keys. So two commits do not wait for
-//! each other crosswise; servers that count their deadlocks count none.
+//! A store that locks rows locks those of a commit in one order: first the row with the key
+//! [`VERSION_ROW`](crate::silos::VERSION_ROW), where writers queue before they hold other rows,
+//! then by the bytes of the keys. So two commits never deadlock.
 
 use std::fmt;
 use std::future::Future;
@@ -90,8 +89,8 @@ impl Mutation {
         }
     }
 
-    /// Returns true if its condition holds where its row has the etag `now`, or (none) is not
-    /// there.
+    /// Returns true if its condition holds for a row with the etag `now`; None: the row does not
+    /// exist.
     pub fn holds(&self, now: Option<&Etag>) -> bool {
         self.holds_where(now, |now, etag| now == etag)
     }
@@ -199,9 +198,9 @@ pub trait SystemStore: Send + Sync + 'static {
     /// Scheme and place without credentials, for messages: `sqlite:///var/lib/emmer.db`.
     fn describe(&self) -> String;
 
-    /// The longest a request may take before the store gives it up, connecting included; none when
-    /// it does not say. What was given up has ended on the server as well, or ends there within
-    /// that time.
+    /// Maximum time of a request, connecting included, before the store gives it up; None when the
+    /// store does not say. A request that was given up has ended on the server as well, or ends
+    /// there within that time.
     fn request_timeout(&self) -> Option<Duration> {
         None
     }
@@ -247,9 +246,9 @@ pub trait SystemStore: Send + Sync + 'static {
     /// being read: all of them when there are no more. Ordered by row key. Each is a row as it was
     /// at some moment during the read, the whole is no snapshot.
     ///
-    /// Which rows: the next ones from the key `from` on, and around, where the server
-    /// [keeps an order](Self::keeps_order); else any. So that not everybody is given the same ones,
-    /// ask from different keys.
+    /// Rows from the key `from` on, and around, where the server [keeps an
+    /// order](Self::keeps_order); otherwise any rows. Ask from different keys, so that silos do not
+    /// all get the same rows.
     fn read_some<'a>(
         &'a self,
         table: &'static TableDecl,
@@ -264,7 +263,7 @@ pub trait SystemStore: Send + Sync + 'static {
     }
 
     /// The rows of every partition whose `column` (an indexed integer column of `table`) lies in
-    /// `range`; a range whose start is above its end wraps around. Ordered by partition, then row
+    /// `range`. A range whose start is above its end wraps around. Ordered by partition, then row
     /// key. At most `limit` rows.
     fn scan<'a>(
         &'a self,
@@ -274,10 +273,10 @@ pub trait SystemStore: Send + Sync + 'static {
         limit: usize,
     ) -> BoxFuture<'a, Result<Vec<StoredRow>>>;
 
-    /// Applies all of `mutations` to one partition, or none. At most
+    /// Applies all of `mutations` to one partition, or none: at most
     /// [`COMMIT_MUTATIONS_MAX`](emmer_core::limits::COMMIT_MUTATIONS_MAX), at most one per row.
-    /// Their order says only which conflict is reported, the first; which row is locked first it
-    /// does not.
+    /// Their order decides only which conflict is reported (the first), not which row is locked
+    /// first.
     ///
     /// # Errors
     /// Any error means that nothing was changed; an outcome that is not known is
@@ -302,9 +301,9 @@ pub trait SystemStore: Send + Sync + 'static {
         value: Value,
     ) -> BoxFuture<'a, Result<()>>;
 
-    /// Adds rows that never change (statistics); an existing row with the same key is kept. At most
+    /// Adds rows that never change (statistics). An existing row with the same key is kept. At most
     /// [`APPEND_ROWS_MAX`](crate::validate::APPEND_ROWS_MAX) rows. Not atomic where the server has
-    /// no cheap way: repeat the same append after an error, it adds what is missing.
+    /// no cheap way: repeat the same append after an error, and it adds the missing rows.
     fn append<'a>(
         &'a self,
         table: &'static TableDecl,

@@ -15,8 +15,7 @@ use serde_json::{Map, Value as Json};
 use crate::one_pass;
 use crate::table::{Column, ColumnType, Row, TableDecl, Value};
 
-/// `row` of `partition` as JSON, with those of its columns that `wanted` names; in the declared
-/// order, on one line.
+/// `row` of `partition` as JSON on one line, with the columns in `wanted`, in declared order.
 pub fn encode(
     decl: &TableDecl,
     partition: &str,

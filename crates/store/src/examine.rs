@@ -11,7 +11,7 @@ use emmer_core::Timestamp;
 pub struct Examination {
     /// The server's product, e.g. `PostgreSQL`; empty when it is not known.
     pub server: String,
-    /// Its version as it says it, e.g. `15.18`; empty when it is not known.
+    /// The server's own words for its version, e.g. `15.18`; empty when it is not known.
     pub version: String,
     /// Difference between the server's clock and this host's, where the server tells its time.
     pub clock: Option<ClockDifference>,
@@ -61,8 +61,7 @@ pub struct Finding {
     pub level: FindingLevel,
     /// Subject.
     pub subject: FindingSubject,
-    /// One sentence or two: what is the case, what it may cost, what to do about it. Never a
-    /// password.
+    /// One sentence or two: the finding, its cost, and what to do. Never a password.
     pub text: String,
 }
 
@@ -131,8 +130,8 @@ impl fmt::Display for FindingSubject {
 /// Time by which the server's clock is ahead of this host's, as far as one question and answer can
 /// tell.
 ///
-/// Silos compare times of each other's hosts, never the server's, so a difference breaks nothing;
-/// it makes tables hard to read and tells of a host without a synchronised clock.
+/// Silos never compare times with the server's, so a difference breaks nothing. It makes tables
+/// hard to read and reveals a host without a synchronised clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockDifference {
     /// The server's time minus this host's, in milliseconds.

@@ -55,7 +55,7 @@ impl Fault {
 /// Way in which a request failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// It did nothing: it was not sent, or the server refused it.
+    /// Nothing happened: the request was not sent, or the server refused it.
     Nothing(Fault),
     /// It was done or not: the connection ended, or the server does not know itself.
     Broken(Fault),

@@ -21,7 +21,7 @@ pub(crate) struct GrainRows {
     pub(crate) grain_key: Arc<str>,
 }
 
-/// The name of a row, as its key and as its column say it.
+/// The name of a row, in its key and in its column.
 pub(crate) struct RowName {
     pub(crate) key: String,
     text: Arc<str>,
@@ -44,9 +44,9 @@ impl RowName {
 
 /// Outcome of a commit.
 pub(crate) enum Committed {
-    /// It happened; the new etag of the first row, if it has one.
+    /// The commit happened. The new etag of the first row, if it has one.
     Done(Option<Etag>),
-    /// Nothing happened: a row is not what it was taken for.
+    /// Nothing happened: a row differs from what the caller had read.
     Conflict,
     /// It may or may not have happened.
     Unknown(StoreError),
@@ -71,7 +71,8 @@ impl GrainRows {
             .with("Modified", Value::Time(modified))
     }
 
-    /// Writes a row if it still is what was read: `expected` is its etag, none when there was none.
+    /// Writes a row if it still is what was read. `expected` is the etag that was read; None: there
+    /// was no row.
     pub(crate) fn put(&self, row: Row, expected: Option<&Etag>) -> Mutation {
         match expected {
             None => Mutation::Insert { row },
@@ -120,7 +121,7 @@ impl GrainRows {
         }
     }
 
-    /// Reads every row, with its name; without those of another grain whose key was cut alike.
+    /// Reads every row with its name, except rows of another grain whose key was cut alike.
     ///
     /// # Errors
     /// As the store.

@@ -154,8 +154,8 @@ impl HistoryTable {
     }
 }
 
-/// The clusters of which the store has kept a history, by name, each with the time at which it was
-/// first seen.
+/// The clusters with a history in the store, by name, each with the time at which it was first
+/// seen.
 ///
 /// # Errors
 /// Fails as the store does; `NotFound` when no history was ever kept.

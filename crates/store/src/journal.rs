@@ -1,11 +1,11 @@
 //! A journal of a grain in the table of grain states: events that are only ever added, and now and
-//! then a snapshot of what they come to.
+//! then a snapshot of their sum.
 //!
-//! A journal `orders` has a head, the row `orders`, which says how much there is; a row for each
-//! append (`orders~000000000001`, ...); and the newest snapshot (`orders~s000000000100` holds what
-//! the first 100 appends come to). Every commit writes the head under the etag that was read, so of
-//! two writers one is refused. A snapshot has a row of its own number: a reader with an old head
-//! finds it gone, and reads again, but never takes a newer one for it.
+//! A journal `orders` has a head, the row `orders`, with its counts; a row for each append
+//! (`orders~000000000001`, ...); and the newest snapshot (`orders~s000000000100` stands for the
+//! first 100 appends). Every commit writes the head under the etag that was read, so one of two
+//! writers is refused. Each snapshot has its own row: a reader with an old head finds it gone, and
+//! reads again, but never takes a newer snapshot for it.
 
 use std::fmt;
 use std::ops::Range;
@@ -85,7 +85,7 @@ impl JournalSlot {
         self.name.part(&format!("s{appends:012}"))
     }
 
-    /// Reads the head and its etag; none when nothing was ever appended, or all was cleared.
+    /// Reads the head and its etag. None when nothing was ever appended, or the journal is cleared.
     ///
     /// # Errors
     /// As the store; `Corrupt` when the row is no head.
@@ -103,7 +103,7 @@ impl JournalSlot {
         Ok(Some((head, found.etag)))
     }
 
-    /// Reads the events of one append; none when it is not there.
+    /// Reads the events of one append. None when its row does not exist.
     ///
     /// # Errors
     /// As the store.
@@ -119,8 +119,8 @@ impl JournalSlot {
         self.rows.read(&self.snapshot_row(appends)).await
     }
 
-    /// Writes `head` and with it `change`, and removes the rows of the appends `remove`, if the
-    /// head still is what was read: `expected` is its etag, none when there was none.
+    /// Writes `head` and `change`, and removes the rows of the appends `remove`, if the head still
+    /// is what was read. `expected` is the etag that was read; None: there was no head.
     ///
     /// # Errors
     /// As the store: then nothing was changed.

@@ -66,7 +66,7 @@ pub fn key_text(key: &GrainKey) -> String {
     }
 }
 
-/// A text that [`escape`] made, as it was before; none when it was not made by it.
+/// The original of a text that [`escape`] made; None for other texts.
 pub fn unescape(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes().iter();

@@ -1,5 +1,5 @@
-//! The system store: one contract over every server that can keep Emmer's tables. What the *table
-//! description* is, `docs/membership.md` says.
+//! The system store: one contract over every server that can keep Emmer's tables.
+//! `docs/membership.md` names the *table description*.
 //!
 //! | module | subject |
 //! |---|---|

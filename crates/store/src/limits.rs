@@ -1,8 +1,8 @@
 //! The sizes that a store takes at once, and those that a table needs.
 //!
-//! Every request keeps the limits of [`crate::validate`]. A server may take less: its store says
-//! so, a table whose rows would not fit is refused when a silo starts, and `emmer doctor` shows the
-//! numbers.
+//! Every request keeps the limits of [`crate::validate`]. A server may take less, and its store
+//! says so. A table whose rows would not fit is refused when a silo starts, and `emmer doctor`
+//! shows the numbers.
 
 use std::fmt;
 
@@ -21,9 +21,9 @@ pub const ROW_KEY_BYTES_MAX: usize = 512;
 /// items end at 400 KB), also as [`StoreErrorKind::Invalid`](crate::StoreErrorKind::Invalid).
 pub const VALUE_BYTES_MAX: usize = 16 << 20;
 
-/// Sizes that a store takes at once, in rows and bytes. Bytes are those of the values, roughly:
-/// names of columns, keys and the server's own notation count too, so that a commit near the limit
-/// may be refused as [`Invalid`](crate::StoreErrorKind::Invalid).
+/// Sizes that a store takes at once, in rows and bytes. Bytes are roughly those of the values.
+/// Names of columns, keys and the server's own notation count too, so a commit near the limit may
+/// be refused as [`Invalid`](crate::StoreErrorKind::Invalid).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoreLimits {
     /// The most mutations in one commit.

@@ -1,9 +1,9 @@
 //! Silo metrics and client metrics (table description): one row for each silo and each client,
 //! updated in place.
 //!
-//! `CPU` is a percentage, `MemoryUsage` bytes, `Time` the moment by the writer's wall clock; queues
-//! and messages are counts. `SendQueue` has what waits to be written to connections, `ReceiveQueue`
-//! the turns that wait for their grain, `RequestQueue` the calls of others that are under way.
+//! `CPU` is a percentage, `MemoryUsage` bytes, `Time` the writer's wall clock; queues and messages
+//! are counts. `SendQueue` counts frames that wait to be written, `ReceiveQueue` turns that wait
+//! for their grain, `RequestQueue` calls of others under way.
 
 use std::sync::Arc;
 

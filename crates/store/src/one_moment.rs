@@ -1,15 +1,15 @@
 //! A partition that the server hands out in pages, each of another moment, as one moment.
 //!
-//! A partition in which every commit writes the row [`VERSION_ROW`] says by it whether anything
-//! changed: what was read between two looks at that row which found the same etag is one moment.
-//! Where the etags differ the row may say what was written between them ([`Recent`]): those rows
-//! are read again, and only those, until nothing came between. So a read of many rows ends also
-//! while writers never rest. Partitions without a version row (grain state, statistics) have no row
-//! that every commit writes, and must have none: writers of different rows would queue there. Such
-//! a partition is read until two passes found the same rows with the same etags.
+//! A partition in which every commit writes the row [`VERSION_ROW`] shows by it whether anything
+//! changed: rows that were read between two looks at that row with the same etag are one moment.
+//! Where the etags differ, the row may name the rows that were written in between ([`Recent`]).
+//! Only those are read again, until nothing came between. So a read of many rows ends although
+//! writers never rest. Partitions without a version row (grain state, statistics) must have no row
+//! that every commit writes: writers of different rows would queue there. Such a partition is read
+//! until two passes found the same rows with the same etags.
 //!
 //! A table whose partitions need not be read as one moment ([`TableDecl::one_moment`]) is read in
-//! one pass: each row as it was at some moment, and no reader has to come back.
+//! one pass: each row as it was at some moment.
 //!
 //! Where even a page is no moment (a server whose queries may see half of a transaction), a
 //! partition with a version row is read between two looks however small it is.
@@ -32,7 +32,7 @@ pub const PASSES_MAX: u32 = 8;
 /// The most times in each pass that rows are read again which were written meanwhile.
 pub const REPAIRS_MAX: u32 = 64;
 
-/// One page of rows, and where the next one begins; none behind the last.
+/// One page of rows, and the start of the next page; None behind the last.
 #[derive(Clone, Debug)]
 pub struct Page<T> {
     /// The rows, in the server's order.
@@ -59,7 +59,7 @@ pub trait Pages: Sync {
     /// Error of a request.
     type Error: Send;
 
-    /// True if a page is one moment: a partition of one page then takes one request.
+    /// True if a page is one moment. A partition of one page then takes one request.
     const PAGE_IS_ONE_MOMENT: bool = true;
 
     /// A page: the first, or the one of a token.
@@ -71,7 +71,7 @@ pub trait Pages: Sync {
         from: Option<Self::Token>,
     ) -> impl Future<Output = Result<Page<Self::Token>, Self::Error>> + Send;
 
-    /// The partition's version row as it is now; none without one.
+    /// The partition's present version row, if it has one.
     ///
     /// # Errors
     /// The server's.
@@ -81,8 +81,8 @@ pub trait Pages: Sync {
     /// does not.
     const TOGETHER_MAX: usize = 0;
 
-    /// The rows of these keys that are there, each as it is at some moment from now on; and the
-    /// version, if all of it is of one moment. Asked only for keys out of a [`Version::recent`].
+    /// The existing rows of these keys, each as it is at some moment from now on; and the version,
+    /// if all of it is of one moment. Asked only for keys out of a [`Version::recent`].
     ///
     /// # Errors
     /// The server's.
@@ -164,15 +164,15 @@ async fn read_until<P: Pages>(
     Ok(None)
 }
 
-/// Reads what was written since the look that found `known`, again and again, until the rows are
-/// those of one moment; the rows, or none, and the last look at the version.
+/// Reads rows that were written since the look that found `known`, again and again, until all rows
+/// are of one moment. Returns the rows, or none, and the last look at the version.
 ///
-/// At each look every row is as it was at that look, but for those that were written between it and
-/// the one before: these, the wanted ones, are read again. Then the version is looked at once more.
-/// If none of the wanted rows was written meanwhile, they are as they were at the look before, like
-/// all others: that is the moment. If rows and version were read at once, and nothing else than
-/// wanted rows was written meanwhile, the moment is the last look. So every other time rows are
-/// wanted that are written again and again, too.
+/// At each look every row is as it was at that look, except rows that were written since the look
+/// before. These, the wanted rows, are read again, and the version is looked at once more. If no
+/// wanted row was written meanwhile, all rows are as they were at the look before: that is the
+/// moment. If rows and version were read at once, and only wanted rows were written meanwhile, the
+/// moment is the last look. So rows that are written again and again are wanted every other time,
+/// too.
 async fn repaired<P: Pages>(
     pages: &P,
     found: Vec<StoredRow>,

@@ -1,8 +1,8 @@
 //! Documents read in one pass, without a map in between: most of what reading a partition costs a
 //! store of documents.
 //!
-//! It reads what [`document`](crate::document) writes and nothing else. Whatever is otherwise is
-//! left to the slower way there, which can say what is wrong.
+//! It reads only the output of [`document`](crate::document). Everything else is left to the slower
+//! way there, which can describe the fault.
 
 use std::fmt;
 

@@ -1,5 +1,5 @@
-//! The last commits of a partition, as its version row says them: what each wrote. For stores whose
-//! servers hand a partition out in pages ([`crate::one_moment`]).
+//! The last commits of a partition in its version row: the rows that each wrote. For stores whose
+//! servers page partitions ([`crate::one_moment`]).
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Mutex, PoisonError};
@@ -85,8 +85,8 @@ impl Recent {
         std::iter::once(own.to_string()).chain(texts).collect()
     }
 
-    /// Out of such texts in a version row with the etag `own`; nothing if they are none, or were
-    /// written with another etag: a writer that does not know of them has left them as they were.
+    /// Reads the texts in a version row with the etag `own`. None if they are not such texts, or
+    /// were written with another etag: a writer that does not know them has left them as they were.
     pub fn of_texts(own: &Etag, texts: impl IntoIterator<Item = String>) -> Self {
         let mut texts = texts.into_iter();
         let mut commits = Vec::new();
@@ -113,8 +113,8 @@ const PARTITIONS_MAX: usize = 1_024;
 /// A table and a partition of it.
 type Place = (&'static str, String);
 
-/// The last commits of its partitions, as a store has seen them, so that its own commits can go on
-/// from there.
+/// The last commits of its partitions that a store has seen, so that its own commits continue from
+/// there.
 #[derive(Debug, Default)]
 pub struct Seen {
     room: Room,
@@ -137,8 +137,8 @@ impl Seen {
         seen.insert(key, (etag.clone(), recent));
     }
 
-    /// The last commits that the version row has to name behind a commit; none if the commit does
-    /// not write it, or writes it without knowing what is there.
+    /// The commits that the version row has to name behind a commit. None if the commit does not
+    /// write it, or writes it without knowing its content.
     pub fn after(
         &self,
         table: &'static str,

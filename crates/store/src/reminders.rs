@@ -4,11 +4,11 @@
 //! reminders again. `PartitionKey` is `service_hash`, the hash as eight hexadecimal digits, so the
 //! reminders of one grain are in one partition.
 //!
-//! Two columns are indexed. `GrainRefConsistentHash` finds what is in a range of the ring.
-//! `DueIndex` finds what is due in a part of it, without the rest being read: from the top 17 bits
-//! of the service's hash, 12 bits of the part ([`REMINDER_BUCKETS`]) and 34 bits of the next due
-//! time in seconds since 1970. Scans range over all services of a store; rows of others are left
-//! out here.
+//! Two columns are indexed. `GrainRefConsistentHash` finds the rows in a range of the ring.
+//! `DueIndex` finds due rows in a part of it, without reading the others: the top 17 bits of the
+//! service's hash, 12 bits of the part ([`REMINDER_BUCKETS`]) and 34 bits of the next due time in
+//! seconds since 1970. Scans cover all services of a store; rows of other services are left out
+//! here.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -93,7 +93,7 @@ pub enum ReminderWrite {
 pub enum ReminderRemoval {
     /// The row is gone.
     Removed,
-    /// Nothing was removed: there is no such row, or it is not the expected one.
+    /// Nothing was removed: the row does not exist, or is not the expected one.
     EtagMismatch,
     /// It may or may not be removed. Read to find out.
     Unknown(StoreError),
@@ -263,8 +263,8 @@ impl ReminderTable {
         Ok(self.scanned(&rows, limit))
     }
 
-    /// The reminders in the buckets `from..=to`; with a time, in each of them only those that are
-    /// due by then, in which case `from` and `to` are one.
+    /// The reminders in the buckets `from..=to`. With a time, only those that are due by then, and
+    /// `from` and `to` are one bucket.
     ///
     /// # Errors
     /// As the store.

@@ -71,8 +71,8 @@ fn needed() -> StoreLimits {
 pub enum SiloCommit {
     /// It happened; the version row is now this.
     Committed(TableVersion),
-    /// It did not happen: the version row is no longer `base`, or a row to delete is gone (which no
-    /// writer can do without moving the version, except by hand). Read and decide again.
+    /// The commit did not happen: the version row is no longer `base`, or a row to delete is gone
+    /// (only a person can remove it without moving the version). Read and decide again.
     Conflict,
     /// It may or may not have happened. Read the version to find out.
     Unknown(StoreError),
@@ -199,7 +199,7 @@ impl SiloTable {
         let mine = |row: &SiloEntry| row.address.same_endpoint(silo);
         if self.store.keeps_order() {
             let first = SiloAddress::new(silo.endpoint(), 0);
-            // The very next ones: when not all of them are of this endpoint, no further ones are.
+            // The next rows: if one of them is not of this endpoint, there are no further ones.
             let found: Vec<_> =
                 self.sample(&first, INCARNATIONS).await?.into_iter().filter(mine).collect();
             if found.len() < INCARNATIONS {

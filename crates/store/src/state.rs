@@ -74,7 +74,7 @@ impl StateTable {
         self.store.ensure_tables(&[&GRAIN_STATE]).await
     }
 
-    /// The place of one state of one grain; nothing is read yet. Keep it: its keys are made once.
+    /// The place of one state of one grain, without a read. Keep it: its keys are made once.
     pub fn slot(&self, grain_type: &str, key: &GrainKey, state: &str) -> StateSlot {
         StateSlot(Arc::new(Slot { rows: self.rows(grain_type, key), name: RowName::of(state) }))
     }
@@ -147,14 +147,14 @@ impl StateSlot {
     /// Reads the state, none when it was never written or is cleared.
     ///
     /// # Errors
-    /// As the store; `Corrupt` when the row cannot be understood or belongs to another grain (a
-    /// foreign writer, or two keys that had to be cut and collide in 128 bits of hash).
+    /// As the store. `Corrupt` when the row cannot be understood or belongs to another grain (a
+    /// foreign writer, or two cut keys that collide in 128 bits of hash).
     pub async fn read(&self) -> Result<Option<StoredState>> {
         self.0.rows.read(&self.0.name).await
     }
 
-    /// Writes the state if it still is what was read: `expected` is the etag of the last read or
-    /// write, none when nothing was there. `modified` is the writer's wall clock.
+    /// Writes the state if it still is what was read. `expected` is the etag of the last read or
+    /// write; None: there was no state. `modified` is the writer's wall clock.
     ///
     /// # Errors
     /// As the store: then nothing was changed. `Invalid` for a payload larger than the store takes.

@@ -1,5 +1,5 @@
-//! Silo statistics and client statistics (table description): one row for each value at each
-//! report. Nothing is ever changed, and what is old is deleted.
+//! Silo statistics and client statistics (table description): one row for each value of each
+//! report. Rows never change, and old ones are deleted.
 //!
 //! `PartitionKey` is `cluster$hour`, `RowKey` `second$name$counter`, as the table description has
 //! them. Hours and seconds are counted backwards from the end of the year 9999, with leading zeros,

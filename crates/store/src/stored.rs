@@ -11,7 +11,7 @@ use crate::table::{Column, ColumnType, TableDecl};
 /// name ([`crate::keys`]); the columns repeat them whole, for an administrator and to tell apart
 /// keys that had to be cut.
 ///
-/// Each grain has a partition of its own: a store that serialises what it does in a partition
+/// Each grain has a partition of its own, so a store that serialises the work of a partition
 /// serialises nothing of two grains. Nothing reads the states of several grains at one moment.
 pub static GRAIN_STATE: TableDecl = TableDecl {
     name: "grain_state",
@@ -42,7 +42,7 @@ pub(crate) const ROW_BYTES: usize = 4 << 10;
 pub enum WriteOutcome {
     /// It is written; this is the new etag.
     Written(Etag),
-    /// It is not written: the state is no longer the expected one (another writer wrote, cleared or
+    /// The state is not written: it is no longer the expected one (another writer wrote, cleared or
     /// created it).
     EtagMismatch,
     /// It may or may not be written. Read to find out.

@@ -36,9 +36,9 @@ pub struct Column {
     pub bounds: Bounds,
 }
 
-/// The bounds that a partition's name gives for the values of a column: for stores whose scans go
-/// from partition to partition, so that they leave most of them out. It is about readers: tables
-/// do not differ by it.
+/// The bounds that a partition's name gives for the values of a column. Stores whose scans go from
+/// partition to partition leave most of them out by it. Only readers use it: tables do not differ
+/// by it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Bounds(Option<BoundsOf>);
 
@@ -82,7 +82,7 @@ impl Column {
         self
     }
 
-    /// Bounds the column's values by the name of their partition; none where the name says nothing.
+    /// Bounds the column's values by the name of their partition. None where the name says nothing.
     pub const fn bounded(mut self, bounds: BoundsOf) -> Self {
         self.bounds = Bounds(Some(bounds));
         self
@@ -100,12 +100,12 @@ pub struct TableDecl {
     pub row_key: &'static str,
     /// Every other column.
     pub columns: &'static [Column],
-    /// Grows when the declaration changes; a store compares it with what it finds.
+    /// Version of the declaration, raised with each change. A store compares it with the stored
+    /// one.
     pub schema_version: u32,
-    /// True if a read of a partition must be one moment (membership). Where not (grain state,
-    /// statistics), every row is as it was at some moment during the read, and a store whose server
-    /// hands out pages of different moments looks only once. It is about readers, so it is no part
-    /// of what a server keeps.
+    /// True if a read of a partition must be one moment (membership). False (grain state,
+    /// statistics): every row is as it was at some moment during the read, and one pass is enough.
+    /// Only readers use it, so servers do not keep it.
     pub one_moment: bool,
 }
 
@@ -144,8 +144,8 @@ impl Value {
     }
 }
 
-/// One row: its key and its columns by name. A column that is not there is null. Rows are equal
-/// when they hold the same columns, in whatever order these were set.
+/// One row: its key and its columns by name. A missing column is null. Rows are equal when they
+/// hold the same columns, in whatever order these were set.
 #[derive(Clone, Debug, Default, Eq)]
 pub struct Row {
     key: String,
@@ -158,8 +158,8 @@ impl Row {
         Self { key: key.into(), columns: Vec::new() }
     }
 
-    /// A row under `key` with these columns, each of them once: for stores, which read them in the
-    /// order of a declaration and need not look each of them up among the others.
+    /// A row under `key` with these columns, each once. For stores, which read them in the order of
+    /// a declaration and need no look-up of each.
     pub fn of(key: impl Into<String>, columns: Vec<(&'static str, Value)>) -> Self {
         debug_assert!(
             columns

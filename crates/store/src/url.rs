@@ -25,7 +25,7 @@ pub const SCHEMES: [&str; 18] = [
     "cassandra",
 ];
 
-/// Other names of schemes, as servers' own clients have them, and those in their place.
+/// Other names of schemes in servers' own clients, and the names here.
 const ALIASES: [(&str, &str); 3] =
     [("azure", "azure-table"), ("postgresql", "postgres"), ("valkey", "redis")];
 
@@ -80,7 +80,7 @@ impl StoreUrl {
     }
 }
 
-/// A text with its `%XX` resolved; none if one of them is broken, or if the bytes are no UTF-8.
+/// A text with its `%XX` resolved. None if one of them is broken, or the bytes are not UTF-8.
 pub fn percent_decode(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();
@@ -127,8 +127,7 @@ impl FromStr for StoreUrl {
     }
 }
 
-/// The way to write what other programs write otherwise; none for what no program is known to
-/// write.
+/// The way to write an address of another program here. None for unknown forms.
 fn foreign(text: &str) -> Option<&'static str> {
     let lower = text.trim_start().to_ascii_lowercase();
     let has = |words: &[&str]| words.iter().all(|word| lower.contains(word));
@@ -190,8 +189,7 @@ pub enum ParseStoreUrlError {
          text, as in sqlite://cluster.db or memory://"
     )]
     ControlCharacter(usize),
-    /// It is the address of something as another program writes it; the text says how to write it
-    /// here.
+    /// The text is an address of another program; this says how to write it here.
     #[error("not the address of a system store: {0}")]
     Foreign(&'static str),
     /// The scheme names no store.
@@ -246,7 +244,7 @@ impl StoreUrl {
         !self.secrets().is_empty()
     }
 
-    /// The secrets, as they are written and as they are meant. One of a single letter is none.
+    /// The secrets, as they are written and unescaped. A single letter does not count.
     fn secrets(&self) -> Vec<String> {
         let (credentials, rest) = self.split_credentials();
         let token = credentials.filter(|text| !text.contains(':') && self.has_tokens());

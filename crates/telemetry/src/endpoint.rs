@@ -1,9 +1,8 @@
 //! An HTTP server in the silo's process: metrics for Prometheus, and whether the silo works and is
 //! ready.
 //!
-//! A supervisor that gets no answer about health restarts the silo. So nothing that others do here
-//! delays it: a connection that waits for nothing makes room for a new one, and scrapes have few
-//! places of their own.
+//! A supervisor that gets no answer about health restarts the silo. So nothing may delay that
+//! answer: an idle connection makes room for a new one, and scrapes have few places of their own.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -65,8 +64,7 @@ pub enum EndpointError {
 ///   for `liveness_timeout` although calls wait and the store answers;
 /// * `/readyz`: 200 while the silo is Active, runs turns and does not leave; else 503, and why.
 ///
-/// It has no login: every process that reaches the address reads what is there. It may be
-/// encrypted.
+/// Without a login: every process that reaches the address can read it. It may be encrypted.
 pub struct Endpoint {
     #[cfg(feature = "tls")]
     tls: Option<Arc<WebTls>>,
@@ -161,7 +159,7 @@ impl Shown {
     /// The metrics as text. None if too many scrapes wait.
     async fn metrics(&self) -> Option<String> {
         let _place = self.scrapes.try_acquire().ok()?;
-        // One at a time, or one scrape would see what another has told in part.
+        // One scrape at a time: two at once would each see a part of the counts.
         let mut metrics = self.metrics.lock().await;
         let samples = self.silo.metrics();
         let (publisher, recorder) = &mut *metrics;

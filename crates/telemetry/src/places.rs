@@ -28,7 +28,7 @@ struct State {
     gives_way: Notify,
 }
 
-/// The place of one connection, which is free when it is dropped.
+/// The place of one connection. Dropping it frees the place.
 #[derive(Debug)]
 pub(crate) struct Place {
     places: Places,
@@ -46,8 +46,8 @@ impl Places {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a place for a new connection, if need be that of the oldest one without a request.
-    /// None if every connection has a request.
+    /// Takes a place for a new connection, if need be the place of the oldest connection without a
+    /// request. None if every connection has a request.
     pub(crate) fn take(&self) -> Option<Place> {
         let mut taken = self.lock();
         if taken.by_number.len() >= CONNECTIONS_MAX {

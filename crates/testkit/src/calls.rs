@@ -37,7 +37,7 @@ impl Calls {
         self
     }
 
-    /// From now on they go their way: without delay, and none fails.
+    /// Lets calls run normally from now on: without delay, and without failures.
     pub fn recover(&self) -> &Self {
         self.all.recover(&self.name);
         self

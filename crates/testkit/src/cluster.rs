@@ -131,7 +131,7 @@ impl Cluster {
     /// Starts a silo on `host`; a failure names it as `who`.
     #[expect(clippy::panic, reason = "that is how a test fails")]
     async fn start_on(&self, host: &Arc<Host>, who: &str) -> Silo {
-        // Tests that want records say so: others count on what the store is asked.
+        // Tests that want records turn them on: other tests count the requests to the store.
         let bare = Silo::builder().configure(|options| options.records = RecordOptions::OFF);
         let builder = (self.describe)(bare)
             .store(self.source())
@@ -218,8 +218,8 @@ impl Cluster {
         self.net().reset(from, to);
     }
 
-    /// Loses what is sent over the connections between two silos that are open now, as a firewall
-    /// does that has forgotten them: neither side notices, and new connections work.
+    /// Loses all bytes on the present connections between two silos, like a firewall that has
+    /// forgotten them: neither side notices, and new connections work.
     pub fn forget_connections(&self, one: usize, other: usize) {
         self.net().forget(self.ip(one), self.ip(other));
     }

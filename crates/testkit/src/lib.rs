@@ -2,9 +2,9 @@
 //! a seed.
 //!
 //! Nothing of Emmer is replaced. The silos run the membership protocol, the directory, activations,
-//! turns and the wire as in production; only what lies below them is virtual: clocks, sockets,
-//! tasks, chance, and a store in memory. So a test can let a day pass, kill a silo, cut the network
-//! or take the store away, and does the same things each time.
+//! turns and the wire as in production. Only clocks, sockets, tasks, chance and the store are
+//! virtual. So a test can let a day pass, kill a silo, cut the network or take the store away, and
+//! does the same things each time.
 //!
 //! Applications use it as `emmer::test`, with the feature `test` of `emmer`.
 

@@ -39,7 +39,7 @@ impl World {
     }
 
     /// The calls of one method, from all callers: `world.calls("account.deposit")`. The grain type
-    /// is named as `#[grain_interface]` names it; alone it stands for all its methods.
+    /// is the one of `#[grain_interface]`; alone it stands for all its methods.
     pub fn calls(&self, name: &str) -> Calls {
         Calls { all: self.inner.calls().clone(), name: name.to_owned() }
     }
@@ -88,8 +88,8 @@ impl World {
         cluster
     }
 
-    /// Begins to describe one grain that is tested alone: a silo of its own, a state given
-    /// beforehand, and fakes for the grains that it calls.
+    /// Begins the description of one grain that is tested alone: a silo of its own, a given state,
+    /// and fakes for the grains that it calls.
     pub fn alone(&self, describe: impl Fn(SiloBuilder) -> SiloBuilder + 'static) -> Alone<'_> {
         Alone::new(self, Box::new(describe))
     }

@@ -14,7 +14,7 @@ pub enum CallFault {
     Overloaded,
     /// The grain's silo refuses it. The call does not run.
     Rejected,
-    /// The call runs, and its answer is lost: its caller hears that it may have run.
+    /// The call runs, and its answer is lost: the caller hears that it may have run.
     LostAnswer,
 }
 
@@ -56,7 +56,7 @@ fn means(name: &str, grain: &str, method: &str) -> bool {
 }
 
 impl Calls {
-    /// A call is made: counts it, and says what it meets.
+    /// Counts a call, and returns the fault that it meets.
     pub fn meets(&self, grain: &'static str, method: &'static str) -> CallFate {
         let mut book = self.book.lock();
         *book.counts.entry((grain, method)).or_default() += 1;

@@ -17,8 +17,7 @@ pub struct HostClock {
     rate: Mutex<Rate>,
 }
 
-/// Rate of the clocks: the moment from which it holds, the times that they showed then, and their
-/// speed.
+/// Rate of the clocks: its start, the times that the clocks showed then, and their speed.
 #[derive(Clone, Copy, Debug)]
 struct Rate {
     /// Nanoseconds of the world when this rate began.

@@ -146,8 +146,8 @@ impl Host {
         self.tasks.lock().iter().filter(|task| !task.is_finished()).count()
     }
 
-    /// Ends it as `kill -9` does: its tasks are dropped where they stand, and its kernel closes its
-    /// connections. What the code of dropped tasks still does has no effect outside.
+    /// Ends it like `kill -9`: its tasks are dropped, and its kernel closes its connections.
+    /// Effects of dropped tasks stay inside.
     pub fn kill(&self) {
         let stashed = {
             let mut life = self.life.lock();

@@ -1,14 +1,14 @@
-//! A world in one thread and virtual time: hosts, each with tasks, clocks and chance of its own,
-//! and a network between them. The real runtime runs in it unchanged, because it takes these four
-//! things from one place.
+//! A world in one thread and virtual time: hosts, each with its own tasks, clocks and chance, and a
+//! network between them. The real runtime runs in it unchanged, because it takes these four things
+//! from one place.
 //!
 //! Time is tokio's paused clock: nothing waits, and when no task can run the clock jumps to the
 //! next timer. Every choice comes from the seed of the world. So the same program with the same
 //! seed does the same things in the same order, and [`World::trace`] says so in one number.
 //!
-//! A [`Host`] is a process on a machine of its own. What it spawns belongs to it: a host that is
-//! paused runs none of its tasks, one that is killed loses them. The [`Net`] carries bytes in
-//! order, with a delay, and may hold them back or lose the connection, as TCP does.
+//! A [`Host`] is a process on a machine of its own. Its tasks belong to it: a paused host runs none
+//! of them, and a killed host loses them. The [`Net`] carries bytes in order, with a delay, and may
+//! hold them back or lose the connection, as TCP does.
 
 mod calls;
 mod clock;
@@ -53,7 +53,7 @@ pub struct World {
 }
 
 impl World {
-    /// A world without hosts. Call it within a tokio runtime of one thread whose clock is paused.
+    /// A world without hosts. Call it within a single-threaded tokio runtime whose clock is paused.
     pub fn new(seed: u64) -> Self {
         let mut rng = SeededRng::new(seed);
         let trace = Arc::new(Trace::default());

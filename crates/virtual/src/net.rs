@@ -126,7 +126,7 @@ impl Net {
         state.silent.remove(&ip);
     }
 
-    /// Lets nothing from `from` reach `to` from now on. What is sent is held back, as by TCP, until
+    /// Lets nothing from `from` reach `to` from now on. Bytes are held back, as by TCP, until
     /// [`heal`](Self::heal).
     pub fn cut(&self, from: IpAddr, to: IpAddr) {
         self.state.lock().cut.insert((from, to));
@@ -170,9 +170,8 @@ impl Net {
         }
     }
 
-    /// Loses what is sent over the connections between two machines that are open now, as a
-    /// firewall or a translator of addresses does that has forgotten them: neither end notices. New
-    /// connections work.
+    /// Loses all bytes on the present connections between two machines, like a firewall that has
+    /// forgotten them: neither end notices. New connections work.
     pub fn forget(&self, a: IpAddr, b: IpAddr) {
         let links = self.links();
         self.event("forget", &[]);

@@ -66,7 +66,7 @@ impl Pipe {
     /// Sends bytes that arrive at `due`, or behind what arrives later.
     pub(crate) fn send(&mut self, bytes: &[u8], due: Instant) {
         if self.deaf || self.forgotten {
-            // The sender does not know it yet: it learns by what comes back, the end or a reset.
+            // The sender does not know it yet: it learns it by the peer's end or reset.
             if !self.forgotten {
                 self.refused.get_or_insert(due);
             }
@@ -95,7 +95,7 @@ impl Pipe {
         next.filter(|_| !self.held).map_or(Found::Nothing, Found::At)
     }
 
-    /// Reads what has arrived; after the last byte nothing, which says that this is the end.
+    /// Reads what has arrived; nothing after the last byte, which marks the end.
     pub(crate) fn read(&mut self, now: Instant, into: &mut ReadBuf<'_>) -> io::Result<()> {
         if self.broken {
             return Err(io::ErrorKind::ConnectionReset.into());

@@ -9,7 +9,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 pub(crate) struct Trace(Mutex<(u64, u64)>);
 
 impl Trace {
-    /// Takes in one event: what it was, when (in nanoseconds of the world), and what came with it.
+    /// Takes in one event: its name, its time (in nanoseconds of the world), and its values.
     pub(crate) fn event(&self, what: &str, at: u64, detail: &[u8]) {
         let mut trace = self.0.lock();
         let hash = xxh3_64_with_seed(what.as_bytes(), trace.0 ^ at);

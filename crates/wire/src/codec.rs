@@ -1,9 +1,9 @@
 //! User values as bytes: MessagePack with named fields.
 //!
-//! Structs are maps from field name to value, so fields may be added and removed between versions
+//! Structs are maps from field name to value. So fields may be added and removed between versions
 //! (with `#[serde(default)]`), a method's arguments may grow by trailing optional ones, and other
-//! languages can read them. What MessagePack cannot tell apart stays so, as in JSON: `Some(())` and
-//! `Some(None)` arrive as `None`.
+//! languages can read them. MessagePack cannot tell `Some(())` and `Some(None)` from `None`, as
+//! JSON: they arrive as `None`.
 //!
 //! Before serde sees bytes from outside, [`decode`] checks in one pass without recursion that they
 //! are exactly one well-formed value of bounded depth. Serde's recursion through enums and options
@@ -27,9 +27,8 @@ pub use self::fields::{Encode, Writer, decode_fields, encode_fields, field};
 /// The number of [`MessagePack`] in the handshake.
 pub const CODEC_MESSAGE_PACK: u8 = 1;
 
-/// The deepest nesting of arrays and maps in a value. A deeper one is refused when it is written
-/// and when it arrives, so that whatever was written can be read, and no input can overflow the
-/// stack.
+/// Maximum nesting of arrays and maps in a value. A deeper value is refused when it is written and
+/// when it arrives, so that every written value can be read, and no input can overflow the stack.
 pub const VALUE_DEPTH_MAX: usize = 128;
 
 /// Writing a value that is nested too deep reaches further down the stack than this, however little
@@ -110,8 +109,8 @@ fn unreadable(type_name: &'static str, why: &dyn Display) -> CodecError {
     CodecError::Decode { type_name, reason: reason(why) }
 }
 
-/// Checks what was written of a `type_name` behind `start`: writing failed, or reached so far down
-/// the stack that the value may be nested too deep to be read. Truncates `out` if so.
+/// Checks the bytes of a `type_name` behind `start`, after writing failed, or reached so far down
+/// the stack that the value may be nested too deep. Truncates `out` if it is.
 #[cold]
 fn examine(
     out: &mut BytesMut,

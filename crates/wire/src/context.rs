@@ -15,8 +15,7 @@ pub const CONTEXT_BYTES_MAX: usize = 4_096;
 /// The longest key, in bytes.
 pub const CONTEXT_KEY_BYTES_MAX: usize = 64;
 
-/// The key under which a call carries what it says to its placement director. It goes with that
-/// call alone.
+/// Key of a call's hint for its placement director. It travels with that call alone.
 pub const HINT_KEY: &str = "emmer.hint";
 
 /// The key under which the identity of a caller from outside the cluster goes along: its name. Its
@@ -26,8 +25,8 @@ pub const IDENTITY_KEY: &str = "emmer.identity";
 /// The beginning of the keys of an identity's claims.
 pub const CLAIM_PREFIX: &str = "emmer.claim.";
 
-/// The key under which a gateway says that a call comes from outside the cluster and was not yet
-/// checked: the gateway does not know the method. It goes with that call alone.
+/// Key by which a gateway marks a call from outside the cluster that was not yet checked, because
+/// the gateway does not know the method. It travels with that call alone.
 pub const OUTSIDE_KEY: &str = "emmer.outside";
 
 /// The beginning of all keys that applications cannot use.
@@ -42,7 +41,7 @@ pub struct RequestContext(Option<Arc<[Entry]>>);
 
 type Entry = (Arc<str>, Arc<str>);
 
-/// A context would be larger than it may be, or a key is none. Nothing was changed.
+/// A context would exceed its limit, or a key is not valid. Nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ContextError {
     /// The key is one of Emmer's own.
@@ -137,8 +136,8 @@ impl RequestContext {
         self.kept(|key| key != IDENTITY_KEY && !key.starts_with(CLAIM_PREFIX))
     }
 
-    /// The part of a context that a client may send: what it says to the placement director, and
-    /// what is the application's.
+    /// The part of a context that a client may send: the hint for the placement director, and the
+    /// application's own keys.
     #[must_use]
     pub fn of_client(&self) -> Self {
         self.kept(|key| !is_by_gateway(key))

@@ -105,7 +105,7 @@ pub fn extend_cancel(out: &mut BytesMut, bytes: usize, correlation: u64) -> usiz
 /// Reads the payload of a Cancel frame: the correlations of the calls that its sender has given up.
 ///
 /// # Errors
-/// [`HeaderError`] when there is none, too many, or half a one, or when one is 0.
+/// [`HeaderError`] for no correlation, too many, half of one, or a zero.
 pub fn decode_cancel(payload: &[u8]) -> Result<Vec<u64>, HeaderError> {
     const FIELD: &str = "the calls of a cancel";
     let (calls, rest) = payload.as_chunks::<8>();

@@ -64,13 +64,13 @@ impl TryFrom<u8> for FrameKind {
 pub struct Frame {
     /// Kind of the frame.
     pub kind: FrameKind,
-    /// Bytes behind the kind's byte, sharing the memory they were received into: holding them holds
-    /// that whole receive buffer, so decode them and let them go.
+    /// Bytes behind the kind's byte. They share the memory that they were received into: holding
+    /// them holds the whole receive buffer, so decode them and drop them.
     pub payload: Bytes,
 }
 
-/// Takes the next whole frame off `input`; `None` when more bytes are needed, in which case `input`
-/// has room to receive them.
+/// Takes the next whole frame off `input`. `None` when more bytes are needed; `input` then has room
+/// for them.
 ///
 /// `frame_bytes_max` bounds the announced length. Use
 /// [`HANDSHAKE_BYTES_MAX`](crate::HANDSHAKE_BYTES_MAX) until the peer has introduced itself. An

@@ -1,8 +1,8 @@
 //! The handshake: who is there, which version is spoken, what each side accepts.
 //!
-//! The dialer sends [`Hello`], the acceptor answers [`Welcome`] or [`Refuse`]. The starts of Hello
+//! The dialer sends [`Hello`], the acceptor answers [`Welcome`] or [`Refuse`]. The start of Hello
 //! and all of Refuse keep their layout in every future version, so that two versions with nothing
-//! in common can still tell each other so.
+//! in common can still say so.
 
 use std::fmt;
 use std::sync::Arc;
@@ -56,9 +56,9 @@ pub enum PeerKind {
     Client(u64),
     /// A silo that only wants to know who answers here: the acceptor answers and closes.
     Probe(SiloAddress),
-    /// A silo that wants to see when the acceptor's process ends: the dialer sends nothing after
-    /// its Hello, and the acceptor nothing but a goodbye. So there is never anything unread in it,
-    /// and the acceptor's kernel ends it in good order however the process ends.
+    /// A silo that wants to see when the acceptor's process ends. The dialer sends nothing after
+    /// its Hello, and the acceptor only a goodbye. So nothing is ever unread in the connection, and
+    /// the acceptor's kernel ends it in good order.
     Watch(SiloAddress),
 }
 
@@ -134,8 +134,8 @@ pub struct Hello {
     pub cluster: ClusterId,
     /// Dialer.
     pub peer: PeerKind,
-    /// The incarnation the dialer wants, if it wants a particular one: another one answers
-    /// [`RefuseCode::WrongSilo`] and says who it is.
+    /// The incarnation that the dialer wants, if any. Another one answers [`RefuseCode::WrongSilo`]
+    /// and says who it is.
     pub expects: Option<SiloAddress>,
     /// Encoding of bodies: [`CODEC_MESSAGE_PACK`].
     pub codec: u8,
@@ -402,7 +402,7 @@ impl From<RefuseCode> for u8 {
     }
 }
 
-/// The acceptor's only frame when it declines; it closes the connection after it.
+/// The acceptor's only frame when it declines. It then closes the connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refuse {
     /// Why, for programs.

@@ -12,7 +12,7 @@ use crate::error::HeaderError;
 use crate::read::Reader;
 use crate::staged::Staged;
 
-/// The kinds of grain key. Zero is none of them, so that a zeroed header is an error.
+/// The kinds of grain key. Zero is not one of them, so a zeroed header is an error.
 const KEY_UINT: u8 = 1;
 const KEY_INT: u8 = 2;
 const KEY_UUID: u8 = 3;

@@ -20,13 +20,13 @@ use crate::trace::{TraceContext, put_trace, read_trace};
 /// The part of the header with fixed places.
 const FIXED_BYTES: usize = 32;
 
-/// The least a link of a call chain takes: its kind, its type, its turn and one byte of key.
+/// Minimum bytes of a link of a call chain: its kind, its type, its turn and one byte of key.
 const LINK_BYTES_MIN: usize = 14;
 
 /// Set in a link's kind when its turn is exclusive.
 const LINK_EXCLUSIVE: u8 = 0x80;
 
-/// Set in a link's kind when its turn holds nothing of its grain.
+/// Bit in a link's kind: its turn holds nothing of its grain.
 const LINK_FREE: u8 = 0x40;
 
 /// Set among the flags when a trace context stands before the body.
@@ -264,8 +264,8 @@ impl RequestHeader {
         }
     }
 
-    /// Returns true if a peer would accept this header. References are checked when they are made
-    /// and the runtime numbers its calls, so this is for those who take headers from elsewhere.
+    /// Returns true if a peer would accept this header. References and numbers of the runtime are
+    /// always valid, so this is for headers from elsewhere.
     ///
     /// # Errors
     /// The [`HeaderError`] the peer would close the connection with.

@@ -2,8 +2,7 @@
 //!
 //! A certificate or a secret says that its owner is a silo; several silos may have the same. The
 //! seal says which process it is: each draws a key when it starts, and signs each of its
-//! connections with it. The key is that of the silo if the process that answers at the silo's
-//! address shows the same one.
+//! connections with it. The key belongs to the silo if the process at the silo's address shows it.
 
 use emmer_core::SiloAddress;
 
@@ -14,8 +13,8 @@ use crate::staged::Staged;
 /// The words that every signed text begins with.
 const CONTEXT: &[u8] = b"emmer seal 1";
 
-/// The label by which TLS exports what only both ends of one connection know (RFC 8446, 7.5): 32
-/// bytes, without a context.
+/// Label of the TLS export that only the two ends of one connection know (RFC 8446, 7.5): 32 bytes,
+/// without a context.
 pub const SEAL_EXPORTER: &[u8] = b"EXPORTER-emmer-seal";
 
 /// The public key of a silo's process, and its signature of this connection (Ed25519).
@@ -28,8 +27,8 @@ pub struct Seal {
 }
 
 impl Seal {
-    /// The text that `silo` signs. `exported` is what TLS exports for this connection
-    /// ([`SEAL_EXPORTER`]), and `dials` is true if the signer is the dialer: no signature can be
+    /// The text that `silo` signs. `exported` is the TLS export of this connection
+    /// ([`SEAL_EXPORTER`]); `dials` is true if the signer is the dialer. So no signature can be
     /// used a second time, by the other end or anywhere else.
     pub fn text(silo: SiloAddress, dials: bool, exported: &[u8; 32]) -> Vec<u8> {
         let side: &[u8] = if dials { b" dialer " } else { b" acceptor " };

@@ -1,7 +1,7 @@
 //! Small writes put together on the stack before they go into a buffer.
 //!
-//! A value is written in pieces of a few bytes, and each piece that goes into a [`BytesMut`] by
-//! itself costs a look at its room and a copy by a call: a third of what encoding a call took.
+//! A value is written in pieces of a few bytes. Each piece that goes into a [`BytesMut`] by itself
+//! costs a check of its room and a call that copies: a third of the cost of encoding a call.
 
 use std::io::{Error, Result, Write};
 

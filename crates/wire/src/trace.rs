@@ -14,9 +14,8 @@ pub struct TraceContext {
 }
 
 impl TraceContext {
-    /// The span `span_id` of the trace `trace_id`, both in the order in which they are printed;
-    /// `flags` are the trace flags, of which bit 0 says that the trace is recorded. None if an id
-    /// is all zeros, which is no id.
+    /// The span `span_id` of the trace `trace_id`, both in printed order. Bit 0 of `flags` says
+    /// that the trace is recorded. None if an id is all zeros.
     pub fn new(trace_id: [u8; 16], span_id: [u8; 8], flags: u8) -> Option<Self> {
         let valid = trace_id != [0; 16] && span_id != [0; 8];
         valid.then_some(Self { trace_id, span_id, flags })

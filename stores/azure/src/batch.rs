@@ -1,4 +1,4 @@
-//! Entity group transactions: what `$batch` is sent, and what its answer means.
+//! Entity group transactions: the content of `$batch`, and the meaning of its answer.
 //!
 //! The status of the answer is 202 whether the transaction happened or not: only the answers inside
 //! tell. One that failed has a single answer inside, whose message begins with the position of the
@@ -114,7 +114,7 @@ pub(crate) fn encode(table: &str, operations: &[Operation], mark: &str) -> (Stri
 /// Outcome of a transaction that the service looked at.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Done {
-    /// All of it happened; the service's etags, none for what was deleted.
+    /// All of it happened, with the service's etags; None for deleted rows.
     All(Vec<Option<String>>),
     /// None of it happened: the condition of this operation did not hold.
     Not(usize),
@@ -131,7 +131,7 @@ struct Part {
 /// Understands the answer to a transaction of `operations` operations.
 ///
 /// # Errors
-/// `Nothing` when it says that nothing happened and why; `Broken` when it does not tell.
+/// `Nothing` when the answer says that nothing happened and why; `Broken` when it does not tell.
 pub(crate) fn decode(answer: &str, operations: usize) -> Result<Done, Failure> {
     let parts = parts(answer);
     if let Some(failed) = parts.iter().find(|part| part.status >= 300) {
@@ -162,7 +162,7 @@ fn refused(part: &Part, operations: usize) -> Result<Done, Failure> {
     }
 }
 
-/// Code and message of an error as the service words it; empty where it words none.
+/// Code and message of an error in the service's words; empty where it has none.
 pub(crate) fn error(body: &[u8]) -> (String, String) {
     let json: Json = serde_json::from_slice(body).unwrap_or_default();
     let error = json.get("odata.error");

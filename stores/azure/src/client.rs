@@ -101,8 +101,8 @@ impl Client {
         }
     }
 
-    /// One page of the entities of `table` that `filter` asks for (all without one), at most `top`;
-    /// the first, or the one that `from` says.
+    /// One page of the entities of `table` that match `filter` (all without one), at most `top`:
+    /// the first page, or the one at `from`.
     pub(crate) async fn query(
         &self,
         table: &str,

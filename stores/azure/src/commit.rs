@@ -21,7 +21,7 @@ struct Commit<'a> {
     table: &'static TableDecl,
     partition: &'a str,
     mutations: &'a [Mutation],
-    /// The etag of every row it writes: no other commit has it.
+    /// The etag of every row that this commit writes. No other commit has it.
     mark: Etag,
     /// The last commits that the version row names behind it.
     recent: Option<Recent>,
@@ -130,8 +130,7 @@ impl Commits for AzureTable {
                     }
                     return Ok(outcome::committed(mutations, |_| commit.mark.clone()));
                 }
-                // A row is not as it was believed to be: another writer wrote it, or only touched
-                // it.
+                // A row is not as expected: another writer wrote it, or only touched it.
                 Done::Not(_) => known = self.known(&commit, deadline).await?,
             }
         }

@@ -1,12 +1,12 @@
-//! Rows as entities: one entity for a row, its columns as properties of the declared names,
-//! volatile ones among them.
+//! Rows as entities: one entity for a row. Its columns, also volatile ones, are properties of the
+//! declared names.
 //!
-//! Integers are `Edm.Int64`, times `Edm.DateTime` (those beyond its years are text), bytes
-//! `Edm.Binary`, lists the text of a JSON array. A property takes 64 KiB: the rest of a longer
-//! value is in `_Name_1`, `_Name_2` and so on, up to the first that is missing or empty. Properties
-//! that begin with `_` are the store's own: `_Etag` is the row's etag, `_PartitionKey` and
-//! `_RowKey` are keys that had to be cut, `_Recent` of a version row names the rows of its last
-//! commits, as far as there is room.
+//! Integers are `Edm.Int64`, times `Edm.DateTime` (text beyond its years), bytes `Edm.Binary`,
+//! lists the text of a JSON array. A property takes 64 KiB: the rest of a longer value is in
+//! `_Name_1`, `_Name_2` and so on, up to the first that is missing or empty. Properties that begin
+//! with `_` are the store's own: `_Etag` is the row's etag, `_PartitionKey` and `_RowKey` are keys
+//! that had to be cut, `_Recent` of a version row names the rows of its last commits, as far as
+//! there is room.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -36,8 +36,7 @@ const PROPERTIES_MAX: usize = 252;
 /// The years that `Edm.DateTime` has: 1601 to 9999.
 const TIMES: std::ops::RangeInclusive<i64> = -11_644_473_600_000..=253_402_300_799_999;
 
-/// The properties of an entity while they are put together, with its size as the service reckons
-/// it.
+/// The properties of an entity under construction, with its size as the service counts it.
 #[derive(Debug)]
 pub(crate) struct Entity {
     properties: Map<String, Json>,
@@ -170,7 +169,7 @@ fn part_name(name: &str, n: usize) -> String {
     if n == 0 { name.to_owned() } else { format!("_{name}_{n}") }
 }
 
-/// A row as it was read, where it is, and the service's own etag of it.
+/// A row as it was read, with its place and the service's own etag.
 #[derive(Clone, Debug)]
 pub(crate) struct Found {
     pub(crate) partition: String,

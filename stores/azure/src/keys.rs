@@ -12,9 +12,9 @@ pub(crate) use emmer_store_keyvalue::azure::keys::{decode, encode, units};
 /// The longest and shortest name of a table.
 pub(crate) const TABLE_NAME_BYTES_MAX: usize = 63;
 
-/// The name of a table: `emmersiloinstances`. Names have letters and digits only, and mean the same
-/// in any case; lower case is what the emulator understands everywhere. Two declarations whose
-/// names differ in nothing but underscores differ in their shapes.
+/// The name of a table: `emmersiloinstances`. Names have letters and digits only, and ignore case;
+/// the emulator understands lower case everywhere. Two declarations whose names differ only in
+/// underscores differ in their shapes.
 pub(crate) fn table_name(prefix: &str, decl: &TableDecl) -> String {
     format!("{prefix}{}", decl.name.replace('_', "")).to_ascii_lowercase()
 }

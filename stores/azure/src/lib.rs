@@ -11,7 +11,7 @@
 //!
 //! One entity for each row, its columns as properties of the declared names, so that an
 //! administrator sees one line for a silo, its heartbeat included. `/`, `\`, `#`, `?`, `%`, `~` and
-//! control characters of keys become `%XX`; keys are never in the path of a request, where the
+//! control characters of keys become `%XX`. Keys are never in the path of a request, where the
 //! service decodes a `%` twice.
 //!
 //! # How the rules of the contract are kept
@@ -47,9 +47,9 @@
 //!
 //! # Limits
 //!
-//! An entity takes 1 MiB, a letter counting two bytes, and a property 64 KiB: longer values go on
-//! in `_Name_1`, `_Name_2`. A transaction takes 4 MiB as it is sent. What is beyond is `Invalid`
-//! and not sent. There is no index: a scan has the service look at every row of the table.
+//! An entity takes 1 MiB, a letter counting two bytes, and a property 64 KiB: longer values
+//! continue in `_Name_1`, `_Name_2`. A transaction takes 4 MiB as it is sent. Larger ones are
+//! `Invalid` and not sent. There is no index: a scan reads every row of the table.
 
 mod address;
 mod batch;

@@ -1,4 +1,4 @@
-//! Reads: all of them queries. What was seen is remembered for the next commit.
+//! Reads, all of them queries. Rows that were read are remembered for the next commit.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use crate::entity::{self, Found};
 use crate::keys::{self, literal};
 use crate::store::AzureTable;
 
-/// Number of rows of a partition up to which they are read one by one at the same time; of more the
+/// Number of rows of a partition up to which they are read one by one at the same time. Of more the
 /// whole range is read.
 const ALONE_MAX: usize = 8;
 

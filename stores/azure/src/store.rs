@@ -16,18 +16,17 @@ use crate::examine;
 /// `AzureTableStore::open("azure-table://account:key@account.table.core.windows.net")`, or
 /// `azure-table://account?...`.
 ///
-/// The credentials are one of the account's key (before the `@`, or `?account_key=`), a shared
-/// access signature (`?sas_token=`, its `&` and `%` written as `%XX`) and a bearer token
-/// (`?token=`, or `?token_file=`, read again every minute: another program keeps it fresh). Where
-/// the URL names none, the environment's `AZURE_STORAGE_KEY` or `AZURE_STORAGE_SAS_TOKEN` is used.
-/// Tokens that must be asked for (a managed identity) are not.
+/// The credentials are the account's key (before the `@`, or `?account_key=`), a shared access
+/// signature (`?sas_token=`, its `&` and `%` written as `%XX`) or a bearer token (`?token=`, or
+/// `?token_file=`, read again every minute). Where the URL names none, the environment's
+/// `AZURE_STORAGE_KEY` or `AZURE_STORAGE_SAS_TOKEN` is used. Tokens that must be asked for (a
+/// managed identity) are not.
 ///
-/// Connections are encrypted, trusting what the system trusts or the authorities in `?ca_file=`;
+/// Connections are encrypted, trusting what the system trusts or the authorities in `?ca_file=`.
 /// `?tls=false` is for the emulator, whose URLs have the account in the path:
-/// `azure-table://account:key@127.0.0.1:10002/account?tls=false`. `?prefix=emmer` is what the names
-/// of all tables begin with, letters and digits; `?page_rows=1000` is how many rows a page has at
-/// most; `?timeout_ms=4800` is how long an operation takes at most, connecting included (1000 to
-/// 60000).
+/// `azure-table://account:key@127.0.0.1:10002/account?tls=false`. `?prefix=emmer` begins the names
+/// of all tables, letters and digits. `?page_rows=1000` is the most rows of a page;
+/// `?timeout_ms=4800` is the most time of an operation, connecting included (1000 to 60000).
 pub type AzureTableStore = KeyValue<AzureTable>;
 
 /// A client of one account's tables.
@@ -85,8 +84,8 @@ impl Backend for AzureTable {
     }
 
     fn limits(&self) -> StoreLimits {
-        // A letter takes two bytes of an entity. As it is sent, every three bytes are four, names
-        // and headers not counted.
+        // A letter takes two bytes of an entity. Sent as base64, three bytes become four; names and
+        // headers are not counted.
         StoreLimits {
             mutations: OPERATIONS_MAX,
             row_bytes: ENTITY_BYTES_MAX / 2 - (16 << 10),

@@ -41,8 +41,8 @@ impl AzureTable {
 }
 
 impl Writes for AzureTable {
-    /// Merges a volatile column into its row, of any writer: the row's own etag stays. Whether the
-    /// row is there.
+    /// Merges a volatile column into its row, of any writer: the row's own etag stays. Returns true
+    /// if the row exists.
     async fn touch(&self, at: At<'_>, touch: Touch<'_>) -> Answered<bool> {
         let Touch { row_key, column, value } = touch;
         let At { table, partition, deadline } = at;

@@ -1,11 +1,11 @@
-//! Conditional writes of one partition: all or none of them happen, and what became of them is
-//! found out.
+//! Conditional writes of one partition: all or none of them happen, and a lost answer is looked
+//! into.
 //!
-//! Every write of this store goes this way. A batch begins by noting its mark in the partition,
-//! unless the mark was refused before; and notes it as its writer's last one. So one more
-//! conditional write says what became of a batch whose answer was lost: it refuses the mark unless
-//! it is its writer's last. If it succeeds the batch did not happen and will not, not even when a
-//! server that stood still takes it up within a day; otherwise it did.
+//! Every write of this store goes this way. A batch notes its mark in the partition, unless the
+//! mark was refused before, and as its writer's last one. One more conditional write tells the fate
+//! of a batch whose answer was lost: it refuses the mark unless it is its writer's last. If it
+//! succeeds, the batch did not happen and will not, not even when a server that stood still takes
+//! it up within a day. Otherwise it did.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! The driver's session, made again when it has lost all its connections, and how requests are
-//! sent: in time, and again where that does no harm.
+//! The driver's session, made again when it has lost all its connections. Requests are sent in
+//! time, and again where that does no harm.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -32,9 +32,8 @@ use crate::tls;
 const CONNECTIONS: NonZeroUsize = NonZeroUsize::new(2).unwrap();
 /// Time between two questions to a silent connection, and the time that it has to answer.
 const KEEPALIVE: Duration = Duration::from_secs(5);
-/// The longest that one request, or one attempt to connect, is waited for. The server's own limits
-/// for a request end earlier (cassandra.yaml: 2 s for writes, 5 s for reads), so an answer that
-/// takes longer does not come: it got lost on its way or with its connection.
+/// Maximum wait for one request, or one attempt to connect. The server's own limits end earlier
+/// (cassandra.yaml: 2 s for writes, 5 s for reads), so a later answer is lost.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 /// The most statements that a session keeps prepared; all are forgotten when there would be more.
 const STATEMENTS_MAX: usize = 1_000;
@@ -70,7 +69,7 @@ pub(crate) struct Client {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What they hold is whole after every step.
+    // Its contents are whole after every step.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -138,8 +137,7 @@ impl Client {
         self.address.page_rows.unwrap_or(if has_bytes { PAGE_ROWS_OF_BYTES } else { PAGE_ROWS })
     }
 
-    /// The session, made if there is none. Those who wait for it share the attempt by trying after
-    /// it.
+    /// The session, made if there is none. Waiting callers share the attempt by trying after it.
     async fn connected(&self, deadline: Instant) -> std::result::Result<Arc<Connected>, Ended> {
         if let Some(connected) = lock(&self.current).clone() {
             return Ok(connected);
@@ -195,8 +193,8 @@ impl Client {
         }
     }
 
-    /// Sends a request once, for half of the time of an operation at most: there is some left to
-    /// ask what became of it, or to send it again.
+    /// Sends a request once, for at most half of the time of an operation: the rest is for asking
+    /// after its fate, or for sending it again.
     pub(crate) async fn once<T, F: Future<Output = std::result::Result<T, Ended>>>(
         &self,
         deadline: Instant,

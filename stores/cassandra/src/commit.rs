@@ -31,7 +31,7 @@ impl Commit<'_> {
                 values.extend(etag.iter().map(|etag| text(etag)));
                 (self.cql.delete(condition), values)
             }
-            // What is there is written once more.
+            // The existing value is written once more.
             Mutation::Check { row_key, etag } => (
                 self.cql.check(),
                 vec![text(etag), text(self.partition), text(row_key), text(etag)],
@@ -40,8 +40,7 @@ impl Commit<'_> {
         self.mutations.iter().map(one).collect()
     }
 
-    /// The condition of an upsert: none where it is the same to both, a row that is there and one
-    /// that is not.
+    /// The condition of an upsert; none where it is the same for an existing and a missing row.
     fn upsert(&self, row: &Row, is_there: impl Fn(&str) -> bool) -> If {
         let brings_volatile =
             self.cql.decl.columns.iter().any(|c| c.volatile && row.get(c.name).is_some());

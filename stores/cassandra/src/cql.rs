@@ -1,5 +1,5 @@
 //! The statements for one table. Names are in lower case and quoted, so that an operator may write
-//! them as they like.
+//! them in any case.
 
 use emmer_store::{ColumnType, TableDecl};
 
@@ -24,13 +24,13 @@ const REFUSED_TTL: u32 = 86_400;
 /// Condition of a statement for a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum If {
-    /// None: whether it is there or not.
+    /// None: the row may exist or not.
     Any,
     /// It is not there.
     Missing,
-    /// It is there.
+    /// The row exists.
     There,
-    /// It is there, with this etag.
+    /// The row exists, with this etag.
     Etag,
 }
 
@@ -137,8 +137,8 @@ impl Cql<'_> {
         format!("\"{LAST}\", \"{COMMITS}\"['{RECENT}']")
     }
 
-    /// Some rows of a partition, and behind their columns the mark of its last commit and what the
-    /// last ones wrote: partition, keys.
+    /// Some rows of a partition, and behind their columns the mark of its last commit and the keys
+    /// that the last commits wrote. Parameters: partition, keys.
     pub(crate) fn select_some(&self) -> String {
         let rows = format!("{} AND {} IN ?", self.of_partition(), name(self.decl.row_key));
         let select = self.select_where(&rows);
@@ -152,9 +152,9 @@ impl Cql<'_> {
         format!("UPDATE {table} SET \"{COMMITS}\"['{RECENT}'] = ? {}", self.of_partition())
     }
 
-    /// Notes a commit's mark as the last one of the partition, unless it was refused: mark,
-    /// partition, mark. Where the last one is not asked for, nothing is left of it after a while: a
-    /// grain's partition whose states are cleared must not stay for good.
+    /// Notes a commit's mark as the last one of the partition, unless it was refused. Parameters:
+    /// mark, partition, mark. Where no reader asks for the last mark, it expires: a grain's
+    /// partition whose states are cleared must not stay for good.
     pub(crate) fn begin(&self) -> String {
         let ttl =
             if self.decl.one_moment { String::new() } else { format!(" USING TTL {COMMITS_TTL}") };

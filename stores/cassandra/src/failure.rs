@@ -45,7 +45,7 @@ impl Ended {
     }
 }
 
-/// An error and what it says of the one below, on one line.
+/// An error with its cause, on one line.
 fn words(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
@@ -116,7 +116,7 @@ fn pool(error: &ConnectionPoolError) -> Ended {
 fn connection(error: &ConnectionError) -> Ended {
     let refused = || Ended::Refused(Fault::new(StoreErrorKind::Refused, words(error)));
     match error {
-        // What the library for TLS says of the other side comes so.
+        // The TLS library's complaints about the peer come in this form.
         ConnectionError::IoError(io) if io.kind() == std::io::ErrorKind::InvalidData => {
             Ended::Refused(Fault::new(StoreErrorKind::Refused, format!("TLS: {}", words(error))))
         }

@@ -1,9 +1,8 @@
 //! The order of uses of a partition within this process.
 //!
-//! To the server two conditional writes of one partition at once are a contest: each spoils the
-//! other's first attempt, and both pause up to a tenth of a second. Those of one process need not
-//! meet. And a writer has one commit at a time on its way in a partition: so the partition
-//! remembers what became of it.
+//! Two conditional writes of one partition at once are a contest: each spoils the other's first
+//! attempt, and both pause up to a tenth of a second. Those of one process need not meet. A writer
+//! also has only one commit under way in a partition, so the partition remembers its fate.
 
 use tokio::sync::{Mutex, MutexGuard};
 use tokio::time::{Instant, timeout_at};

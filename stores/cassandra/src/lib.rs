@@ -10,8 +10,8 @@
 //! table emmer_meta       name silo_instances, declaration (the shape of the table)
 //! ```
 //!
-//! One row for each row, its columns under the declared names, in lower case: so an administrator
-//! writes them as they like. A partition of the contract is a partition of the server.
+//! One row of the server for each row, its columns under the declared names in lower case. A
+//! partition of the contract is a partition of the server.
 //!
 //! # How the rules of the contract are kept
 //!

@@ -61,8 +61,8 @@ impl Cassandra {
         self.marks.next().into()
     }
 
-    /// Name under which this store's commits are remembered: no other store has it, nor has one of
-    /// its own commits that may still be on its way.
+    /// Name under which this store's commits are remembered. No other store has it, nor has a
+    /// commit of this store that may still be on its way.
     pub(crate) fn writer(&self) -> String {
         format!("{}-{}", self.writer, self.left_behind.load(Ordering::SeqCst))
     }
@@ -73,8 +73,8 @@ impl Cassandra {
     }
 }
 
-/// An attempt of a commit. Dropped before its end, as by a caller who gives up, it is left behind:
-/// whatever comes next goes by another name, for it may happen yet.
+/// An attempt of a commit. If it is dropped before its end, because its caller gives up, the next
+/// commit has another name, for this one may still happen.
 #[derive(Debug)]
 pub(crate) struct Attempt<'a> {
     left_behind: &'a AtomicU64,

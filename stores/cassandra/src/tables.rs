@@ -37,8 +37,8 @@ pub(crate) fn meta(keyspace: &str) -> String {
     )
 }
 
-/// Sends a definition to one node, the same for everybody who sees the same nodes: two that define
-/// the same table at once on two nodes may define it twice.
+/// Sends a definition to one node, the same for all silos that see the same nodes: two nodes that
+/// define one table at once may define it twice.
 async fn define(connected: Arc<Connected>, cql: String) -> Result<(), Ended> {
     let state = connected.session.get_cluster_state();
     let nodes = state.get_nodes_info().iter().filter(|node| node.is_connected());
@@ -60,8 +60,7 @@ impl Cassandra {
         self.client().address.keyspace()
     }
 
-    /// Sends a definition; again where it is not known what became of it, for it does nothing
-    /// twice.
+    /// Sends a definition, again where its outcome is unknown: it changes nothing twice.
     async fn define(&self, cql: String) -> Result<(), Fault> {
         let (client, deadline) = (self.client(), Instant::now() + MAKE_LIMIT);
         let mut patience = Patience::default();
@@ -146,7 +145,7 @@ impl Tables for Cassandra {
         if is_declared {
             return Ok(());
         }
-        // The second one finds the first one's, which is then compared.
+        // The second process finds the table of the first one, which is then compared.
         let cql = format!(
             "INSERT INTO {}.{META} (name, declaration) VALUES (?, ?) IF NOT EXISTS",
             self.keyspace()

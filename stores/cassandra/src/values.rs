@@ -5,7 +5,7 @@ use emmer_store::{ColumnType, Row, StoredRow, TableDecl, Value};
 use emmer_store_keyvalue::Fault;
 use scylla::value::{CqlTimestamp, CqlValue, MaybeUnset};
 
-/// Binding of a question mark: a value, null, or nothing, which leaves a column as it is.
+/// Value of a question mark: a value, null, or unset, which leaves a column as it is.
 pub(crate) type Bound = MaybeUnset<Option<CqlValue>>;
 
 /// A text.

@@ -38,8 +38,8 @@ impl Cassandra {
 }
 
 impl Writes for Cassandra {
-    /// Sets a volatile column of a row, of any writer: the row's etag stays. Whether the row is
-    /// there.
+    /// Sets a volatile column of a row, of any writer: the row's etag stays. Returns true if the
+    /// row exists.
     async fn touch(&self, at: At<'_>, touch: Touch<'_>) -> Answered<bool> {
         let Touch { row_key, column, value } = touch;
         let At { table: decl, partition, deadline } = at;

@@ -97,8 +97,8 @@ impl Client {
             Failure::Nothing(Fault::new(StoreErrorKind::Invalid, e.to_string()))
         };
         let body = serde_json::to_vec(operations).map_err(encode)?;
-        // For those that only read: the leader asks the others whether it still is the leader. What
-        // writes goes through their agreement anyway, also when it fails.
+        // For reads only: the leader asks the others whether it still is the leader. Writes need
+        // their agreement anyway.
         let query = if operations.iter().any(Operation::writes) {
             self.datacenter.trim_start_matches('&').to_owned()
         } else {
@@ -120,7 +120,7 @@ impl Client {
         }
     }
 
-    /// All keys that begin with one of `prefixes`, as they are at one moment.
+    /// All keys that begin with one of `prefixes`, as of one moment.
     pub(crate) async fn read(
         &self,
         prefixes: &[&str],
@@ -134,8 +134,7 @@ impl Client {
         }
     }
 
-    /// The names right below `prefix`, in their order; those that have others below them end in
-    /// `/`.
+    /// The names right below `prefix`, in order. Names with others below them end in `/`.
     pub(crate) async fn names(
         &self,
         prefix: &str,
@@ -196,7 +195,7 @@ fn in_path(key: &str) -> String {
     out
 }
 
-/// An answer as what it should be. One that cannot be understood leaves everything open.
+/// An answer in its expected type. An answer that cannot be understood leaves the outcome open.
 fn understood<T: DeserializeOwned>(answer: &Answer) -> std::result::Result<T, Failure> {
     serde_json::from_slice(&answer.body).map_err(|e| {
         Failure::Broken(Fault::corrupt(format!(

@@ -117,7 +117,8 @@ impl Consul {
         Err(Failure::Nothing(busy()))
     }
 
-    /// Turns the fence from idle to closing; when it was written, or none when others were faster.
+    /// Turns the fence from idle to closing. Returns its index, or None when another writer was
+    /// faster.
     async fn close_fence(
         &self,
         prefix: &str,
@@ -264,14 +265,15 @@ impl Writes for Consul {
                     }
                     let index = revision_of(&row.etag).unwrap_or(0);
                     let own = format!("{prefix}{}", rows::key(key));
-                    // Not `delete-cas`: to delete what is not there is no failure to Consul.
+                    // Not `delete-cas`: Consul does not report the deletion of a missing key as a
+                    // failure.
                     all.extend([Operation::check(&own, index), Operation::delete(&own)]);
                     let names = document::volatile_names(decl);
                     all.extend(names.map(|n| {
                         Operation::delete(&format!("{prefix}{}", rows::column_key(key, n)))
                     }));
                 }
-                // Repeated, it finds a row gone: that is read again, and the count may be too
+                // A repeated request finds a row gone and reads it again. The count may then be too
                 // small, which does no harm.
                 match self
                     .client()

@@ -18,8 +18,8 @@ pub(crate) enum Fence {
     /// Small commits may happen.
     #[default]
     Idle,
-    /// A large commit reads the rows it depends on: small ones must wait, or make the fence idle
-    /// again, upon which the large one begins again.
+    /// A large commit reads the rows it depends on. Small commits must wait, or make the fence idle
+    /// again, and then the large one begins again.
     Closing {
         /// Whose it is.
         by: String,
@@ -41,7 +41,8 @@ pub(crate) struct Record {
 }
 
 impl Fence {
-    /// As it is stored. Marked, for Consul keeps the index of a key that is written as it was.
+    /// The stored form. It is marked, because Consul keeps the index of a key that is written
+    /// unchanged.
     pub(crate) fn encode(&self, mark: &str) -> Result<String, Fault> {
         #[derive(Serialize)]
         struct Marked<'a> {
@@ -54,7 +55,7 @@ impl Fence {
     }
 }
 
-/// A fence as read: what it says and when it was written; 0 when it is not there.
+/// A fence as read, with the index of its write; 0 when there is none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Seen {
     pub(crate) fence: Fence,
@@ -71,8 +72,8 @@ impl Seen {
 }
 
 impl Record {
-    /// The transactions that write it: each only while the fence is the one of `index`, the last
-    /// one making it `idle`. Written twice, they change nothing the second time.
+    /// The transactions that write the commit, each only while the fence is the one of `index`. The
+    /// last one makes the fence `idle`. Repeated, they change nothing.
     pub(crate) fn transactions(&self, prefix: &str, index: i64, idle: &str) -> Vec<Vec<Operation>> {
         let fence = format!("{prefix}{FENCE}");
         let key = |rest: &String| format!("{prefix}{rest}");

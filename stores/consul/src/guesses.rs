@@ -1,8 +1,8 @@
 //! The beliefs of a store about its server: the times at which the fence and the rows of a
 //! partition were last written.
 //!
-//! Only guesses: every commit has them checked. Right ones save a read before an upsert, which must
-//! know whether its row is new.
+//! Only guesses: every commit checks them. Right ones save a read before an upsert, which must know
+//! whether its row is new.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,7 +13,7 @@ const ROWS_MAX: usize = 50_000;
 /// One partition.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Guess {
-    /// Index at which its fence was written; 0: it is not there.
+    /// Index of the fence's write; 0: there is no fence.
     pub(crate) fence: i64,
     /// Indexes at which rows were written, by row key. Rows that are not here are believed not to
     /// exist.

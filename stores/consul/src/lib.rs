@@ -47,19 +47,18 @@
 //! 4. writes the rows, in transactions that each check that the fence is still that one, and turns
 //!    it back to idle.
 //!
-//! A store that meets a committing fence, to read or to write, does step 4 first: so no reader ever
-//! sees a part of a commit, also when its writer died. Doing it twice changes nothing, and it
-//! cannot be done late, for the fence has moved on. A store that meets a closing fence and wants to
-//! write waits a moment and turns it back to idle, whosever it is: its owner's step 3 then fails
-//! and it begins again. No clock and no lock decides what happened, only the fence's own index.
+//! A store that meets a committing fence, to read or to write, does step 4 first. So no reader ever
+//! sees a part of a commit, even if its writer died. Doing it twice changes nothing, and it cannot
+//! be done late, because the fence has moved on. A store that meets a closing fence and wants to
+//! write waits a moment and turns it back to idle, whoever owns it: the owner's step 3 then fails
+//! and it begins again. No clock and no lock decides the outcome, only the fence's own index.
 //! Touches check the fence too, so that step 4 cannot turn a heartbeat back.
 //!
 //! # Limits
 //!
-//! All rows of a commit together must fit one transaction of Consul as it is sent: 512 KiB
-//! (`txn_max_req_len`), which is about 370 KiB of rows, bytes counted as base64; otherwise the
-//! commit is `Invalid`. A single row is bounded by the same. Consul has no index: a scan reads the
-//! whole table.
+//! All rows of a commit must fit one transaction of Consul: 512 KiB (`txn_max_req_len`), which is
+//! about 370 KiB of rows, bytes counted as base64. Larger commits are `Invalid`. So are larger
+//! rows. Consul has no index: a scan reads the whole table.
 
 mod client;
 mod commit;

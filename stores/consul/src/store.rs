@@ -15,11 +15,11 @@ use crate::wire::{Operation, TRANSACTION_BYTES_MAX};
 /// A system store in Consul's key-value store: `ConsulStore::open("consul://host:port,host:port")`,
 /// any agents of one datacenter.
 ///
-/// `?token=` is who we are (where the URL gives none the environment's `CONSUL_HTTP_TOKEN` is
-/// used); it needs `key_prefix "emmer/" { policy = "write" }`. `?dc=` names another datacenter than
-/// the agent's; `?tls=true` encrypts, trusting what the system trusts; `?ca_file=` encrypts,
-/// trusting the authorities in that PEM file; `?prefix=emmer` is what all keys begin with;
-/// `?timeout_ms=4800` is how long an operation takes at most, connecting included (1000 to 60000).
+/// `?token=` is the token (where the URL has none the environment's `CONSUL_HTTP_TOKEN`); it needs
+/// `key_prefix "emmer/" { policy = "write" }`. `?dc=` names another datacenter than the agent's.
+/// `?tls=true` encrypts, trusting what the system trusts; `?ca_file=` encrypts, trusting the
+/// authorities in that PEM file. `?prefix=emmer` begins all keys. `?timeout_ms=4800` is the most
+/// time of an operation, connecting included (1000 to 60000).
 pub type ConsulStore = KeyValue<Consul>;
 
 /// A client of one Consul datacenter.
@@ -74,7 +74,7 @@ impl Backend for Consul {
     }
 
     fn limits(&self) -> StoreLimits {
-        // As it is sent, every three bytes of a value are four.
+        // Sent as base64, every three bytes of a value are four.
         StoreLimits::of_commits(TRANSACTION_BYTES_MAX / 4 * 3)
     }
 

@@ -72,7 +72,7 @@ impl Operation {
         !matches!(self.kv.verb, "get" | "get-tree" | "check-index" | "check-not-exists")
     }
 
-    /// About as many bytes as it takes to send it.
+    /// Estimate of the bytes that it takes to send it.
     pub(crate) fn bytes(&self) -> usize {
         100 + self.kv.key.len() + self.kv.value.as_ref().map_or(0, String::len)
     }

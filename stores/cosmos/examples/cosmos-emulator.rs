@@ -1,10 +1,9 @@
 //! Microsoft's emulator of Cosmos DB, a part of the SDK's driver, as a server of its own.
 //!
-//! The emulator lives in memory, and the tests kill servers. So there are two processes. The *door*
-//! is the one that clients connect to, and that a test kills, freezes and starts again; it passes
-//! bytes on. The *memory* holds the emulator, as the service's own replicas hold the data when a
-//! gateway dies. It ends when its folder is gone, or when it was not asked for a quarter of an
-//! hour.
+//! The emulator lives in memory, and the tests kill servers. So there are two processes. Clients
+//! connect to the *door*, which a test kills, freezes and starts again; it passes bytes on. The
+//! *memory* holds the emulator, as the service's own replicas hold the data when a gateway dies. It
+//! ends when its folder is gone, or after a quarter of an hour without requests.
 //!
 //! ```text
 //! cosmos-emulator PORT FOLDER      the door

@@ -1,4 +1,4 @@
-//! Transactional batches: what one is sent as, and what its answer means.
+//! Transactional batches: their form, and the meaning of their answers.
 //!
 //! All of a batch happens, or nothing: its answer then has the status of the operation that failed,
 //! and 424 for all others. It runs where the partition is written, and sees one moment of it.

@@ -40,8 +40,8 @@ pub(crate) type Page = (Vec<Json>, Option<Pages>);
 /// A query that continues.
 pub(crate) struct Pages {
     pages: Box<QueryPageIterator<Json>>,
-    /// It is about one partition: a page that names no next one is the last. A page of all
-    /// partitions is the last of some of them.
+    /// True for a read of one partition: a page that names no next one is the last. Of all
+    /// partitions it is only the last of some.
     in_one: bool,
 }
 
@@ -81,7 +81,7 @@ impl TokenCredential for Bearer {
 }
 
 /// The options of every request. The SDK repeats nothing by itself: a commit that it sent twice
-/// would look like a conflict with itself, and the house waits and repeats the same in every store.
+/// would look like a conflict with itself. Emmer waits and repeats the same in every store.
 fn options() -> OperationOptions {
     let mut throttling = ThrottlingRetryOptions::default();
     throttling.max_retry_count = Some(0);

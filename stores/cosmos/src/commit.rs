@@ -31,7 +31,7 @@ struct Commit<'a> {
     table: &'static TableDecl,
     partition: &'a str,
     mutations: &'a [Mutation],
-    /// The etag of every row it writes: no other commit has it.
+    /// The etag of every row that this commit writes. No other commit has it.
     mark: Etag,
     /// The last commits that the version row names behind it.
     recent: Option<Recent>,
@@ -48,7 +48,7 @@ impl Commit<'_> {
         let one = |mutation: &Mutation| {
             let key = mutation.row_key();
             let seen = known.rows.get(key);
-            // A row that is not as wanted is not replaced: the service says which one it is.
+            // A row that is not as wanted is not replaced: the service names the row.
             let etag = |wanted: Option<&Etag>| {
                 let seen = seen.filter(|seen| wanted.is_none_or(|wanted| seen.etag == *wanted));
                 seen.map_or(NO_ETAG, |seen| &seen.service_etag).to_owned()
@@ -115,16 +115,16 @@ struct Sight {
 }
 
 impl Sight {
-    /// Returns true if a commit in doubt may be sent again: a row that it replaces is still as it
-    /// was, so it has not happened, and the service lets one of two attempts pass. A row that was
-    /// written since may have been written after this commit: a second attempt would undo that.
+    /// Returns true if a commit in doubt may be sent again: a row that it replaces is unchanged, so
+    /// it has not happened, and the service lets one of two attempts pass. A row that was written
+    /// since may have been written after this commit, and a second attempt would undo that.
     fn has_not_happened(&self) -> bool {
         let now = |key: &String| self.known.rows.get(key).map(|seen| &seen.etag);
         !self.doubted.is_empty() && self.doubted.iter().all(|(key, was)| now(key) == Some(was))
     }
 
-    /// The position of the first condition that does not hold, as far as that is certain: what was
-    /// sent says it, or everything before it was looked at.
+    /// Position of the first condition that certainly does not hold: the answer names it, or every
+    /// row before it was read.
     fn conflict(&self, mutations: &[Mutation]) -> Option<usize> {
         let holds = |mutation: &Mutation| {
             mutation.holds(self.known.rows.get(mutation.row_key()).map(|seen| &seen.etag))
@@ -139,8 +139,8 @@ impl Sight {
 }
 
 impl Cosmos {
-    /// Sends a commit until it is known what became of it. `doubt` becomes the reason to doubt: an
-    /// attempt was sent and not answered.
+    /// Sends a commit until its outcome is known. `doubt` becomes the reason to doubt: an attempt
+    /// was sent and not answered.
     async fn attempts(
         &self,
         commit: &Commit<'_>,
@@ -188,8 +188,7 @@ impl Cosmos {
                     }
                     return done();
                 }
-                // A row is not as it was believed to be: another writer wrote it, or only touched
-                // it.
+                // A row is not as expected: another writer wrote it, or only touched it.
                 Ok(Done::Not(at)) => {
                     sight.failed = Some(at);
                     let upserts = matches!(mutations.get(at), Some(Mutation::Upsert { .. }));
@@ -206,7 +205,7 @@ impl Cosmos {
                     }
                     sight.upserts_are_known = false;
                 }
-                // Nothing happened, and what is known may still be so.
+                // Nothing happened, and the known rows may still be right.
                 Ended::Busy(..) => is_known = doubt.is_none(),
                 Ended::Away(_) if doubt.is_some() => {}
                 Ended::Away(_) | Ended::Refused(_) => return Err(ended),
@@ -218,8 +217,8 @@ impl Cosmos {
         Err(Ended::Away(Fault::unavailable("others write the same rows all the time")))
     }
 
-    /// Looks at the rows whose etags a commit compares, and at the one that was not as expected; in
-    /// doubt also at one that it makes.
+    /// Reads the rows whose etags a commit compares, and the row that was not as expected; in doubt
+    /// also a row that it makes.
     async fn look(
         &self,
         commit: &Commit<'_>,

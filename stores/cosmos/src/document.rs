@@ -1,5 +1,5 @@
-//! Rows as items: one JSON document for a row, its columns as fields of the declared names,
-//! volatile ones among them.
+//! Rows as items: one JSON document for a row. Its columns, also volatile ones, are fields of the
+//! declared names.
 //!
 //! ```text
 //! {"id":"10.0.0.1-11111-7","EmmerPartition":"silo_instances/prod","EmmerTable":"silo_instances",
@@ -52,7 +52,7 @@ pub(crate) fn id(row_key: &str) -> String {
 /// A row that has no more than this at the very most is not measured.
 const SMALL: usize = 8 << 10;
 
-/// The size of a row as it is sent, about, in bytes; of a small one, the most that it can be.
+/// Estimate of the size of a row as it is sent, in bytes; for a small row an upper bound.
 pub(crate) fn size(row: &Row) -> usize {
     // A control character is six bytes of JSON, and three bytes are four letters of base64.
     let most = |(name, value): &(&str, Value)| {
@@ -106,7 +106,7 @@ pub(crate) fn encode(
     Json::Object(fields)
 }
 
-/// A row as it was read, where it is, and the service's own etag of it.
+/// A row as it was read, with its place and the service's own etag.
 #[derive(Clone, Debug)]
 pub(crate) struct Found {
     pub(crate) partition: String,

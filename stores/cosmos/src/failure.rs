@@ -18,8 +18,8 @@ const REGION_LEAVES: [u16; 2] = [3, 1_008];
 /// The end of an attempt that was no success.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
-    /// Nothing happened, and the service wants the same again: after this time, if it names one.
-    /// See [`pause`](Self::pause).
+    /// Nothing happened, and the service wants the same again, after this time if it names one. See
+    /// [`pause`](Self::pause).
     Busy(String, Option<Duration>),
     /// The service is not reached, or serves no requests now: nothing happened.
     Away(Fault),
@@ -38,8 +38,8 @@ impl Ended {
         }
     }
 
-    /// The pause before the same is sent again, if the service names a time that is not
-    /// short: of a millisecond it tells everybody, and the house's own pauses grow.
+    /// The pause before the same is sent again, if the service names a time that is not short. It
+    /// asks every client for a millisecond, and Emmer's own pauses grow.
     pub(crate) fn pause(&self) -> Option<Duration> {
         match self {
             Self::Busy(_, pause) => pause.filter(|pause| *pause > AWAY_PAUSE),

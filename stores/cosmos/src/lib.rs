@@ -52,7 +52,7 @@
 //!
 //! # Limits
 //!
-//! A batch takes 2 MiB; a commit has 1.5 MiB as JSON, a row 1 MiB. What is beyond is `Invalid` and
+//! A batch takes 2 MiB; a commit has 1.5 MiB as JSON, a row 1 MiB. Larger ones are `Invalid` and
 //! not sent. Integers beyond 2^53 are text: the service's numbers are floating point.
 
 mod account;

@@ -1,4 +1,4 @@
-//! Reads. What was seen is remembered for the next commit.
+//! Reads. Rows that were read are remembered for the next commit.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! The commands that make what the store needs, for those whose credentials may not.
+//! The commands that make the store's database and container, for credentials that may not.
 
 use emmer_store::Result;
 

@@ -23,10 +23,10 @@ pub(crate) const COMMIT_BYTES_MAX: usize = 3 << 19;
 ///
 /// The credentials are the account's key (before the `@`, or `?account_key=`; where the URL names
 /// none, the environment's `AZURE_COSMOS_KEY`), or a token of Microsoft Entra (`?token=`, or
-/// `?token_file=`, read again every minute: another program keeps it fresh).
+/// `?token_file=`, read again every minute).
 ///
 /// All tables are in one container, `?prefix=emmer`, partitioned by `/EmmerPartition`. Without a
-/// database in the URL it is `emmer`. What is missing is made, if the credentials may: a key may,
+/// database in the URL it is `emmer`. Missing ones are made, if the credentials may: a key may,
 /// tokens may not.
 ///
 /// Connections are encrypted, trusting what the system trusts; `?tls=false` is for an emulator on

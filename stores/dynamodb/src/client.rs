@@ -98,7 +98,7 @@ impl Client {
         Instant::now() + self.address.place.timeout
     }
 
-    /// Sends a request whose repetition does no harm, because it says what must be there, or has a
+    /// Sends a request whose repetition does no harm, because it names the expected rows, or has a
     /// token.
     pub(crate) async fn send<T, E, F>(
         &self,
@@ -145,7 +145,7 @@ impl Client {
                 }
                 Err(Attempt::Failed(failure)) => failure,
             };
-            // That this attempt did nothing says nothing of the one before.
+            // Nothing happened in this attempt, but the one before may have.
             return Err(Ended::Failed(if repeated {
                 Failure::Broken(failure.fault())
             } else {

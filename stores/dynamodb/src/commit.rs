@@ -58,7 +58,7 @@ impl Expression {
         format!("{} = {}", self.name(ETAG), self.value(Attribute::S(etag.to_string())))
     }
 
-    /// The values; none when there are none, which the service insists on.
+    /// The values; None when there are none, because the service refuses an empty list.
     pub(crate) fn values(self) -> (HashMap<String, String>, Option<HashMap<String, Attribute>>) {
         let values = Some(self.values).filter(|values| !values.is_empty());
         (self.names, values)
@@ -72,7 +72,7 @@ struct Commit<'a> {
     table: &'a str,
     partition: &'a str,
     mutations: &'a [Mutation],
-    /// The etag of every row it writes: no other commit has it. And its token.
+    /// The etag of every row that this commit writes, and its token. No other commit has it.
     mark: Etag,
     /// The last commits that the version row names behind it.
     recent: Option<Recent>,

@@ -1,5 +1,5 @@
-//! The SDK's requests, sent by the client that all stores have which speak HTTP: one way to
-//! connect, one TLS, one list of authorities. The SDK's own client would bring a second one.
+//! The SDK's requests, sent by the HTTP client that all stores share: one way to connect, one TLS,
+//! one list of authorities. The SDK's own client would bring a second one.
 
 use std::fmt;
 use std::sync::Arc;

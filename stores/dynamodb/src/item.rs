@@ -1,11 +1,11 @@
-//! Rows as items: one item for a row, its columns as attributes of the declared names, volatile
-//! ones among them.
+//! Rows as items: one item for a row. Its columns, also volatile ones, are attributes of the
+//! declared names.
 //!
-//! Integers are numbers, times text that can be read, lists lists of text. Attributes that begin
-//! with `_` are the store's own: `_Etag` is the row's etag, `_Written` of a version row names the
-//! other rows of its last commit, and `_Recent` those of its last commits, as far as there is room.
-//! A volatile column is in every item, null where there is nothing: so `if_not_exists` tells an
-//! item that is there from one that is made.
+//! Integers are numbers, times readable text, lists lists of text. Attributes that begin with `_`
+//! are the store's own: `_Etag` is the row's etag, `_Written` of a version row names the other rows
+//! of its last commit, and `_Recent` those of its last commits, as far as there is room. A volatile
+//! column is in every item, null where it has no value, so that `if_not_exists` tells an existing
+//! item from a new one.
 
 use std::collections::HashMap;
 

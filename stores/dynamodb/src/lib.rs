@@ -10,8 +10,8 @@
 //! ```
 //!
 //! One item for each row, its columns as attributes of the declared names, so that an administrator
-//! sees one line for a silo, its heartbeat included. Keys are as they are: DynamoDB takes every
-//! text, and orders by bytes as the contract does.
+//! sees one line for a silo, its heartbeat included. Keys are unchanged: DynamoDB takes every text,
+//! and orders by bytes as the contract does.
 //!
 //! # How the rules of the contract are kept
 //!
@@ -44,7 +44,7 @@
 //!
 //! # Limits
 //!
-//! An item takes 400 KiB, names and keys counted, and a transaction 4 MiB. What is beyond is
+//! An item takes 400 KiB, names and keys counted, and a transaction 4 MiB. Larger ones are
 //! `Invalid` and not sent. There is no index: a scan reads the whole table.
 
 mod address;

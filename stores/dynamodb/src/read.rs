@@ -15,7 +15,7 @@ use crate::commit::{ACTIONS_MAX, Expression};
 use crate::item::{self, ETAG, Item};
 use crate::store::DynamoDb;
 
-/// Rows of a partition: all, or those whose key compares so.
+/// Rows of a partition: all, or those in a range of keys.
 struct Range<'a> {
     partition: &'a str,
     /// The operator, and the key.
@@ -182,7 +182,7 @@ impl DynamoDb {
         self.rows(decl, &Range::all(partition), usize::MAX, deadline).await
     }
 
-    /// Rows at one moment, at which no transaction was on its way that writes one of them.
+    /// Rows at one moment at which no transaction was writing one of them.
     async fn together(
         &self,
         decl: &'static TableDecl,
@@ -207,8 +207,7 @@ impl DynamoDb {
         Ok(answers.into_iter().map(|answer| answer.item.filter(|item| !item.is_empty())).collect())
     }
 
-    /// The version row of a partition, whose commit is there whole: what is read from now on has
-    /// all of it.
+    /// The version row of a partition whose commit is there whole: later reads see all of it.
     pub(crate) async fn version(
         &self,
         decl: &'static TableDecl,
@@ -260,8 +259,8 @@ impl DynamoDb {
                 return Ok(Some(now));
             }
             before = Some(now);
-            // All of its rows at once. A newer version may be there by then: the rows of those
-            // before are asked for too, for those who race write the same ones again and again.
+            // All of its rows at once. A newer version may exist by then. The rows of earlier
+            // versions are read too, because racing writers write the same ones again.
             let earlier = keys.drain(1..).filter(|key| !written.contains(key)).collect::<Vec<_>>();
             last = written.len();
             keys.extend(written.into_iter().chain(earlier).take(ACTIONS_MAX - 1));
@@ -281,8 +280,8 @@ impl Reads for DynamoDb {
         if !self.is_settled(decl, partition, None) {
             let first = pages.page(None).await?;
             let has_version = first.rows.iter().any(|row| row.row.key() == VERSION_ROW);
-            // Without a version row a page is all there is to go by. That of a first commit may be
-            // about to come.
+            // Without a version row a page is the only evidence. The version row of a first commit
+            // may be about to come.
             if first.next.is_none()
                 && !has_version
                 && (first.rows.is_empty() || pages.version().await?.is_none())
@@ -293,7 +292,7 @@ impl Reads for DynamoDb {
         loop {
             match one_moment::read(decl, &pages).await {
                 Ok(rows) => return Ok(rows),
-                // One request elsewhere is three here, and others come between more easily:
+                // One request elsewhere is three here, and other writers come between more easily:
                 // the few rows of a cluster are read until there is no time left.
                 Err(Unread::Overtaken)
                     if Instant::now() < deadline && !pages.is_long.load(Ordering::Relaxed) => {}

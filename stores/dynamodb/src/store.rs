@@ -1,4 +1,4 @@
-//! What the contract asks for, handed to where it is done.
+//! The contract's operations, handed to their modules.
 
 use emmer_store::examine::Examination;
 use emmer_store::recent::Seen;
@@ -16,17 +16,16 @@ use crate::item::ITEM_BYTES_MAX;
 /// where the host is a region, or one of the service's own hosts, or any other with `?region=`.
 ///
 /// The credentials are an access key and its secret (before the `@`; a temporary one with
-/// `?session_token=`), or those in the JSON document `?credentials_file=`, read again every minute:
-/// another program keeps it fresh. Where the URL names none, the environment's `AWS_ACCESS_KEY_ID`,
-/// `AWS_SECRET_ACCESS_KEY` and `AWS_SESSION_TOKEN` are used, and `AWS_REGION` where it names no
-/// region. Profiles, and services that hand out keys, are not asked.
+/// `?session_token=`), or those in the JSON document `?credentials_file=`, read again every minute.
+/// Where the URL names none, the environment's `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY` and
+/// `AWS_SESSION_TOKEN` are used, and `AWS_REGION` where it names no region. Profiles, and services
+/// that hand out keys, are not asked.
 ///
-/// Connections are encrypted, trusting what the system trusts or the authorities in `?ca_file=`;
+/// Connections are encrypted, trusting what the system trusts or the authorities in `?ca_file=`.
 /// `?tls=false` is for the emulator:
-/// `dynamodb://local:local@127.0.0.1:8000?region=local&tls=false`. `?prefix=emmer` is what the
-/// names of all tables begin with; `?page_rows=` is how many rows a page has at most, where its 1
-/// MiB is not the end before; `?timeout_ms=4800` is how long an operation takes at most, connecting
-/// included (1000 to 60000).
+/// `dynamodb://local:local@127.0.0.1:8000?region=local&tls=false`. `?prefix=emmer` begins the names
+/// of all tables. `?page_rows=` is the most rows of a page of at most 1 MiB. `?timeout_ms=4800` is
+/// the most time of an operation, connecting included (1000 to 60000).
 pub type DynamoDbStore = KeyValue<DynamoDb>;
 
 /// A client of one region's tables.
@@ -46,9 +45,9 @@ impl DynamoDb {
     /// with any etag if any was.
     ///
     /// A query during a transaction may see its version row and not yet its other rows. Two answers
-    /// say that a commit is there whole: its own success, and that of a `TransactGetItems` for all
-    /// of its rows. No reader gets a version before: so at most one commit of a partition, the
-    /// next, is ever on its way.
+    /// prove that a commit is there whole: its own success, and the success of a `TransactGetItems`
+    /// for all of its rows. No reader gets a version before. So at most one commit of a partition,
+    /// the next, is ever on its way.
     pub(crate) fn is_settled(
         &self,
         table: &TableDecl,

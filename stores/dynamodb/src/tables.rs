@@ -56,8 +56,8 @@ impl DynamoDb {
         }
     }
 
-    /// Makes a table whose keys, all of them text, are these, unless there is one of its name; and
-    /// waits until it may be used.
+    /// Makes a table with these keys, all of them text, unless there is one of its name, and waits
+    /// until it can be used.
     async fn make_table(&self, name: &str, keys: &[&str]) -> Result<(), Fault> {
         let limit = Instant::now() + MAKE_LIMIT;
         loop {
@@ -128,7 +128,7 @@ impl Tables for DynamoDb {
             put.set_expression_attribute_names(Some(expression.names.clone())).send()
         });
         match sent.await {
-            // The second one finds the first one's, which is then compared.
+            // The second process finds the table of the first one, which is then compared.
             Ok(_) | Err(Ended::Conditions { .. }) => Ok(()),
             Err(ended) => Err(ended.fault()),
         }

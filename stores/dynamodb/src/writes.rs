@@ -43,7 +43,7 @@ impl DynamoDb {
         )
     }
 
-    /// Deletes a row if its etag and its time are still what was read.
+    /// Deletes a row if its etag and its time are unchanged since the read.
     async fn delete_as_read(
         &self,
         decl: &'static TableDecl,
@@ -77,8 +77,8 @@ impl DynamoDb {
 }
 
 impl Writes for DynamoDb {
-    /// Sets a volatile column of a row, of any writer: the row's own etag stays. Whether the row is
-    /// there.
+    /// Sets a volatile column of a row, of any writer: the row's own etag stays. Returns true if
+    /// the row exists.
     async fn touch(&self, at: At<'_>, touch: Touch<'_>) -> Answered<bool> {
         let Touch { row_key, column, value } = touch;
         let At { table: decl, partition, deadline } = at;

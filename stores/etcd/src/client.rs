@@ -40,8 +40,7 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// Reads a URL; nothing is sent yet. `password` stands in for the one of a user whose URL
-    /// leaves it out.
+    /// Reads a URL; nothing is sent yet. `password` is for a user whose URL has none.
     pub(crate) fn new(url: &str, password: Option<&str>) -> Result<Self> {
         let address = Address::parse(url, &RULES, password)?;
         let (layout, tls) = (Layout::of(&address)?, address.tls(false)?);
@@ -139,7 +138,7 @@ impl Client {
     }
 }
 
-/// An answer as what it should be. One that cannot be understood leaves everything open.
+/// An answer in its expected type. An answer that cannot be understood leaves the outcome open.
 fn understood<T: DeserializeOwned>(answer: &Answer) -> std::result::Result<T, Failure> {
     serde_json::from_slice(&answer.body).map_err(|e| {
         let detail = format!("the server answered something else: {e}: {}", answer.words());

@@ -5,7 +5,7 @@ use emmer_store_keyvalue::http::Answer;
 use emmer_store_keyvalue::{Failure, Fault};
 use serde::Deserialize;
 
-/// What the gateway says when it does not do what was asked.
+/// The gateway's words for a refusal.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Refusal {

@@ -16,8 +16,8 @@ const NO_REVISION: i64 = -1;
 /// The transaction of a commit.
 pub(crate) struct Commit {
     pub(crate) body: Json,
-    /// The mutations that have a condition, by position, in the order of what the transaction
-    /// answers when it does nothing.
+    /// Positions of the mutations with a condition, in the order of the transaction's answer when
+    /// it does nothing.
     conditions: Vec<usize>,
 }
 
@@ -44,7 +44,7 @@ impl Commit {
                 Mutation::Upsert { row } => {
                     let written = [write(decl, partition, &key, row)];
                     success.push(match create(decl, partition, &key, row) {
-                        // Nothing but the row: the same whether it is there or not.
+                        // The row alone, which may exist or not.
                         created if created.len() == 1 => one(created),
                         created => inner_txn(&[is_missing(&key)], &created, &written),
                     });
@@ -56,7 +56,7 @@ impl Commit {
         Self { body: txn(&compare, &success, &failure), conditions }
     }
 
-    /// What the answer says.
+    /// The outcome in the answer.
     ///
     /// # Errors
     /// In words: it is no answer to this transaction.
@@ -115,7 +115,7 @@ fn write(decl: &TableDecl, partition: &str, key: &str, row: &Row) -> Json {
     put(key, &document::encode(decl, partition, row, None))
 }
 
-/// A new row with its volatile columns. There are no others next to it: a deletion takes them all.
+/// A new row with its volatile columns. A deletion takes all columns, so there are no others.
 fn create(decl: &TableDecl, partition: &str, key: &str, row: &Row) -> Vec<Json> {
     let volatile = document::volatile(decl, row);
     let columns = volatile.map(|(name, value)| put(&layout::column(key, name), &value));

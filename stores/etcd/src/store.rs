@@ -1,4 +1,4 @@
-//! What the contract asks for, as transactions.
+//! The contract's operations as transactions.
 
 use emmer_store::document::declaration;
 use emmer_store::examine::Examination;
@@ -27,8 +27,8 @@ const REQUEST_BYTES_MAX: usize = 1_572_864;
 ///
 /// Where the URL gives a user no password the environment's `ETCDCTL_PASSWORD` is used. `?tls=true`
 /// encrypts, trusting what the system trusts; `?ca_file=` encrypts, trusting the authorities in
-/// that PEM file; `?prefix=emmer` is what all keys begin with; `?timeout_ms=4800` is how long an
-/// operation takes at most, connecting included (1000 to 60000).
+/// that PEM file. `?prefix=emmer` begins all keys. `?timeout_ms=4800` is the most time of an
+/// operation, connecting included (1000 to 60000).
 pub type EtcdStore = KeyValue<Etcd>;
 
 /// A client of one etcd cluster.
@@ -132,7 +132,7 @@ impl Reads for Etcd {
     async fn read_some(&self, at: At<'_>, from: &str, limit: usize) -> Answered<Vec<StoredRow>> {
         let At { table, partition, deadline } = at;
         let prefix = self.partition(table, partition);
-        // First their names: which keys belong to one row, their order does not say.
+        // Their names first: the order does not say which keys belong to one row.
         let keys = limit * (1 + document::volatile_names(table).count());
         let (start, end) = (layout::row(&prefix, from), range_end(&prefix));
         let names = [

@@ -22,8 +22,8 @@ const COMPACTED_MAX: u32 = 5;
 const CLEAN_UP_ROWS: usize = 100;
 
 impl Etcd {
-    /// Gives all keys that begin with `prefix` to `each`, in their order, as they were at one
-    /// revision. `each` is given none before a page that begins the read again.
+    /// Gives all keys that begin with `prefix` to `each`, in order, as of one revision. Before a
+    /// page that begins the read again, `each` gets None.
     pub(crate) async fn walk(
         &self,
         prefix: &str,
@@ -108,8 +108,7 @@ impl Found<'_> {
         };
         let key = (unescaped(partition)?, unescaped(row)?);
         match column {
-            // Its key is the beginning of its columns' keys, so it came before them, if it is
-            // wanted.
+            // Its key is the beginning of its columns' keys, so a wanted row came before them.
             Some(column) => {
                 if let Some(found) = self.rows.get_mut(&key) {
                     document::set_volatile(self.decl, &mut found.row, column, &kv.value)?;
@@ -175,7 +174,7 @@ impl Etcd {
         }
         let mut deleted = 0;
         for part in removals.chunks(CLEAN_UP_ROWS) {
-            // Repeated, it finds nothing left to delete, and the count would be too small: that
+            // A repeated request finds nothing left to delete, and the count is too small, which
             // does no harm.
             let body = txn(&[], part, &[]);
             let answer = self.client().txn(&body, self.client().deadline(), true).await;

@@ -58,8 +58,8 @@ impl Old {
         matches!(row.get(self.column), Some(Value::Time(at)) if *at < self.cutoff)
     }
 
-    /// Returns true if it means the row one of whose values is this: that of its `column`, or
-    /// (none) its document, which `row` reads.
+    /// Returns true for a row with this value: of its `column`, or (None) of its document, which
+    /// `row` reads.
     ///
     /// # Errors
     /// In words: the value cannot be understood.
@@ -82,7 +82,8 @@ impl Old {
     }
 }
 
-/// The rows of an append: of several with one key the first, as if they came one after the other.
+/// The rows of an append. Of several rows with one key the first counts, as if they came one after
+/// the other.
 pub fn first_of_each_key(rows: &[Row]) -> Vec<&Row> {
     let mut keys = BTreeSet::new();
     rows.iter().filter(|row| keys.insert(row.key())).collect()
@@ -129,8 +130,8 @@ pub fn check_sizes(
     if total > commit_bytes_max { refuse("commit", total, commit_bytes_max) } else { Ok(()) }
 }
 
-/// Deletes rows in parts of at most `together`, and those of a part that was refused one by one:
-/// `delete` deletes all of a part or none. How many are deleted.
+/// Deletes rows in parts of at most `together`, and rows of a refused part one by one. `delete`
+/// deletes all of a part or none. Returns the number of deleted rows.
 ///
 /// # Errors
 /// The first of `delete`'s; what was deleted before stays so.

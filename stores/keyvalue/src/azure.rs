@@ -1,5 +1,5 @@
-//! The parts that the stores on Azure's two services share, Table Storage and Cosmos DB: a row has
-//! an etag of the service's, which changes with every write, and a commit is one transaction that
+//! Parts that the stores on Azure's two services share, Table Storage and Cosmos DB. A row has an
+//! etag of the service's, which changes with every write, and a commit is one transaction that
 //! compares it.
 
 mod date;

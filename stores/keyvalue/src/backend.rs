@@ -13,8 +13,8 @@ use tokio::time::Instant;
 
 use crate::asked::{Old, Scan, Touch};
 
-/// The partition that an operation is about, and the time by which the operation must end: then, or
-/// a little later, with a failure that says so.
+/// The partition of an operation, and the time by which the operation must end. It ends then, or a
+/// little later, with a failure that says so.
 #[derive(Clone, Copy, Debug)]
 pub struct At<'a> {
     /// The table.
@@ -26,8 +26,8 @@ pub struct At<'a> {
 }
 
 /// A client of one kind of server: its transactions. [`KeyValue`](crate::KeyValue) makes a system
-/// store of it, which checks every request before it comes here, knows that the table is there,
-/// limits the time and words the failures.
+/// store of it, which checks every request, knows that the table exists, limits the time and words
+/// the failures.
 ///
 /// A request that does no harm when it is done twice is sent again when its connection broke; a
 /// commit is not.
@@ -35,8 +35,8 @@ pub trait Backend: Tables + Reads + Commits + Writes + Sized + Send + Sync + 'st
     /// The most rows that [`append`](Writes::append) is given at once.
     const APPEND_ROWS: usize;
 
-    /// Maximum time for which a loser of a race for a row waits before it hears of it. The default
-    /// is for servers to which a commit that loses is as much work as one that wins.
+    /// Maximum wait of a loser of a race for a row before it is told. The default is for servers to
+    /// which a losing commit is as much work as a winning one.
     const LOSER_WAITS: Duration = Duration::from_millis(400);
 
     /// True if [`read_some`](Reads::read_some) gives the very next rows from its key on.
@@ -138,7 +138,7 @@ pub trait Reads {
 
 /// Commits.
 pub trait Commits {
-    /// Applies all mutations, at least one, or none of them.
+    /// Applies all mutations, at least one, or none.
     ///
     /// # Errors
     /// `Nothing` when none was applied, `Broken` when that is not known.

@@ -1,5 +1,5 @@
-//! Rows as [`emmer_store::document`] writes them, without the volatile columns, and these one by
-//! one.
+//! Rows as [`emmer_store::document`] writes them, without the volatile columns, and the volatile
+//! columns one by one.
 //!
 //! ```text
 //! {"PartitionKey":"prod","RowKey":"10.0.0.1-11111-7","Address":"10.0.0.1","Port":11111,"SuspectingSilos":[],

@@ -36,7 +36,7 @@ impl<T: Clone> Guesses<T> {
         self.lock().get(&name(table, partition, row_key)).cloned()
     }
 
-    /// A row was seen, or (none) is not what it was.
+    /// A row was read; None: it has changed.
     pub fn learn(&self, table: &TableDecl, partition: &str, row_key: &str, seen: Option<T>) {
         let mut all = self.lock();
         let name = name(table, partition, row_key);

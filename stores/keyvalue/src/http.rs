@@ -18,8 +18,8 @@ use crate::tls;
 const REPEATS_MAX: usize = 2;
 /// The most idle connections kept to one server.
 const IDLE_CONNECTIONS_MAX: usize = 32;
-/// The longest time for which an idle connection is used again. A server or a balancer closes idle
-/// connections too, and a commit that crosses its closing has no known outcome; the shortest usual
+/// Longest idle time of a connection that is used again. Servers and balancers close idle
+/// connections too, and a commit that crosses the closing has no known outcome. The shortest usual
 /// limit is the five seconds of Node.js.
 const IDLE_MAX: Duration = Duration::from_secs(4);
 /// The largest answer that is read, in bytes.
@@ -87,9 +87,8 @@ pub struct Http {
 }
 
 impl Http {
-    /// A client of the hosts of an address; over TLS when `tls` says so, trusting its `ca_file`
-    /// when it names one and what the system trusts otherwise. Proxies of the environment are not
-    /// used.
+    /// A client of the hosts of an address. With `tls` it encrypts, trusting `ca_file` if it is
+    /// set, otherwise what the system trusts. It ignores proxies of the environment.
     ///
     /// # Errors
     /// `Invalid`: the certificates cannot be read.
@@ -176,8 +175,8 @@ impl Http {
         }
     }
 
-    /// Distance of the server's clock from this host's, as its answer to a request tells it (to the
-    /// second); none where it does not.
+    /// Distance of the server's clock from this host's, by the answer to a request (to the second);
+    /// None where the answer has no time.
     pub async fn clock(&self, request: &Request, deadline: Instant) -> Option<ClockDifference> {
         let base =
             self.bases.get(self.preferred.load(Ordering::Relaxed) % self.bases.len().max(1))?;

@@ -6,9 +6,10 @@ use std::sync::{Mutex, PoisonError};
 use emmer_store::document::declaration;
 use emmer_store::{Fault, TableDecl};
 
-/// The tables a store has seen on its server with the shape it knows. A server has no table that
-/// must exist before a key is written, so the store looks: once for each table, and again whenever
-/// an answer is empty (a server that lost its data must not look like a cluster without silos).
+/// The tables that a store has found on its server with the shape it knows. No table must exist on
+/// such a server before a key is written, so the store checks: once for each table, and again
+/// whenever an answer is empty (a server that lost its data must not look like a cluster without
+/// silos).
 #[derive(Debug, Default)]
 pub(crate) struct Known(Mutex<BTreeMap<&'static str, &'static TableDecl>>);
 
@@ -20,7 +21,8 @@ impl Known {
         known.get(decl.name).is_some_and(|found| std::ptr::eq(*found, decl) || *found == decl)
     }
 
-    /// Compares what the server has for `decl` (none: nothing), and remembers it if it is the same.
+    /// Compares the server's shape of `decl` (None: it has no such table), and remembers it if it
+    /// is the same.
     ///
     /// # Errors
     /// `NotFound` when there is nothing, `Corrupt` when it has another shape.

@@ -1,6 +1,6 @@
-//! What the system stores on key-value servers (Redis, etcd, Consul, ZooKeeper) share: the store
-//! itself, [`KeyValue`], over a [`Backend`] that knows one server's transactions, and what backends
-//! are made of.
+//! Common parts of the system stores on key-value servers (Redis, etcd, Consul, ZooKeeper): the
+//! store itself, [`KeyValue`], over a [`Backend`] that knows one server's transactions, and parts
+//! of backends.
 //!
 //! | module | subject |
 //! |---|---|
@@ -21,7 +21,7 @@
 //! | [`tls`] | certificates |
 //! | `http` | requests to one of several servers, with a deadline (feature `http`) |
 //!
-//! The layout is much the same on all of them: the columns a commit writes are one value, and each
+//! The layout is similar on all of them: the columns that a commit writes are one value, and each
 //! *volatile* column is a value of its own. So a touch is one blind write that changes no etag, and
 //! a commit cannot turn it back.
 

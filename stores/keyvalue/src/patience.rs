@@ -1,4 +1,4 @@
-//! What a server that has too much to do is given: more time, a bounded number of times.
+//! Patience with a server that has too much to do: more time, a bounded number of times.
 //!
 //! Throttling did nothing and is no conflict. A request that met it is sent again after the time
 //! that the server names, or after a pause that doubles, up to [`SENT_MAX`] times and within the
@@ -29,9 +29,9 @@ impl Default for Patience {
 }
 
 impl Patience {
-    /// Waits for as long as the server asks, or for a pause; false when it is not worth waiting:
-    /// the request was sent often enough, or there would be no time left for it. Of a pause half is
-    /// left to chance, so that those who were refused together do not come back together.
+    /// Waits for as long as the server asks, or for a pause. Returns false when it is not worth
+    /// waiting: the request was sent often enough, or no time would be left. Half of a pause is
+    /// random, so that refused clients do not come back together.
     pub async fn wait(&mut self, asked: Option<Duration>, deadline: Instant) -> bool {
         self.sent += 1;
         let pause = self.pause;

@@ -7,8 +7,8 @@ pub fn etag_of(revision: i64) -> Etag {
     revision.to_string().into()
 }
 
-/// An etag as a revision; none for a text that is none. The text must be the one spelling of its
-/// number: an etag is equal only to itself.
+/// An etag as a revision; None for other texts. The text must be the one spelling of its number: an
+/// etag is equal only to itself.
 pub fn revision_of(etag: &str) -> Option<i64> {
     etag.parse().ok().filter(|n: &i64| *n > 0 && n.to_string() == etag)
 }

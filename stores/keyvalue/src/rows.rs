@@ -41,7 +41,7 @@ impl<'d, K: Borrow<str> + Ord, V: AsRef<[u8]>> Rows<'d, K, V> {
         let Self { table, mut rows, columns } = self;
         for (key, value) in columns {
             let Parts { row, column } = parts(key.borrow());
-            // A column without its row is a foreign writer's: nothing to set it in.
+            // A column without its row comes from a foreign writer: there is no row to set it in.
             if let (Some(found), Some(column)) = (rows.get_mut(row), column) {
                 document::set_volatile(table, &mut found.row, column, value.as_ref())?;
             }

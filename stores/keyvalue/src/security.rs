@@ -2,9 +2,8 @@
 
 use emmer_store::examine::{Examination, FindingLevel, FindingSubject};
 
-/// Notes that the URL does not say who we are, by naming a user, a token or a password
-/// (`names_no`), and that the connection is not encrypted, with what would encrypt it
-/// (`encrypt_by`).
+/// Notes that the URL names no user, token or password (`names_no`), and that the connection is not
+/// encrypted, with the setting that would encrypt it (`encrypt_by`).
 pub fn note(found: &mut Examination, names_no: Option<&str>, encrypt_by: Option<&str>) {
     let mut note = |text: String| found.add(FindingLevel::Note, FindingSubject::Security, text);
     if let Some(what) = names_no {

@@ -12,7 +12,7 @@ use emmer_store::Fault;
 const CERTIFICATES_BYTES_MAX: u64 = 4 << 20;
 
 /// Makes `aws-lc-rs` the cryptography of this process, unless one was chosen before. If the
-/// application compiles another one in, rustls takes none by itself.
+/// application compiles another one in, rustls chooses none by itself.
 pub fn install_provider() {
     // An error says that there is one: as good.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();

@@ -48,9 +48,8 @@ fn options(address: &Address) -> std::result::Result<ClientOptions, Fault> {
         .hosts(place.hosts.iter().map(host).collect::<Vec<_>>())
         .app_name("emmer".to_owned())
         .connect_timeout(place.timeout)
-        // As long as every store waits for a server that is away, less one pause: the shortest
-        // operation takes no longer, and the driver must say before its end that it found no
-        // server.
+        // As long as every store waits for an absent server, less one pause: the driver must report
+        // that it found no server before the end of the shortest operation.
         .server_selection_timeout(AWAY_WAIT - AWAY_PAUSE)
         .max_pool_size(CONNECTIONS)
         .max_connecting(CONNECTING)
@@ -68,7 +67,7 @@ fn options(address: &Address) -> std::result::Result<ClientOptions, Fault> {
     }
     if address.tls {
         let file = place.text("ca_file");
-        // The driver reads it later; what is wrong with it is reported now.
+        // The driver reads it later; a mistake in it is reported now.
         file.map(read_certificates).transpose()?;
         let mut trusted = TlsOptions::default();
         trusted.ca_file_path = file.map(PathBuf::from);
@@ -101,13 +100,13 @@ impl Client {
         self.database().collection(decl.name)
     }
 
-    /// Time that the server may take to answer what is asked now, so that it gives up when we do.
+    /// Time that the server may take for a request, so that it gives up when this side does.
     pub(crate) fn left(deadline: Instant) -> Duration {
         deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1))
     }
 
-    /// Sends a request once. The driver sends it a second time where its connection broke: a write
-    /// under the same number, so that it is done once.
+    /// Sends a request once. Where its connection breaks, the driver sends it a second time: a
+    /// write under the same number, so that it happens once.
     pub(crate) async fn once<T, F>(
         &self,
         deadline: Instant,
@@ -124,9 +123,8 @@ impl Client {
         }
     }
 
-    /// Returns true if no server has answered yet, and one does that is asked without TLS: a server
-    /// that speaks none may say nothing to a greeting that it does not understand. No password is
-    /// sent.
+    /// Returns true if no server has answered yet, and one answers without TLS: a server that
+    /// speaks none may be silent at a greeting that it does not understand. No password is sent.
     async fn is_plain(&self, deadline: Instant) -> bool {
         const PLAIN_TIME: Duration = Duration::from_secs(1);
         if !self.address.tls || self.has_answered.load(Ordering::Relaxed) {

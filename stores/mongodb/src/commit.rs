@@ -19,8 +19,8 @@ pub(crate) struct Update {
     /// The conditions, the partition among them.
     pub(crate) filter: Document,
     pub(crate) operators: Document,
-    /// True if the document is made where none meets the conditions: all of them hold where there
-    /// is none.
+    /// True if the document is made where none meets the conditions: all conditions hold where
+    /// there is none.
     pub(crate) makes: bool,
 }
 

@@ -84,7 +84,7 @@ fn decode_value(column: &Column, found: RawBsonRef<'_>) -> Result<Option<Value>,
         (_, RawBsonRef::Null) => return Ok(None),
         (ColumnType::Text, RawBsonRef::String(text)) => Value::Text(text.into()),
         (ColumnType::Int, RawBsonRef::Int64(number)) => Value::Int(number),
-        // What a shell writes where a number is typed.
+        // A number as a shell writes it.
         (ColumnType::Int, RawBsonRef::Int32(number)) => Value::Int(number.into()),
         (ColumnType::Time, RawBsonRef::DateTime(at)) => {
             Value::Time(Timestamp::from_millis(at.timestamp_millis()))
@@ -132,7 +132,7 @@ pub(crate) fn row_of(decl: &TableDecl, partition: &str, row: &Row, mark: &str) -
     document
 }
 
-/// The volatile columns that a row brings along; none where it brings none.
+/// The volatile columns of a row; none where it has none.
 pub(crate) fn volatile_of(decl: &TableDecl, row: &Row) -> Option<Document> {
     let brought = decl.columns.iter().filter(|column| column.volatile);
     let brought = brought.filter_map(|c| Some((c.name.to_owned(), encode(row.get(c.name)?))));

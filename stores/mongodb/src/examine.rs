@@ -1,4 +1,4 @@
-//! What the server says about itself.
+//! The server's description of itself.
 
 use std::time::{Duration, SystemTime};
 
@@ -52,7 +52,7 @@ fn server(built: &Document) -> Examination {
     found
 }
 
-/// What is to be known of the members of the replica set.
+/// The findings about the members of the replica set.
 fn note_members(found: &mut Examination, hello: &Document) {
     let members = hello.get_array("hosts").map_or(0, Vec::len);
     let text = match members {

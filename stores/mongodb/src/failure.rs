@@ -62,8 +62,8 @@ fn code(code: i32, said: &str) -> Ended {
         code if TOO_LATE.contains(&code) => Ended::Uncertain(Fault::unavailable(format!(
             "the server does not answer in time: {said}"
         ))),
-        // Among them that it is no longer a primary: the attempt before this one may have been the
-        // other kind.
+        // One of them says that it is no longer a primary: the attempt before this one may have
+        // been the other kind.
         _ => Ended::Uncertain(Fault::unavailable(said)),
     }
 }

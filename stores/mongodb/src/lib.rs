@@ -12,8 +12,8 @@
 //! collection emmer_meta       { _id: "silo_instances", declaration: the shape of the table }
 //! ```
 //!
-//! **A partition is one document.** Its rows are fields of it, under their keys with `.`, `$` and
-//! `%` escaped, and its volatile columns are fields next to them.
+//! **A partition is one document.** Its rows are fields under their keys, with `.`, `$` and `%`
+//! escaped. Its volatile columns are fields next to them.
 //!
 //! # How the rules of the contract are kept
 //!

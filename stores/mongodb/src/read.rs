@@ -14,7 +14,7 @@ use crate::documents::{self, ID, ROWS, row_path, volatile_path};
 use crate::store::MongoDb;
 
 impl MongoDb {
-    /// A partition's document, or those rows of it; none when it was never written.
+    /// A partition's document, or some of its rows; None when it was never written.
     async fn document(
         &self,
         decl: &'static TableDecl,
@@ -116,7 +116,7 @@ impl Reads for MongoDb {
     ) -> Answered<Vec<StoredRow>> {
         let collection = self.client().collection(decl).clone_with_type::<RawDocumentBuf>();
         let request = || async {
-            // One moment for each document; what was acknowledged a majority has.
+            // One moment for each document. A majority has every acknowledged commit.
             let asked = collection.find(doc! {}).read_concern(ReadConcern::majority());
             asked.max_time(Client::left(deadline)).await?.try_collect::<Vec<RawDocumentBuf>>().await
         };

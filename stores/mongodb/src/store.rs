@@ -1,4 +1,4 @@
-//! What the contract asks for, handed to where it is done.
+//! The contract's operations, handed to their modules.
 
 use emmer_store::examine::Examination;
 use emmer_store::silos::SILO_INSTANCES;

@@ -55,7 +55,7 @@ impl Tables for MongoDb {
         client.send(deadline, request).await
     }
 
-    /// The declaration of a table that is there. One whose collection was dropped is not.
+    /// The declaration of an existing table. A table whose collection was dropped does not exist.
     async fn shape(
         &self,
         decl: &'static TableDecl,

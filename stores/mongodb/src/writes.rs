@@ -15,7 +15,7 @@ use crate::store::MongoDb;
 const DELETED_TOGETHER: usize = 50;
 
 impl MongoDb {
-    /// Sends an update that does no harm when it is done twice; whether what it needs was there.
+    /// Sends an update that may be done twice. Returns true if its condition held.
     async fn applied(
         &self,
         decl: &'static TableDecl,
@@ -50,8 +50,7 @@ impl MongoDb {
             }
             builder.remove(key);
         }
-        // Repeated after it was done it finds them changed: the count would be too small, which
-        // does no harm.
+        // A repeated request finds them changed: the count is too small, which does no harm.
         self.applied(decl, &builder.update(), self.client().deadline()).await
     }
 
@@ -71,8 +70,8 @@ impl MongoDb {
 }
 
 impl Writes for MongoDb {
-    /// Sets a volatile column of a row, of any writer: the row's etag stays. Whether the row is
-    /// there.
+    /// Sets a volatile column of a row, of any writer: the row's etag stays. Returns true if the
+    /// row exists.
     async fn touch(&self, at: At<'_>, touch: Touch<'_>) -> Answered<bool> {
         let Touch { row_key, column, value } = touch;
         let At { table: decl, partition, deadline } = at;

@@ -1,4 +1,4 @@
-//! One connection: its session's settings, and how batches run on it.
+//! One connection: its session's settings, and its batches.
 
 use std::future::Future;
 use std::time::Duration;
@@ -27,8 +27,8 @@ pub(crate) fn settings(lock_timeout: Duration) -> String {
     )
 }
 
-/// Runs the driver without its log: it warns of what the URL asks for (a certificate that is not
-/// looked at) at each connection, and of answers that were given up, which the store reports.
+/// Runs the driver without its log: at each connection it warns of what the URL asks for (a
+/// certificate that is not checked), and of answers that were given up, which the store reports.
 async fn quietly<T>(work: impl Future<Output = T>) -> T {
     work.with_subscriber(NoSubscriber::default()).await
 }
@@ -86,9 +86,9 @@ impl Connection {
         Ok(opened)
     }
 
-    /// Runs a batch that begins a transaction and ends it. One that failed leaves none open: it
-    /// ends it by itself, though not where it was not understood half-way (a table that is gone),
-    /// and what would follow would never be committed.
+    /// Runs a batch that begins a transaction and ends it. A batch that fails ends its transaction
+    /// by itself, except where the server did not understand it half-way (a missing table): such a
+    /// connection is given up.
     pub(crate) async fn transaction(&mut self, text: &str) -> Result<Vec<Row>, Failure> {
         let ended = self.batch(text).await;
         if matches!(ended, Err(Failure::Nothing(_) | Failure::Again(_)))
@@ -163,14 +163,13 @@ mod tests {
 
     use super::*;
 
-    /// What a client says first, and behind it; the types of the packets, and the encryption it
-    /// asks for.
+    /// The first packets of a client; the types of packets, and the encryption it asks for.
     const PRELOGIN: u8 = 0x12;
     const LOGIN: u8 = 0x10;
     const NOT_SUPPORTED: u8 = 2;
 
-    /// A server without TLS that hears one client's greeting, says so, and hears what comes next.
-    /// Not SQL Server: it knows how a connection begins and nothing else.
+    /// A server without TLS that reads one client's greeting, says so, and reads on. Not SQL
+    /// Server: it only knows how a connection begins.
     async fn hear(listener: &TcpListener) -> (u8, Option<u8>) {
         let (mut stream, _) = listener.accept().await.unwrap();
         let greeting = packet(&mut stream).await.unwrap();

@@ -15,8 +15,8 @@ use crate::sql::{Batch, TableSql};
 use crate::tables;
 use crate::values::{RowCells, date, literal};
 
-/// The most bytes of values in one commit or append: a batch may have 65,536 packets of 4 KiB, and
-/// a byte of a text may take eight (two of UTF-16, each as two digits of two bytes).
+/// Maximum bytes of values in one commit or append: a batch may have 65,536 packets of 4 KiB, and a
+/// byte of a text may take eight (two of UTF-16, each as two digits of two bytes).
 const REQUEST_BYTES_MAX: usize = 30 << 20;
 
 /// The driver of [`MssqlStore`](crate::MssqlStore).
@@ -91,7 +91,7 @@ impl Driver for MssqlDriver {
                 let text = batch.commit(mutations).map_err(Failure::Nothing)?;
                 *sent = true;
                 let answer = connection.transaction(&text).await?;
-                // Nothing of it is known if its answer cannot be read.
+                // Its outcome is unknown if its answer cannot be read.
                 verdict(&answer, mutations.len()).map(Answer::Verdict).map_err(Failure::Broken)
             }
             Request::Touch { partition, row_key, column, value } => {

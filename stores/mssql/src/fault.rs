@@ -4,7 +4,7 @@ use emmer_store::StoreErrorKind;
 use emmer_store_relational::{Failure, Fault};
 use tiberius::error::Error;
 
-/// A deadlock, a wait for a lock that took too long, a key that came into being in between, a
+/// A deadlock, a wait for a lock that took too long, a key that another transaction made, a
 /// snapshot that others changed or whose table they changed.
 const AGAIN: [u32; 6] = [1205, 1222, 2627, 2601, 3960, 3961];
 /// The database only reads or cannot be opened here: a secondary, which was the primary when the
@@ -16,8 +16,8 @@ const FATAL: u8 = 20;
 /// done.
 const MOVED: [u32; 4] = [40_143, 40_166, 40_197, 40_540];
 
-/// What an error of a batch that was sent says about it: every write is in one transaction, which
-/// any error of the server rolls back (`XACT_ABORT`).
+/// The outcome of a batch by the server's error: every write is in one transaction, which any error
+/// of the server rolls back (`XACT_ABORT`).
 pub(crate) fn failure(error: &Error) -> Failure {
     let fault = fault(error);
     match error {
@@ -47,7 +47,7 @@ pub(crate) fn fault(error: &Error) -> Fault {
             Fault::new(kind(token.code()), format!("{words} (error {})", token.code()))
         }
         Error::Tls(words) => {
-            // What follows is for those who write programs with the driver.
+            // The rest is for users of the driver.
             let found = words.split(" To connect anyway").next().unwrap_or_default();
             Fault::new(Refused, format!("TLS: {found}"))
         }

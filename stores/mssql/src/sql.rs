@@ -66,16 +66,16 @@ impl TableSql {
     }
 }
 
-/// The rows a statement reads are held until it is done: else a commit in between could be seen in
-/// part, of one row too, whose large values stand elsewhere.
+/// Rows that a statement reads stay locked until it is done: otherwise a commit in between could be
+/// seen in part, even within one row, whose large values are stored elsewhere.
 fn held(names: &Names, select: &str) -> String {
     let from = format!(" FROM {}", names.table);
     select.replacen(&from, &format!("{from} WITH (HOLDLOCK)"), 1)
 }
 
-/// Reads a partition as a commit locks it: the version row first, then by key. In the order of the
-/// keys alone it would hold the silos' rows and wait for the version row, while a commit holds that
-/// one and waits for theirs.
+/// Reads a partition in the order in which a commit locks it: the version row first, then by key.
+/// In the order of the keys alone it would hold the silos' rows and wait for the version row, while
+/// a commit waits for theirs.
 fn version_first(names: &Names, select: &str) -> String {
     let Names { table, partition, row, etag, .. } = names;
     let mut version = String::new();
@@ -100,8 +100,7 @@ impl Batch<'_> {
     /// The whole commit. It answers with the position of the first condition that does not hold, or
     /// -1.
     pub(crate) fn commit(&self, mutations: &[Mutation]) -> Result<String, Fault> {
-        // So that two commits that meet on several rows wait for each other instead of each for the
-        // other.
+        // Two commits that meet on several rows then wait for each other in one order.
         let order = order::mutations(mutations);
         let Names { table, etag, .. } = &self.sql.names;
         let mut out = format!("{BEGIN}DECLARE @verdict int = -1, @found bigint;\n");

@@ -37,7 +37,7 @@ pub(crate) const INDEXES: &str =
 /// True if there is a table.
 pub(crate) const IS_THERE: &str = "SELECT name FROM sys.tables WHERE object_id = OBJECT_ID(@P1)";
 
-/// Makes what is missing of `tables`, one process at a time, in one transaction.
+/// Makes missing tables of `tables`, one process at a time, in one transaction.
 pub(crate) async fn ensure(
     connection: &mut Connection,
     tables: &[&'static TableDecl],

@@ -15,9 +15,9 @@ pub(crate) fn bytes_literal(out: &mut String, bytes: &[u8]) {
     }
 }
 
-/// Writes a text as a literal of the large type. One with control characters is written as the
+/// Writes a text as a literal of the large type. A text with control characters is written as the
 /// bytes of its UTF-16: a NUL may end the batch's text, and a backslash before the end of a line
-/// stands for a line that continues.
+/// continues the line.
 fn text_literal(out: &mut String, text: &str) {
     out.push_str("CAST(");
     if text.chars().any(char::is_control) {
@@ -47,7 +47,7 @@ pub(crate) fn literal(out: &mut String, value: Option<&Value>) -> Result<(), Fau
     Ok(())
 }
 
-/// A time as the server reads it whatever its language; an error for one outside the server's
+/// A time in a form that the server reads in any language; an error for a time outside the server's
 /// calendar.
 pub(crate) fn date(ms: i64) -> Result<String, Fault> {
     let found = calendar::Date::from_millis(ms);
@@ -132,7 +132,7 @@ mod tests {
         assert_eq!(shown(None), "NULL");
         assert_eq!(shown(Some(&Value::Text("a'b\\".into()))), "CAST(N'a''b\\' AS nvarchar(max))");
         assert_eq!(shown(Some(&Value::Text("".into()))), "CAST(N'' AS nvarchar(max))");
-        // What a batch's text may not hold, or not as it stands there.
+        // Characters that a batch's text may not hold, or not unescaped.
         assert_eq!(shown(Some(&Value::Text("a\0".into()))), "CAST(0x61000000 AS nvarchar(max))");
         assert_eq!(
             shown(Some(&Value::Text("\\\nä😀".into()))),

@@ -1,5 +1,5 @@
-//! The store passes what every store passes, on the server that `TEST_MSSQL_URL` names (an empty
-//! database). Without it nothing of this runs, and each test says so.
+//! The suite of all stores, on the server that `TEST_MSSQL_URL` names (an empty database). Without
+//! it nothing runs, and each test says so.
 
 #![allow(
     clippy::unwrap_used,
@@ -20,7 +20,7 @@ fn open(url: String) -> BoxFuture<'static, Result<Arc<dyn SystemStore>>> {
     Box::pin(async move { Ok(Arc::new(MssqlStore::open(&url).await?) as Arc<dyn SystemStore>) })
 }
 
-/// One after the other: they share a database. The first needs it empty.
+/// One after the other, because they share a database. The first needs it empty.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn it_passes_what_every_store_passes() {
     let Some(url) = external::server("TEST_MSSQL_URL", "it_passes_what_every_store_passes") else {

@@ -1,12 +1,11 @@
 //! A commit as one text: statements that travel together, each after the condition of all.
 //!
-//! The client may be gone while the server works on a text. The server does not mind: it runs one
-//! statement after the other, the `COMMIT` too, and ends early only by a statement that fails. So
-//! nothing that is written may depend on how an earlier write ended: where the answer to that
-//! cannot be sent, `ROW_COUNT()` is -1 whatever was written. Whether a commit happens is decided
-//! before its first write, by reads that lock, and kept in a variable of the session that nothing
-//! sets afterwards. Then every write goes by the same decision; if one fails, the text ends before
-//! its `COMMIT`, and the end of the connection undoes all.
+//! The client may be gone while the server works on a text. The server runs one statement after the
+//! other, the `COMMIT` too, and ends early only when a statement fails. So no write may depend on
+//! how an earlier write ended: where its answer cannot be sent, `ROW_COUNT()` is -1 whatever was
+//! written. The commit is decided before its first write, by reads that lock, in a variable of the
+//! session that nothing sets afterwards. Every write obeys the same decision. If one fails, the
+//! text ends before its `COMMIT`, and the end of the connection undoes all.
 
 use emmer_store::{Etag, Mutation, Row, StoreErrorKind, TableDecl};
 use emmer_store_relational::{Fault, Names, etags, order};

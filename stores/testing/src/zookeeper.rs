@@ -26,7 +26,7 @@ pub const PASSWORD_ESCAPED: &str = "only%2Ffor%3Atests";
 const ANSWER_LIMIT: Duration = Duration::from_secs(1);
 /// Where Debian puts the server; its manifest names the other jars.
 const JARS: [&str; 2] = ["/usr/share/java/zookeeper.jar", "/usr/share/zookeeper/zookeeper.jar"];
-/// What encrypted connections need besides, where it is installed: the manifest leaves them out.
+/// Files that encrypted connections need, where they are installed: the manifest leaves them out.
 const TLS_JARS: [&str; 3] = [
     "/usr/share/java/netty-codec.jar",
     "/usr/share/java/netty-resolver.jar",
@@ -60,8 +60,8 @@ impl Programs {
     }
 }
 
-/// What the server on `port` says behind `start` when it is asked how it is. A server says its mode
-/// only when it accepts sessions; `ruok` is answered before.
+/// The answer of the server on `port` to a question about its health, behind `start`. A server says
+/// its mode only when it accepts sessions; `ruok` is answered before.
 fn answer_of(port: u16, start: &str) -> Option<String> {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let ask = || -> std::io::Result<String> {
@@ -113,8 +113,8 @@ impl Starter for Programs {
         let main = if id.is_some() { MEMBER } else { ALONE };
         let mut command = Command::new(&self.java);
         command.args(["-Xmx192m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]);
-        // What a killed server has written the kernel still writes; only a host that dies would
-        // lose it. Waiting for a disk that others keep busy would say nothing about the store.
+        // The kernel still writes the bytes of a killed server; only a host that dies would lose
+        // them. Waiting for a busy disk would say nothing about the store.
         command.args(["-Dzookeeper.forceSync=no", "-Dzookeeper.preAllocSize=1024"]);
         let jars = [self.jar.clone()].into_iter().chain(TLS_JARS.map(PathBuf::from));
         let jars = std::env::join_paths(jars).map_err(|e| Trouble::Failed(e.to_string()))?;
@@ -184,7 +184,7 @@ impl ZooKeeperServer {
     /// Output of a shell command line in which `zkCli.sh` is that of this ZooKeeper.
     ///
     /// # Errors
-    /// What it says.
+    /// The shell's output.
     pub fn shell(&self, line: &str) -> Result<String, Trouble> {
         let cli = self.programs.cli()?;
         let folder = cli.parent().map(Path::to_path_buf).unwrap_or_default();

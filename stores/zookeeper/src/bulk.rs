@@ -54,8 +54,8 @@ impl Bulk<'_> {
         Err(Fault::unavailable("others add the same rows faster than this append can"))
     }
 
-    /// Adds rows in as few requests as they fit into. How many of them, the last ones, are left
-    /// because one of theirs is there already.
+    /// Adds rows in as few requests as they fit into. Returns the number of rows, the last ones,
+    /// that are left because one of theirs exists already.
     async fn add(
         &self,
         decl: &'static TableDecl,
@@ -133,8 +133,8 @@ impl Bulk<'_> {
                 match committer.commit(&request).await {
                     Ended::Committed(_) => deleted += mutations.len() as u64,
                     Ended::Conflict(_) => lost = true,
-                    // It is unknown whether these were deleted, so their number is too: the next
-                    // request deletes what is left.
+                    // The outcome of these deletions is unknown, so their number is too: the next
+                    // request deletes the rest.
                     Ended::Failed(fault) | Ended::Unknown(fault) => {
                         return Err(Fault { lost: false, ..fault });
                     }

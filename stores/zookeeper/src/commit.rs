@@ -22,8 +22,7 @@ const ROWS_MAX: usize = 50_000;
 /// The most partitions whose deletions are remembered; all are forgotten when there would be more.
 const PARTITIONS_MAX: usize = 10_000;
 
-/// What this store remembers, to commit in one request. It may be out of date: the server checks
-/// it.
+/// This store's memory, for commits in one request. It may be out of date: the server checks it.
 #[derive(Default)]
 pub(crate) struct Memory(Mutex<Remembered>);
 
@@ -164,8 +163,8 @@ impl Committer<'_> {
             {
                 return Ok(());
             }
-            // The deletions are read before the rows, and the commit checks them: what the rows
-            // are, they are until then.
+            // The deletions are read before the rows, and the commit checks them: the rows are
+            // unchanged until then.
             let rows = rows.unwrap_or_default();
             let nodes: Vec<String> = rows.iter().map(|row| request.nodes.row(row)).collect();
             let all: Vec<&str> = [path].into_iter().chain(&nodes).map(String::as_str).collect();

@@ -14,7 +14,7 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(2);
 /// The most bytes of an answer that are read.
 const ANSWER_BYTES_MAX: u64 = 8 * 1024;
 
-/// What the servers named in the URL say.
+/// The servers of the URL, in their own words.
 pub(crate) async fn examine(place: &Place) -> Examination {
     let mut found = Examination::of("ZooKeeper", "");
     if place.tls {

@@ -81,9 +81,9 @@ impl From<Error> for Fault {
     }
 }
 
-/// Returns true if `error`, given for a whole request, says for certain that the request did
-/// nothing. Only what a server says before it gives a request to the others does; anything else may
-/// have come after it was done.
+/// Returns true if `error`, given for a whole request, proves that the request did nothing. Only
+/// errors before a server passes a request to the others do; any other error may have come after it
+/// was done.
 pub(crate) fn did_nothing(error: &Error) -> bool {
     matches!(
         error,

@@ -9,7 +9,7 @@ use crate::paths::{self, PartitionPaths};
 use crate::rows::{Written, encode, encode_volatile, volatile_columns};
 
 /// Maximum bytes of one request, somewhat below the server's own limit (`jute.maxbuffer`, 1,048,575
-/// bytes by default): a server closes the connection of a client that sends more, which would look
+/// bytes by default). A server closes the connection of a client that sends more, which would look
 /// like an unknown outcome.
 pub(crate) const REQUEST_BYTES_MAX: usize = 1_000_000;
 /// Bytes that one operation adds to a request in addition to its path and data: header, lengths,
@@ -70,7 +70,7 @@ pub(crate) struct Known {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Plan {
     pub(crate) operations: Vec<Operation>,
-    /// By operation: the position of its mutation; none for what guards the partition.
+    /// By operation: the position of its mutation; None for operations that guard the partition.
     pub(crate) owners: Vec<Option<usize>>,
     /// The position of the operation that writes a mutation's row, by mutation.
     pub(crate) writes: Vec<Option<usize>>,

@@ -1,4 +1,4 @@
-//! Rows as nodes: what a row's node and those of its volatile columns hold, and its etag.
+//! Rows as nodes: the contents of a row's node and of its volatile columns' nodes, and its etag.
 
 use emmer_core::hash::{stable64, stable64_seeded};
 use emmer_store::document;
@@ -20,13 +20,13 @@ impl Written {
         Self { zxid: stat.mzxid, version: stat.version }
     }
 
-    /// As an etag of this row. The server compares the versions of nodes, which those of other rows
-    /// have too: so the etag says whose it is.
+    /// As an etag of this row. The server compares versions of nodes, which other rows share: so
+    /// the etag names its row.
     pub(crate) fn etag(self, nodes: &PartitionPaths, row_key: &str) -> Etag {
         format!("{:x}-{}-{:08x}", self.zxid, self.version, owner(nodes, row_key)).into()
     }
 
-    /// None for a text that is no etag of this row: it does not have it.
+    /// None for a text that is not an etag of this row.
     pub(crate) fn parse(etag: &str, nodes: &PartitionPaths, row_key: &str) -> Option<Self> {
         let mut parts = etag.splitn(3, '-');
         let (zxid, version) = (parts.next()?, parts.next()?);
@@ -52,8 +52,8 @@ pub(crate) fn encode(decl: &TableDecl, partition: &str, row: &Row) -> Vec<u8> {
     document::encode(decl, partition, row, |column| !column.volatile).into_bytes()
 }
 
-/// The content of a volatile column's node: the row's keys and this column, so that it says by
-/// itself what it is. A null is a node too: a touch finds it.
+/// The content of a volatile column's node: the row's keys and this column, so that it explains
+/// itself. A null is a node too: a touch finds it.
 pub(crate) fn encode_volatile(
     decl: &TableDecl,
     partition: &str,
@@ -63,7 +63,7 @@ pub(crate) fn encode_volatile(
     document::encode(decl, partition, row, |other| other.name == column.name).into_bytes()
 }
 
-/// A row as it was read: its node, and those of its volatile columns in their declared order.
+/// A row as it was read: its node, and the nodes of its volatile columns in declared order.
 pub(crate) struct FoundRow {
     pub(crate) row_key: String,
     pub(crate) data: Vec<u8>,

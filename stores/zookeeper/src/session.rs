@@ -58,7 +58,7 @@ impl Sessions {
         {
             return Ok(Lease { client: client.clone(), _permit: permit });
         }
-        // One that is dropped says goodbye by itself, if anybody listens.
+        // A dropped session says goodbye by itself, if the server listens.
         *current = None;
         let client = self.connect(deadline).await?;
         *current = Some(client.clone());

@@ -1,13 +1,13 @@
 //! Reading a partition as it was at one moment.
 //!
 //! One `multi` of reads asks for the partition's node, the list of its rows, every row that was
-//! listed before, and the partition's node again. Every commit writes the partition's node, so two
+//! listed before, and the partition's node again. Every commit writes the partition's node. So two
 //! answers for it with the same last change (zxid) mean that no commit came between the first read
-//! of the request and its last; and the list in the same answer says whether the rows asked for are
-//! the rows there are. Both must hold, else the answer is thrown away and asked for again with the
-//! newer list. The servers there are today do not let a write between the reads of one such
-//! request; the check is what makes it certain. A partition whose request would be too large is
-//! read by several, sent in one go, which must all show the same last change.
+//! of the request and its last. The list in the same answer says whether the rows asked for are the
+//! present rows. If one of the two does not hold, the answer is thrown away and asked for again
+//! with the newer list. Present servers do not let a write between the reads of one such request;
+//! the check makes it certain. A partition whose request would be too large is read by several,
+//! sent in one go, which must all show the same last change.
 //!
 //! Touches change no node but their own: a snapshot may show two rows' volatile columns as of two
 //! moments during the read.
@@ -99,7 +99,8 @@ async fn round(
     nodes: &PartitionPaths,
     names: &Arc<[String]>,
 ) -> Result<Round, Fault> {
-    // What the driver is given first goes out first: the answers come from after the `sync`.
+    // The driver sends requests in the order in which it gets them, so the answers come from after
+    // the `sync`.
     let synced = client.sync(&nodes.table);
     let mut requests = Vec::new();
     for chunk in chunks(decl, nodes, names) {
@@ -141,7 +142,7 @@ async fn round(
         }
         let last = answer.data()?;
         let (Some((_, first)), Some(listed), Some((_, last))) = (first, listed, last) else {
-            // Never written: nothing was in it, unless it was made during the read.
+            // Never written: the partition was empty, unless it was made during the read.
             return Ok(if names.is_empty() {
                 Round::Whole(Vec::new())
             } else {
@@ -247,7 +248,7 @@ pub(crate) async fn some(
     Ok(rows)
 }
 
-/// One row; none when it is not there.
+/// One row; None when it does not exist.
 pub(crate) async fn row(
     client: &Client,
     decl: &'static TableDecl,
@@ -330,7 +331,7 @@ fn found_row(
 struct Answers(std::vec::IntoIter<MultiReadResult>);
 
 impl Answers {
-    /// The next one: a node's content, none when it is not there.
+    /// The next answer: a node's content, None when the node does not exist.
     fn data(&mut self) -> Result<Option<(Vec<u8>, Stat)>, Fault> {
         match self.0.next() {
             Some(MultiReadResult::Data { data, stat }) => Ok(Some((data, stat))),
@@ -340,7 +341,7 @@ impl Answers {
         }
     }
 
-    /// The next one: a node's children, none when it is not there.
+    /// The next answer: a node's children, None when the node does not exist.
     fn children(&mut self) -> Result<Option<Vec<String>>, Fault> {
         match self.0.next() {
             Some(MultiReadResult::Children { children }) => Ok(Some(children)),

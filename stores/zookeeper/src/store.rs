@@ -1,4 +1,4 @@
-//! What the contract asks for, over the session.
+//! The contract's operations over the session.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ const ENSURE_TIMEOUT: Duration = Duration::from_secs(30);
 /// password the environment's `ZOOKEEPER_PASSWORD` is used. A node that belongs to another user is
 /// `Refused`.
 ///
-/// `?timeout_ms=4800` is how long an operation takes at most, connecting included (1000 to 60000);
+/// `?timeout_ms=4800` is the most time of an operation, connecting included (1000 to 60000).
 /// `?tls=true` encrypts, trusting what the system trusts or the authorities in `?ca_file=` (PEM).
 ///
 /// Dropping it ends its session.
@@ -80,7 +80,7 @@ impl ZooKeeper {
 }
 
 impl Backend for ZooKeeper {
-    /// All of them: how many fit into one request, only their sizes say.
+    /// All of them: only their sizes say how many fit into one request.
     const APPEND_ROWS: usize = APPEND_ROWS_MAX;
     const IN_MEMORY: bool = true;
 
@@ -110,7 +110,7 @@ impl Backend for ZooKeeper {
     }
 
     async fn examine(&self) -> Answered<Examination> {
-        // That a session can be had at all.
+        // Checks that a session can be opened.
         let deadline = self.deadline();
         drop(self.sessions.lease(deadline).await?);
         let found = timeout_at(deadline, examine::examine(self.place())).await;

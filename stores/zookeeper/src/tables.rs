@@ -15,8 +15,8 @@ async fn make(client: &Client, path: &str, data: &[u8], acls: Acls<'_>) -> Resul
     }
 }
 
-/// Creates what is missing of a table, in any order with others who do the same. The declaration's
-/// node comes last: a table that is there is whole.
+/// Creates missing parts of a table, in any order with others who do the same. The declaration's
+/// node comes last: an existing table is whole.
 pub(crate) async fn ensure(
     client: &Client,
     root: &str,
@@ -49,7 +49,7 @@ pub(crate) async fn ensure(
 
 /// Creates a partition's nodes, together.
 ///
-/// They stay when the last row is gone: what they count must not begin again.
+/// They stay when the last row is gone: their counts must not begin again.
 pub(crate) async fn make_partition(
     client: &Client,
     nodes: &PartitionPaths,

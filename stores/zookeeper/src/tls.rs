@@ -17,7 +17,7 @@ use zookeeper_client::TlsOptions;
 use crate::fault::Fault;
 use crate::place::Place;
 
-/// What the driver needs for TLS: the certificates to trust.
+/// The driver's options for TLS: the certificates to trust.
 pub(crate) fn options(place: &Place) -> Result<TlsOptions, Fault> {
     // The driver takes the process's provider; another part of the program may have chosen one.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
@@ -76,8 +76,8 @@ pub(crate) fn distrust(place: &Place) -> Option<Fault> {
     stream.set_read_timeout(Some(LOOK_TIMEOUT)).ok()?;
     stream.set_write_timeout(Some(LOOK_TIMEOUT)).ok()?;
     let error = session.complete_io(&mut stream).err()?;
-    // Only what the library says of the other side's words is such an error; a connection that ends
-    // is not, unless the server ends it because it wants no TLS.
+    // Only the library's words about the peer are such an error. A connection that ends is not,
+    // unless the server ends it because it wants no TLS.
     if error.kind() == ErrorKind::InvalidData {
         return Some(Fault::new(StoreErrorKind::Refused, format!("TLS: {host}:{port}: {error}")));
     }

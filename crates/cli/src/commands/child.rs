@@ -1,5 +1,4 @@
-//! Silo processes that a command starts: how they are called, and what their logs said when they
-//! fail.
+//! Silo processes that a command starts: their arguments, and their logs when they fail.
 
 use std::fs::File;
 use std::io::{Read, Result, Seek, SeekFrom};
@@ -20,7 +19,7 @@ pub struct Settings<'a> {
     pub name: &'a str,
     /// Its membership options.
     pub profile: &'a str,
-    /// The strategy of classes that name none; the default one when none.
+    /// The strategy of classes that name none; None: the default.
     pub placement: Option<&'a str>,
     /// Its log filter, as in `warn`.
     pub log: &'a str,
@@ -74,8 +73,8 @@ impl Place {
     }
 }
 
-/// This program as a silo with a gateway. It stops when its standard input ends, so that it does
-/// not outlive the process that started it.
+/// This program as a silo with a gateway. It stops when its standard input ends, so it does not
+/// outlive its parent.
 pub fn silo(settings: &Settings<'_>, place: &Place) -> Result<Command> {
     let Settings { store, cluster, name, profile, placement, log, certs } = settings;
     let mut command = place.program()?;
@@ -102,7 +101,7 @@ pub fn silo(settings: &Settings<'_>, place: &Place) -> Result<Command> {
     if let Some(placement) = placement {
         command.args(["--placement", placement]);
     }
-    // Not on the command line, where everybody sees the password in it.
+    // Not on the command line, where every user sees the password in it.
     command.env("EMMER_STORE", store);
     Ok(command)
 }

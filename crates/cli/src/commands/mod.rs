@@ -66,7 +66,7 @@ pub enum Command {
     /// Declare a silo dead whose host is lost, where too few silos are left to do it
     ///
     /// Looks at its row and its port first, for some seconds. Its grains run elsewhere some ten
-    /// seconds later; if it still runs, cut off from the others, they run twice.
+    /// seconds later. If it still runs, cut off from the others, they run twice.
     Dead(dead::Args),
     /// Show the reminders of a service: what is due next, what was fired and missed
     ///
@@ -98,9 +98,9 @@ pub enum Command {
     Doctor(doctor::Args),
     /// Make an authority and certificates, or a secret, for a development cluster
     ///
-    /// The first run makes the authority; later ones use it, for the certificates of more silos and
-    /// clients. With its key, or with the secret, any process can be a silo: a cluster that serves
-    /// others gets its certificates from the authority of its organisation.
+    /// The first run makes the authority; later ones use it for the certificates of more silos and
+    /// clients. With its key, or with the secret, any process can be a silo. A production cluster
+    /// gets its certificates from the authority of its organisation.
     Certs(certs::Args),
     /// Show every setting of a silo: its value, and where that comes from
     ///

@@ -33,11 +33,11 @@ enum Strategy {
 struct Filter {
     preferred: bool,
     key: LitStr,
-    /// None: that of the silo which places.
+    /// None: the value of the placing silo.
     value: Option<LitStr>,
 }
 
-/// A call looks at each of them while others of its grain wait.
+/// A call checks each of them while others of its grain wait.
 const WORKERS_MAX: u16 = 1_024;
 
 /// The built-in strategies, as attribute and as variant.

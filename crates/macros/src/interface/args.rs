@@ -40,8 +40,8 @@ pub(crate) enum Compatible {
 const VERSION_MAX: u32 = 100;
 
 impl InterfaceArgs {
-    /// The versions whose callers a class serves as well as those of its own: each method has a
-    /// number for each. 1 stands for a number without a version.
+    /// The versions whose callers a class serves: each method has a number for each version. 1
+    /// stands for a number without a version.
     pub(crate) fn older_versions(&self) -> std::ops::Range<u32> {
         match self.compatible {
             Compatible::Backward => 1..self.version,

@@ -112,8 +112,8 @@ fn args_struct(interface: &Interface, method: &InterfaceMethod) -> TokenStream {
     }
 }
 
-/// Returns true if an argument says more to serde than that it has a default: the struct is then
-/// read and written by serde's own derived code, which is ten times as long.
+/// Returns true if an argument has serde attributes besides a default: serde's own derived code
+/// then reads and writes the struct. It is ten times as long.
 fn by_serde(method: &InterfaceMethod) -> bool {
     let mut attributes = method.arguments.iter().flat_map(|argument| &argument.attrs);
     attributes.any(|attribute| attribute.path().is_ident("serde") && !is_default(attribute))

@@ -1,4 +1,4 @@
-//! One method of an interface: what it must look like, and what the expansion needs of it.
+//! One method of an interface: its rules, and its parts for the expansion.
 
 use quote::format_ident;
 use syn::ext::IdentExt;
@@ -77,7 +77,7 @@ impl InterfaceMethod {
     }
 }
 
-/// The method, or nothing when it has mistakes that leave nothing to go on with.
+/// The method; None when its mistakes leave nothing to expand.
 pub(crate) fn parse(
     function: &TraitItemFn,
     interface: &Ident,
@@ -130,8 +130,8 @@ fn hides_interleave(attribute: &Attribute) -> bool {
     list.path.is_ident("cfg_attr") && list.tokens.to_string().contains(ALWAYS_INTERLEAVE)
 }
 
-/// `CounterAddArgs`: in the module of the trait and not in one of its own, so that the types of the
-/// arguments mean the same there as in the trait, whatever their names, also inside a function.
+/// `CounterAddArgs`: in the module of the trait, so that the types of the arguments mean the same
+/// there as in the trait, also inside a function.
 fn args_type(interface: &Ident, method: &Ident) -> Ident {
     let method_name = names::camel(&method.unraw().to_string());
     format_ident!("{}{}Args", interface, method_name, span = method.span())

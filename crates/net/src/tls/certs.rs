@@ -139,8 +139,8 @@ impl Authority {
         params.not_before = (now - EARLIER).into();
         params.not_after = (now + Duration::from_hours(24) * 10 * DAYS).into();
         let key = KeyPair::generate().map_err(failed)?;
-        // Two authorities of one name can be told apart, by people and by those that look for the
-        // one which has signed a certificate.
+        // A number tells two authorities of one name apart, for people and for the search for a
+        // certificate's authority.
         let number = fingerprint(&key);
         let unit: String = number.iter().take(4).map(|byte| format!("{byte:02x}")).collect();
         params.distinguished_name.push(DnType::OrganizationalUnitName, unit);
@@ -154,7 +154,7 @@ impl Authority {
     /// The authority of this certificate and key, both in PEM.
     ///
     /// # Errors
-    /// One of them is none.
+    /// One of the two files is not PEM of its kind.
     pub fn of(certificate: &str, key: &str) -> Result<Self, CertsError> {
         let key = KeyPair::from_pem(key)
             .map_err(|why| CertsError::new("the key of the authority", why))?;

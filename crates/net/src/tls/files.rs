@@ -14,7 +14,7 @@ use super::{Means, Role, Source, Tls, TlsError};
 /// The largest file that is read.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// The contents of the files, byte for byte. It has no `Debug`: one of them is a key.
+/// The contents of the files, byte for byte. Without `Debug`, because one of them is a key.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) enum Files {
     Certificates { authority: Vec<u8>, own: Option<(Vec<u8>, Vec<u8>)> },
@@ -31,7 +31,7 @@ pub(super) enum Anchor {
 
 /// The proof of this process.
 pub(super) enum Own {
-    /// A certificate, those between it and its authority, and its key.
+    /// A certificate with the chain up to its authority, and its key.
     Certificate(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>),
     /// A key that is made of the secret.
     Key(PrivateKeyDer<'static>),
@@ -68,7 +68,7 @@ impl Files {
         })
     }
 
-    /// The certificate of this process and its key, if it has one.
+    /// This process's certificate and key, if it has one.
     pub(super) fn certificate(&self, tls: &Tls) -> Result<Option<Own>, TlsError> {
         match (self, &tls.means) {
             (
@@ -186,7 +186,7 @@ fn certificates(file: &Path, text: &[u8]) -> Result<Vec<CertificateDer<'static>>
     Ok(found)
 }
 
-/// Says what is wrong with PEM, without a byte of it: it may be a key.
+/// Describes a mistake in PEM without quoting it: it may be a key.
 fn words(why: &pem::Error) -> String {
     match why {
         pem::Error::MissingSectionEnd { .. } => "its last section has no end".to_owned(),

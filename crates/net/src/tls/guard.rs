@@ -41,7 +41,7 @@ pub(crate) struct Guard {
 struct Read {
     files: Files,
     believed: Vec<Anchor>,
-    /// Anchors that have left their file, and the times until which they are believed.
+    /// Anchors that have left their file, each with the time until which it is believed.
     earlier: Vec<(Anchor, Instant)>,
     /// The proof that this process shows.
     shows: Option<Shown>,
@@ -71,7 +71,8 @@ impl Guard {
     /// This process is a silo that tells others this address.
     ///
     /// # Errors
-    /// Its certificate names addresses, and not this one: no peer would believe it.
+    /// Returns an error if the certificate names addresses, and not this one: no peer would believe
+    /// it.
     pub(crate) fn check_address(&self, address: IpAddr) -> Result<(), TlsError> {
         let shows = &self.read.lock().shows;
         match shows.as_ref().and_then(|shows| shows.is_elsewhere(address)) {
@@ -98,8 +99,8 @@ impl Guard {
         is_outdated(&all.collect::<Vec<_>>(), &chain, &self.names, self.role, at)
     }
 
-    /// Returns a warning, for the log, if the own certificate ends within a day of `now` or has
-    /// ended. Short-lived ones are replaced in their last hours: of those it says nothing before.
+    /// Returns a warning for the log if the own certificate ends within a day of `now` or has
+    /// ended. A short-lived one is replaced in its last hours, so the warning comes only then.
     pub(crate) fn age_warning(&self, now: SystemTime) -> Option<&'static str> {
         if self.is_outdated(now) {
             return Some("the certificate of this process has expired: peers refuse it");
@@ -112,7 +113,7 @@ impl Guard {
     /// Reads the files again; true if anything counts now that did not before, or does no more.
     ///
     /// # Errors
-    /// They cannot be used. What counted before counts on, an old authority for its time.
+    /// The new files cannot be used. The earlier ones stay in use, an old authority for its time.
     pub(crate) fn look(&self, now: Instant) -> Result<bool, TlsError> {
         // Before the lock: a disk may be slow, and handshakes go on meanwhile.
         let files = Files::read(&self.tls);
@@ -135,7 +136,7 @@ impl Guard {
         let (believed, own) = files.contents(&self.tls, &self.cluster, self.role)?;
         let gone = read.believed.iter().map(|old| (old, now + self.tls.overlap));
         let earlier = read.earlier.iter().map(|(old, until)| (old, *until));
-        // Nothing is forgotten before the new sessions are there.
+        // Nothing is forgotten before the new sessions exist.
         let earlier: Vec<_> = gone
             .chain(earlier.filter(|(_, until)| *until > now))
             .filter(|(old, _)| !believed.contains(old))
@@ -183,9 +184,9 @@ impl Guard {
         Ok(Secured::new(stream, session))
     }
 
-    /// Encrypts a connection that was accepted, at the silos' port or at the clients'. Returns what
-    /// the peer has shown; none if that is nothing, and words if it is nothing of this cluster: it
-    /// can be told them over the connection.
+    /// Encrypts an accepted connection, at the port for silos or for clients. Returns what the peer
+    /// has shown: None for nothing, and words for something of another cluster, which the peer can
+    /// be told over the connection.
     ///
     /// # Errors
     /// In words, without the peer's address.

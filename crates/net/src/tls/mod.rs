@@ -39,9 +39,9 @@ pub use self::web::WebTls;
 /// `SiloBuilder::tls` and
 /// `ClientBuilder::tls`.
 ///
-/// The files hold PEM. They are read again when they change, without a restart: what is new counts
-/// for the next connection, and those that are open stay. An authority that is no longer in its
-/// file is believed for [`overlap`](Self::overlap) longer.
+/// The files hold PEM. They are read again when they change, without a restart. New contents count
+/// for the next connection; open connections stay. An authority that has left its file is believed
+/// for [`overlap`](Self::overlap) longer.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Tls {
     means: Means,
@@ -92,8 +92,8 @@ impl Tls {
     pub const OVERLAP: Duration = Duration::from_hours(1);
 
     /// For a silo, and for a client that shows a certificate. `authority` names the file of the
-    /// certificates that are believed, one or several; `certificate` that of this process's own,
-    /// with those between it and the authority behind it; `key` that of its private key.
+    /// trusted certificates, `certificate` the file of this process's certificate with its chain,
+    /// `key` the file of its private key.
     pub fn new(
         authority: impl Into<PathBuf>,
         certificate: impl Into<PathBuf>,

@@ -2,7 +2,7 @@
 //!
 //! A silo of cluster `shop` has the DNS name `silo.shop.emmer`, a client `client.shop.emmer`. So
 //! one authority may serve several clusters, and a client's certificate opens no silo's port. If a
-//! silo's certificate names addresses besides, its owner is at one of them.
+//! silo's certificate also names addresses, its owner is at one of them.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -66,7 +66,7 @@ impl Names {
         self.silo.clone()
     }
 
-    /// The role that a certificate gives its owner in this cluster, and its other names.
+    /// The role of a certificate's owner in this cluster, and the certificate's other names.
     pub(super) fn shown(&self, certificate: &CertificateDer<'_>) -> Result<Shown, Error> {
         let parsed = ParsedCertificate::try_from(certificate)?;
         let role = match verify_server_name(&parsed, &self.silo) {
@@ -100,8 +100,8 @@ impl Shown {
         Self { role, names: Vec::new(), certificate: None }
     }
 
-    /// Returns the addresses in the certificate, for people, if it names some and `address` is none
-    /// of them: its owner is not the silo there.
+    /// Returns the addresses in the certificate, for people, if there are some and `address` is not
+    /// among them: its owner is not the silo there.
     pub(crate) fn is_elsewhere(&self, address: IpAddr) -> Option<String> {
         let parsed = ParsedCertificate::try_from(self.certificate.as_ref()?).ok()?;
         match verify_server_name(&parsed, &ServerName::from(address)) {

@@ -51,8 +51,8 @@ impl Seals {
         Some(Seal { key: self.key, signature })
     }
 
-    /// Judges the seal of a process that has dialled `me` and says that it is `silo`: true if the
-    /// process at that silo's address has shown the same key, false if that address was not asked
+    /// Judges the seal of a process that has dialled `me` and says that it is `silo`. True: the
+    /// process at that silo's address has shown the same key. False: that address was not asked
     /// yet.
     ///
     /// # Errors

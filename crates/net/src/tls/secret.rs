@@ -1,11 +1,10 @@
 //! Keys that are made of a cluster's secret.
 //!
-//! HKDF-SHA256 makes two Ed25519 keys of a secret and the cluster's name: the silos', which all of
-//! them share, and the clients'. Peers show them in TLS 1.3 as raw public keys (RFC 7250), each
-//! signs the handshake with its own, and each accepts the other's by comparing it. So a connection
-//! has the key exchange, the forward secrecy and the proof of TLS as with certificates, and nothing
-//! besides it; the secret itself is never sent. A pre-shared key of TLS would do the same: rustls
-//! does not have them.
+//! HKDF-SHA256 makes two Ed25519 keys of a secret and the cluster's name: one that all silos share,
+//! and one of the clients. Peers show them in TLS 1.3 as raw public keys (RFC 7250). Each signs the
+//! handshake with its own, and compares the other's. So a connection has the key exchange, the
+//! forward secrecy and the proof of TLS, as with certificates. The secret itself is never sent. A
+//! pre-shared key of TLS would do the same, but rustls has none.
 //!
 //! A silo shows its public key before its peer has proved anything. A process that connects may
 //! therefore try secrets at home: one of 32 random bytes cannot be found so, and a word can. That
@@ -49,7 +48,7 @@ pub(super) type PublicKey = CertificateDer<'static>;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Keys {
     pub(super) silos: PublicKey,
-    /// A client does not know it unless it is its own.
+    /// None in a client, unless it is the client's own.
     pub(super) clients: Option<PublicKey>,
 }
 
@@ -128,7 +127,7 @@ pub(super) fn secrets(text: &[u8]) -> Result<Vec<&[u8]>, String> {
     Ok(secrets)
 }
 
-/// The keys of a client's file: those of silos, and its own if there is one.
+/// The keys in a client's file: those of silos, and its own if there is one.
 pub(super) fn client_keys(
     text: &[u8],
 ) -> Result<(Vec<PublicKey>, Option<PrivateKeyDer<'static>>), pem::Error> {

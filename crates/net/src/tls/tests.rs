@@ -1,4 +1,4 @@
-//! Handshakes over real sockets: what is shown, what is refused, and what both sides hear.
+//! Handshakes over real sockets: what both sides show, refuse and hear.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -80,8 +80,8 @@ async fn sockets() -> (TcpStream, TcpStream) {
     (dialed.unwrap(), accepted.unwrap().0)
 }
 
-/// A handshake of both; what came of it on either side. What a dialer showed is judged after its
-/// own handshake is over: it hears of that by its first read.
+/// A handshake, with the result on either side. A dialer's proof is judged after its own handshake
+/// is over, so the dialer hears of it by its first read.
 async fn meet(
     dialer: &Guard,
     acceptor: &Guard,
@@ -143,7 +143,7 @@ async fn what_is_not_right_is_refused_and_both_sides_are_told_why() {
     };
     let good = guard(silo(&authority, "good", "silo.shop.emmer"), Role::Silo);
 
-    // A silo whose certificate ran out while it ran: it read it before.
+    // A silo that had read its certificate before it ran out.
     let wanted = Wanted::silo("shop").until(SystemTime::now() - Duration::from_secs(5));
     let expired = guard(authority.tls(&authority.make_so("expired", &wanted)), Role::Silo);
     let (dialed, accepted) = meet(&expired, &good, true).await;
@@ -320,7 +320,7 @@ async fn what_is_sent_arrives_whole_and_in_order() {
     tokio::join!(side(dialed.unwrap()), side(accepted.unwrap().0));
 }
 
-/// The secret of a cluster: a file with it, and one for its clients.
+/// The file with the secret of a cluster, and the file for its clients.
 struct Secret {
     folder: TempDir,
 }
@@ -390,8 +390,8 @@ fn the_keys_of_a_secret_stay_what_they_are() {
 #[tokio::test]
 async fn a_secret_is_replaced_while_silos_run() {
     let (old, new) = (certs::secret().unwrap(), certs::secret().unwrap());
-    // One silo after the other: both are known, then the new one is shown, then the old one is no
-    // longer known. Those of neighbouring steps meet.
+    // Silo by silo: both are believed, then the new one is shown, then the old one is no longer
+    // believed. Silos of neighbouring steps meet.
     let steps =
         [old.clone(), format!("{old}\n{new}\n"), format!("{new}\n{old}\n"), format!("{new}\n")];
     let silos = steps.each_ref().map(|step| Secret::new(step, "shop").silo("shop"));
@@ -400,7 +400,7 @@ async fn a_secret_is_replaced_while_silos_run() {
         assert_eq!(meet(&pair[1], &pair[0], true).await.1, Ok(Some(Role::Silo)));
     }
     assert!(meet(&silos[0], &silos[3], true).await.1.is_err());
-    // One that reads its file again believes the old one for its overlap.
+    // A silo that reads its file again believes the old secret for its overlap.
     let secret = Secret::new(&old, "shop");
     let (silo, start) = (secret.silo("shop"), Instant::now());
     fs::write(secret.folder.path().join("secret"), &new).unwrap();

@@ -203,7 +203,7 @@ async fn answers_wait_for_a_caller_that_does_not_read_and_are_not_lost() {
     assert!(idle.is_ready());
 }
 
-/// A client at the one end, and a silo at the other, of which clients may hold `max` bytes.
+/// A client at one end, and at the other a silo whose clients may hold `max` bytes.
 async fn client_and_silo(held: &Arc<HeldBytes>) -> (super::Connection, super::Connection) {
     let mut greetings = [greeting(silo("127.0.0.1:1:1")), greeting(silo("127.0.0.1:2:2"))];
     greetings[0].me = PeerKind::Client(7);
@@ -268,7 +268,7 @@ async fn what_clients_hold_is_counted_and_given_back() {
     assert_eq!(held.total(), 0);
 }
 
-/// One client sends fifty thousand questions, another one sends one.
+/// One client sends fifty thousand questions, another client sends one.
 #[tokio::test]
 async fn a_client_that_sends_much_lets_others_go_first() {
     const FRAMES: u64 = 50_000;
@@ -292,7 +292,7 @@ async fn a_client_that_sends_much_lets_others_go_first() {
     }
 }
 
-/// Each client may have one answer beyond what all may hold together, until those are too many.
+/// Each client may have one answer beyond the common limit, until those answers are too many.
 #[tokio::test]
 async fn clients_that_read_nothing_end_when_their_answers_are_too_many() {
     const ANSWER: usize = 16 << 20;

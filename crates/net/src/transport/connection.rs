@@ -1,5 +1,5 @@
-//! One connection: callers encode their frames, copy them behind what is to be sent, and wait in
-//! its slab of pending calls; no message is handed from task to task.
+//! One connection. Callers encode their frames, copy them into its outgoing buffer, and wait in its
+//! slab of pending calls. No message is handed from task to task.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -40,8 +40,8 @@ pub(super) struct Shared {
     pub(super) pending: Pending,
     /// Frames waiting for the driver.
     pub(super) out: BytesMut,
-    /// The last Cancel frame among them: its length, and where it ends. Both 0 when it may have
-    /// been sent.
+    /// The last Cancel frame in the buffer: its length and its end. Both 0 when it may have been
+    /// sent.
     pub(super) last_cancel: (usize, usize),
     /// The driver, when it waits for something to write.
     pub(super) driver: Option<Waker>,
@@ -49,8 +49,8 @@ pub(super) struct Shared {
     pub(super) lost: Option<Lost>,
     /// This side asked for an end: write what is queued, then close.
     pub(super) closing: bool,
-    /// The peer is dead in the view, or serves no more: no call goes out or is waited for, what the
-    /// runtimes still have to say does.
+    /// The peer is dead in the view, or serves no longer. No call goes out or is awaited; messages
+    /// of the runtimes still go out.
     pub(super) parting: Option<Lost>,
     /// Another connection has taken its place.
     pub(super) retired: bool,
@@ -99,7 +99,7 @@ pub(super) enum Ticked {
     GoesOn,
     /// There is, and the peer is asked for a word: calls wait, and nothing comes.
     Asked,
-    /// There is, and it says nothing although it was asked.
+    /// The peer exists, and is silent although it was asked.
     Silent,
 }
 
@@ -173,8 +173,7 @@ pub struct Connection {
     pub(super) made: Instant,
     /// Time at which the peer first said something after it.
     pub(super) first_word: OnceLock<Instant>,
-    /// One side has dialled it to take the place of another one, and this side has told or heard
-    /// so.
+    /// One side has dialled it to replace another connection, and this side has said or heard so.
     pub(super) is_proposed: AtomicBool,
     /// Mirrors `draining`, for the driver.
     pub(super) is_draining: AtomicBool,
@@ -323,7 +322,7 @@ impl Connection {
         }
     }
 
-    /// The silo at the other end, if it is one.
+    /// The silo at the other end; None for a client.
     pub const fn silo(&self) -> Option<SiloAddress> {
         match self.peer {
             PeerKind::Silo(silo) => Some(silo),
@@ -446,9 +445,8 @@ impl Connection {
         }
     }
 
-    /// A tick of the clock: ends the calls whose deadline has passed, asks a peer for a word that
-    /// says nothing while others wait, and lets a connection over which nothing comes give its
-    /// memory back.
+    /// A tick of the clock: ends calls whose deadline has passed, asks a silent peer for a word
+    /// while calls wait, and lets an idle connection give its memory back.
     pub(super) fn expire(&self, now: CoarseInstant) -> Ticked {
         let (mut wake, mut over) = (Vec::new(), Vec::new());
         let mut shared = self.shared.lock();
@@ -483,9 +481,9 @@ impl Connection {
         ticked
     }
 
-    /// A look every half second, whatever is sent: asks the peer for a word if it has said nothing
-    /// since the last look, and an answer was sent to it before. A connection that only answers has
-    /// no calls whose silence would be noticed.
+    /// A check every half second: asks the peer for a word if an answer was sent to it and it has
+    /// been silent since the last check. A connection that only answers has no calls whose silence
+    /// would be noticed.
     pub fn look_at_answers(&self) {
         let received = self.bytes_received.load(Ordering::Relaxed);
         let before = self.received_at_look.swap(received, Ordering::Relaxed);
@@ -503,8 +501,8 @@ impl Connection {
         }
     }
 
-    /// Gets what is queued on its way: writes it here when `direct` and the driver is asleep, else
-    /// wakes the driver.
+    /// Sends what is queued: writes it here when `direct` and the driver is asleep, else wakes the
+    /// driver.
     pub(super) fn flush(&self, mut shared: MutexGuard<'_, Shared>, direct: bool) {
         let direct = direct && shared.driver_idle && !shared.closing;
         let Shared { stream, out, last_cancel, messages_sent, messages_gone, .. } = &mut *shared;

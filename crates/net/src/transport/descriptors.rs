@@ -12,8 +12,8 @@ pub fn for_clients(wanted: usize, descriptors: Option<u64>) -> usize {
     wanted.min(usize::try_from(room).unwrap_or(usize::MAX)).max(1)
 }
 
-/// Raises the soft limit of descriptors to the hard one, which any process may do, and returns it;
-/// none where there is no limit, or none that is known.
+/// Raises the soft limit of descriptors to the hard one, as any process may, and returns it. None
+/// where there is no limit, or no known one.
 #[cfg(unix)]
 pub fn raise() -> Option<u64> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};

@@ -22,8 +22,8 @@ use super::lost::Lost;
 use super::silence::Stuck;
 use crate::world::ReadHalf;
 
-/// Size of one read: it grows while reads fill their room, and shrinks when they leave most of it
-/// empty. So bytes that usually come together are read together.
+/// Minimum size of one read. It grows while reads fill their buffer, and shrinks when they leave
+/// most of it empty, so that bytes that usually come together are read together.
 const READ_BYTES_MIN: usize = 4 << 10;
 /// The most that is read at once.
 const READ_BYTES_MAX: usize = 64 << 10;
@@ -47,7 +47,7 @@ const SYSTEM_FRAMES: usize = 16;
 /// Weight of a call that waits, in frames.
 const CALL_FRAMES: usize = 8;
 
-/// The most reads in one go before other tasks get their turn.
+/// Maximum reads before other tasks get their turn.
 const READS_PER_TURN: usize = 16;
 
 /// Handler of messages that arrive at a silo or a client.
@@ -207,9 +207,9 @@ struct Behind {
     looks: u32,
 }
 
-/// So often in a row the driver lets callers go first although none of them moved.
+/// Number of times in a row that the driver waits for callers that do not move.
 const LOOKS_IN_VAIN_MAX: u32 = 4;
-/// And so often at most, whether they move or not: others may wait for what is to be written.
+/// Number of times that the driver waits at most: others may wait for the write.
 const LOOKS_MAX: u32 = 64;
 
 /// Number of calls in flight that are worth collecting for one write.
@@ -246,9 +246,9 @@ impl<H: Handler> Driver<H> {
                 cx.waker().wake_by_ref();
                 Poll::Pending
             }
-            // Once more, behind the tasks that are ready now: what they have to send then goes out
-            // in one write, and none of them needs to wake the driver. Few callers are served
-            // better by the next wake.
+            // The driver runs once more, behind the tasks that are ready now. Their frames then go
+            // out in one write, and none of them needs to wake the driver. With few callers the
+            // next wake is better.
             (Ok(reading), Ok(wrote)) => {
                 if self.busy && (wrote || reading == Progress::Read) {
                     cx.waker().wake_by_ref();
@@ -258,9 +258,9 @@ impl<H: Handler> Driver<H> {
         }
     }
 
-    /// Returns true if callers are about to take their answers: most of them call again at once,
-    /// perhaps on another thread, and what they send then goes out in one write with the rest.
-    /// False when they do not move: they have other work.
+    /// Returns true if callers are about to take their answers. Most of them call again at once,
+    /// perhaps on another thread, and their frames then go out in one write. False when they do not
+    /// move: they have other work.
     fn callers_come(&mut self) -> bool {
         let waiting = self.connection.answered.load(Ordering::Relaxed);
         let Behind { callers, in_vain, looks } = self.behind;
@@ -297,8 +297,8 @@ impl<H: Handler> Driver<H> {
             }
             self.input.reserve(self.read_bytes);
             let room = self.input.capacity() - self.input.len();
-            // Nothing is lost with this future: it reads or it does not. A read that does not fill
-            // its room is not followed by one that finds nothing.
+            // Nothing is lost if this future is dropped. After a read that does not fill its buffer
+            // there is no further read, which would find nothing.
             let read = std::pin::pin!(self.reading.read_buf(&mut self.input)).poll(cx);
             match read {
                 Poll::Pending => {
@@ -366,8 +366,9 @@ impl<H: Handler> Driver<H> {
         Ok(true)
     }
 
-    /// Why a connection that the peer ended without a word has ended. A peer that has said nothing
-    /// since the handshake may have given up its dial: that tells nothing about its process.
+    /// Reason for the end of a connection that the peer ended without a goodbye. A peer that has
+    /// been silent since the handshake may have given up its dial, which says nothing about its
+    /// process.
     fn ended(&self) -> Lost {
         if self.connection.bytes_received.load(Ordering::Relaxed) > 0 {
             Lost::Ended
@@ -387,8 +388,8 @@ impl<H: Handler> Driver<H> {
         }
     }
 
-    /// Notes a buffer of this many bytes: it is to be let go when nothing comes for a while. (Once
-    /// its bytes are taken off, its capacity does not tell.)
+    /// Notes a buffer of this many bytes, to be freed when nothing comes for a while. (Once its
+    /// bytes are taken off, its capacity does not tell.)
     fn note_room(&self, bytes: usize) {
         if bytes > KEPT_BYTES_MAX && !self.connection.roomy.swap(true, Ordering::Relaxed) {
             self.connection.look_at_ticks(&mut self.connection.shared.lock());

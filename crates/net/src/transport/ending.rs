@@ -66,9 +66,9 @@ impl Connection {
         }
     }
 
-    /// The peer is dead in the view: every call that waits for it fails now, and new ones are
-    /// refused. What the runtimes have to say to it still goes out, and its last words come in,
-    /// until the connection is ended.
+    /// The peer is dead in the view. Every call that waits for it fails now, and new ones are
+    /// refused. Messages of the runtimes still go out, and its last words come in, until the
+    /// connection is ended.
     pub fn part(&self) {
         self.is_parting.store(true, Ordering::Relaxed);
         self.take_no_calls(Lost::PeerDead);
@@ -104,8 +104,8 @@ impl Connection {
         wake.into_iter().for_each(Waker::wake);
     }
 
-    /// This side serves no further calls of the peer: it answers those that it has begun, then the
-    /// driver tells the peer that no other one has run or will.
+    /// This side stops serving calls of the peer: it answers those that it has begun. Then the
+    /// driver tells the peer that no other call has run or will run.
     pub fn stop_serving(&self) {
         let mut shared = self.shared.lock();
         if shared.draining == Draining::No {
@@ -152,7 +152,7 @@ impl Connection {
     }
 
     /// Returns true if the peer was told to use this connection instead of another one, and had
-    /// said nothing over it yet when `other` was made.
+    /// said nothing over it when `other` was made.
     pub(crate) fn is_crossed_by(&self, other: &Self) -> bool {
         let is_later = |word: &Instant| other.made > *word;
         self.is_proposed.load(Ordering::Relaxed) && !self.first_word.get().is_some_and(is_later)
@@ -167,8 +167,8 @@ impl Connection {
         }
     }
 
-    /// Tells the peer so, when all is answered. Only the driver calls it: between its look at what
-    /// is under way and the word no call begins. Whether the peer was told, now or before.
+    /// Tells the peer once all calls are answered. Only the driver calls it, so no call begins
+    /// between its check and the message. Returns true if the peer was told, now or before.
     pub(super) fn tell_drained(&self) -> bool {
         if !self.is_draining.load(Ordering::Relaxed) {
             return false;
@@ -200,8 +200,8 @@ impl Connection {
         let mut wake = Vec::new();
         let mut shared = self.shared.lock();
         if shared.lost.is_none() {
-            // A peer that serves no further calls has read all of them, and so has one of which
-            // this side takes leave.
+            // A peer that stopped serving has read all calls. So has a peer of which this side
+            // takes leave.
             let is_over = matches!(why, Lost::Closed | Lost::Replaced);
             if !is_over && shared.parting != Some(Lost::Drained) {
                 shared.unread.end();
@@ -238,7 +238,7 @@ pub(super) fn handle_word<H: Handler>(
             handler.drained(connection);
         }
         CallsMessage::Ping => {
-            // Without room the peer hears it later, from what it reads first.
+            // Without room the peer hears it later, when it reads again.
             let _ = connection.system(channel::CALLS, &CallsMessage::Pong);
         }
         CallsMessage::Pong => {

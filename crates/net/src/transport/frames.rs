@@ -29,7 +29,7 @@ pub(super) fn handle_frame<H: Handler>(
             // The whole frame: the sender counts what it appended.
             let cost = frame.bytes as u64;
             if header.correlation == 0 && connection.is_retired() {
-                // Later ones may have come over its successor, and no caller waits for this one.
+                // Later words may have come over its successor, and no caller waits for this one.
                 return Ok(cost);
             }
             return Ok(handler.request(connection, header, body, cost, replies, cx));

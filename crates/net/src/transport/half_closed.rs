@@ -1,8 +1,8 @@
 //! A client that has ended its half of a connection, and waits for its answers.
 //!
 //! A client that was killed looks the same: its host ends the stream in good order. But it answers
-//! what is sent to it then with a reset. So while its calls run, a word is sent now and then, and
-//! one of the next writes fails.
+//! further bytes with a reset. So while its calls run, a word is sent now and then, and one of the
+//! next writes fails.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -21,7 +21,7 @@ const ASK_EVERY: Duration = Duration::from_millis(100);
 pub(super) struct HalfClosed(Pin<Box<Sleep>>);
 
 impl HalfClosed {
-    /// The peer has ended its half. None if nothing is left to tell it.
+    /// The peer has ended its half. None if there is nothing left to send.
     pub(super) fn begin(connection: &Connection) -> Option<Self> {
         let waits = matches!(connection.peer, PeerKind::Client(_)) && connection.serving() > 0;
         waits.then(|| Self(Box::pin(tokio::time::sleep(Duration::ZERO))))

@@ -129,7 +129,7 @@ pub async fn dial(
     Ok((connection, welcome.silo, input))
 }
 
-/// As [`dial`]; the stream as it is, what the acceptor said, and what came behind that.
+/// Like [`dial`], with the raw stream, the acceptor's answer, and the bytes behind it.
 pub(super) async fn greet(
     endpoint: SocketAddr,
     expects: Option<SiloAddress>,
@@ -219,9 +219,9 @@ async fn show_token(
 
 /// Asks who lives at the endpoint of `silo`, on a fresh connection, and hangs up.
 ///
-/// A process that is being killed loses its connections before its listening socket: the dial that
-/// its broken connection leads to is still accepted by the operating system, and then breaks. Such
-/// a dial is made again, at growing intervals, until it is answered or refused.
+/// A process that is being killed loses its connections before its listening socket. The operating
+/// system still accepts a dial then, and breaks it. Such a dial is made again, at growing
+/// intervals, until it is answered or refused.
 pub async fn dial_probe(silo: SiloAddress, greeting: &Greeting, timeout: Duration) -> DialOutcome {
     let greeting = Greeting { timeout, ..greeting.clone() };
     let attempts = async {
@@ -242,7 +242,7 @@ pub async fn dial_probe(silo: SiloAddress, greeting: &Greeting, timeout: Duratio
         Ok((_, found, _)) => DialOutcome::OtherEpoch(found),
         Err(DialError::Refused(_, refuse)) => match (refuse.code, refuse.silo) {
             (RefuseCode::WrongSilo, Some(found)) => DialOutcome::OtherEpoch(found),
-            // It answers, so it lives, even if it does not want to talk.
+            // The silo answers, so it lives, even if it refuses.
             (_, Some(found)) if found == silo => DialOutcome::Answered,
             _ => DialOutcome::NoAnswer,
         },
@@ -368,10 +368,10 @@ pub(crate) async fn accept(
         .unwrap_or_else(|_| Err(format!("no Hello within {:?}", greeting.timeout)))
 }
 
-/// Checks that one that has dialled over TLS, and says that it is a silo, is the process at that
-/// silo's address. If its key is not known yet, that address is dialled and asked for it. One that
-/// has dialled without TLS is dialled with it, if this side dials so: on the way from plain to
-/// encrypted connections both kinds are there.
+/// Checks that a dialer over TLS that says it is a silo is the process at that silo's address. If
+/// its key is not known yet, that address is dialled and asked for it. A dialer without TLS is
+/// dialled back with TLS, if this side dials so: both kinds exist on the way from plain to
+/// encrypted connections.
 ///
 /// # Errors
 /// It is not that process, it accepts no TLS, or could not be asked: for people.

@@ -74,7 +74,7 @@ mod tests {
     use crate::transport::handshake::{Verdict, accept, dial};
     use crate::transport::tests::{FROM, Told, call, driven, greeting, silo};
 
-    /// Each of them is made again, and its end is reported as it was.
+    /// Each lifeline is made again, and the reason of its end is reported.
     #[tokio::test]
     async fn a_lifeline_tells_each_of_its_ends_and_is_made_again() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

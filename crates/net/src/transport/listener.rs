@@ -30,8 +30,8 @@ pub enum Port {
 /// Pause after the operating system refused to accept (out of file descriptors, mostly).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Handshakes under way at once on one port. For one more the oldest is given up: an honest one
-/// takes milliseconds, and a silent one must not keep others waiting.
+/// Maximum handshakes under way on one port. One more ends the oldest: an honest one takes
+/// milliseconds, and a silent one must not keep others waiting.
 const HANDSHAKES_MAX: usize = 1024;
 
 /// The calls of a client whose identity has ended have this time to be answered.
@@ -44,7 +44,7 @@ const ANSWERED_CHECK: Duration = Duration::from_millis(5);
 /// a moment.
 const STRANGERS_MAX: usize = 1024;
 
-/// Connections at once of one silo: it has one that carries its calls, sometimes another while both
+/// Maximum connections of one silo: the one that carries its calls, sometimes another while both
 /// sides dial, its lifeline, and those that are ending.
 const CONNECTIONS_PER_SILO_MAX: usize = 16;
 
@@ -63,8 +63,8 @@ impl Callers {
         })
     }
 
-    /// Returns true if there is room for one more connection of `silo`. Who was a stranger when it
-    /// came and is in the view now counts as what it is now.
+    /// Returns true if there is room for one more connection of `silo`. A stranger that is in the
+    /// view by now counts as a member.
     fn has_room(
         callers: &BTreeMap<SiloAddress, usize>,
         silo: SiloAddress,
@@ -96,8 +96,8 @@ impl Drop for Caller<'_> {
     }
 }
 
-/// The handshakes under way of one host, at most. For one more its own oldest is given up, so a
-/// host that begins many takes no room from others.
+/// Maximum handshakes under way of one host. One more ends that host's oldest, so a host that
+/// begins many takes no room from others.
 const HANDSHAKES_PER_HOST_MAX: usize = 256;
 
 /// The handshakes under way, oldest first, and the hosts that they come from. Each ends when its
@@ -265,7 +265,7 @@ impl<H: Handler> Listener<H> {
                 let reason = "too many connections of this silo, or of silos in no view".to_owned();
                 Verdict::Refuse(RefuseCode::Overloaded, reason)
             }
-            // One connection is taken for a while: over it the dead silo hears of its death.
+            // One connection is accepted for a while: over it the dead silo hears of its death.
             (Port::Silo, PeerKind::Silo(silo)) if self.pool.has_farewell(silo) => {
                 Verdict::Refuse(RefuseCode::WrongSilo, format!("{silo} was declared dead"))
             }
@@ -340,7 +340,7 @@ mod tests {
     #[test]
     fn silent_handshakes_make_way_for_new_ones_oldest_first() {
         let mut handshakes = Handshakes::default();
-        // From as many hosts: none of them is the one with too many.
+        // The handshakes come from as many hosts, so no host has too many.
         let host = |n: usize| IpAddr::from([10, 0, (n >> 8) as u8, n as u8]);
         let mut begin = |n| handshakes.begin(host(n), HANDSHAKES_MAX);
         let mut silent: Vec<_> = (0..HANDSHAKES_MAX).map(&mut begin).collect();

@@ -210,8 +210,8 @@ impl Pending {
         self.entries.get_mut(at.index as usize).filter(|e| e.generation == at.generation)
     }
 
-    /// The answer, if it is there (its body is then in `body`, whose room the slot takes, and the
-    /// slot is free again); else remembers who to wake.
+    /// The answer, if it has come: its body is then in `body`, which gives the slot its room, and
+    /// the slot is free again. Otherwise remembers the waker.
     pub(super) fn poll(
         &mut self,
         at: Correlation,

@@ -19,16 +19,16 @@ use crate::world::{self, Watched};
 /// Dials under way at once; one more is refused.
 const DIALS_MAX: usize = 1024;
 
-/// Time for which a silo that is dead in the view still gets messages: the silos that it asks tell
-/// it, and the view itself does.
+/// Time for which a silo that is dead in the view still gets messages: the answers to its
+/// questions, and the view itself.
 const FAREWELL: Duration = Duration::from_secs(2);
 
 /// A connection is kept for this time after another one has taken its place: calls that wait on it
 /// may still be answered.
 const RETIRED: Duration = Duration::from_secs(60);
 
-/// The most such connections to one silo: one whose answers come late now and then must not use up
-/// the room that its peer has for this silo's connections.
+/// Maximum such connections to one silo. A silo whose answers come late now and then must not use
+/// up the room that its peer has for this silo's connections.
 const RETIRED_MAX: usize = 4;
 
 /// Longest time to write the goodbye that follows.
@@ -80,9 +80,9 @@ pub struct Pool {
     dialing: Mutex<HashMap<SiloAddress, Arc<Watched<Dialed>>>>,
     /// Silos the membership view calls Dead.
     dead: RwLock<HashSet<SiloAddress>>,
-    /// The connections over which some of them are still told so.
+    /// Connections over which some of them are still told of their death.
     farewells: Mutex<HashMap<SiloAddress, Arc<Connection>>>,
-    /// Silos whose options are not those of this one.
+    /// Silos whose options differ from this one's.
     strangers: Mutex<HashSet<SiloAddress>>,
     /// Calls of others are served no more, over whatever connection they come.
     draining: AtomicBool,
@@ -104,8 +104,8 @@ impl Pool {
         }
     }
 
-    /// Says who handles what comes over the connections that are dialled, once; nothing is dialled
-    /// before. It must live as long as the pool is used.
+    /// Sets the handler of dialled connections, once; nothing is dialled before. It must live as
+    /// long as the pool is used.
     pub fn handled_by<H: Handler>(&self, handler: &Arc<H>) {
         let handler: Weak<H> = Arc::downgrade(handler);
         let first = self.handler.set(handler).is_ok();
@@ -228,8 +228,8 @@ impl Pool {
         }
     }
 
-    /// Dials `silo` although there is a connection to it, and puts the new one in its place, here
-    /// and on the other side. What waits on the old one may still be answered.
+    /// Dials `silo` although there is a connection to it, and replaces that one on both sides.
+    /// Calls that wait on the old one may still be answered.
     pub async fn renew(self: &Arc<Self>, silo: SiloAddress) -> Result<(), DialError> {
         if self.is_dead(silo) {
             return Err(DialError::Dead(silo));
@@ -255,11 +255,10 @@ impl Pool {
 
     /// The peer has dialled `connection` to take the place of the one before.
     ///
-    /// Both sides may have done so at the same moment: they find at the same time that nothing
-    /// comes. If each followed the other, each would talk over a connection that the other one
-    /// hears no more. So both take the one that the silo with the lower address has dialled.
-    /// The two connections carry their words in no common order: the answer to one proposal may
-    /// come before the other proposal.
+    /// Both sides may find at the same moment that nothing comes, and both dial. If each followed
+    /// the other, each would talk over a connection that the other no longer reads. So both take
+    /// the connection that the silo with the lower address has dialled. Words on two connections
+    /// come in no common order: the answer to one proposal may come before the other proposal.
     ///
     /// Returns the silo if this was news: what was said over the connection before may be lost.
     pub fn proposed(self: &Arc<Self>, connection: &Arc<Connection>) -> Option<SiloAddress> {
@@ -279,7 +278,8 @@ impl Pool {
         Some(silo)
     }
 
-    /// From now on `connection` carries what this side says to its silo; one that did is retired.
+    /// From now on `connection` carries this side's messages to its silo; the earlier one is
+    /// retired.
     fn prefer(self: &Arc<Self>, connection: &Arc<Connection>) {
         let Some(silo) = connection.silo().filter(|_| !connection.is_retired()) else { return };
         if connection.is_lost() || connection.is_parting() {
@@ -308,7 +308,7 @@ impl Pool {
         });
     }
 
-    /// Warns of a silo whose options are not those of this one, once.
+    /// Warns once of a silo whose options differ from this one's.
     fn compare_options(&self, silo: SiloAddress, theirs: u64) {
         let ours = self.greeting.options;
         if theirs == 0 || ours == 0 || theirs == ours {
@@ -325,7 +325,7 @@ impl Pool {
         }
     }
 
-    /// Silos whose options are not those of this one.
+    /// Silos whose options differ from this one's.
     #[cfg(test)]
     pub(super) fn strangers(&self) -> Vec<SiloAddress> {
         self.strangers.lock().iter().copied().collect()
@@ -362,7 +362,7 @@ impl Pool {
         });
     }
 
-    /// Replaces what is known about dead silos; calls waiting for one of them fail now.
+    /// Replaces the list of dead silos. Calls that wait for one of them fail now.
     pub fn set_dead(self: &Arc<Self>, dead: impl Iterator<Item = SiloAddress>) {
         let dead: HashSet<_> = dead.collect();
         let before = std::mem::replace(&mut *self.dead.write(), dead.clone());
@@ -388,8 +388,8 @@ impl Pool {
         self.silos.read().values().map(|silo| u64::from(silo.waiting())).sum()
     }
 
-    /// Stops serving calls of others: those that were begun are answered, then the peers hear that
-    /// no other one has run.
+    /// Stops serving calls of others: begun calls are answered, then the peers hear that no other
+    /// call has run.
     pub fn stop_serving(&self) {
         self.draining.store(true, Ordering::SeqCst);
         self.open().iter().for_each(|c| c.stop_serving());

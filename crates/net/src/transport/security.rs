@@ -21,8 +21,7 @@ pub(crate) enum Proof {
     Plain,
     /// The connection is encrypted, and its peer has shown nothing.
     Anonymous,
-    /// The connection is encrypted, and its peer has shown nothing that counts here: the words for
-    /// it.
+    /// The connection is encrypted, and its peer's proof does not count here, for this reason.
     Unfit(String),
     /// A silo or client of this cluster.
     #[cfg(feature = "tls")]
@@ -83,7 +82,7 @@ pub(super) fn in_words(error: &std::io::Error) -> (String, bool) {
 /// Why an accepted connection goes no further.
 #[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "nothing is barred without TLS"))]
 pub(super) enum Barred {
-    /// It is plain, and encrypted ones are accepted only. It can be told so.
+    /// The connection is plain, where only encrypted ones are accepted. The peer can be told.
     Plain(TcpStream),
     /// Its handshake failed.
     Failed(String),
@@ -265,8 +264,8 @@ mod secured {
             self.guard.as_ref()?.seals()?.seal(me, dials, &exported(stream).ok()??)
         }
 
-        /// Judges the seal of one that has dialled silo `me` and says that it is `silo`: true if it
-        /// is, false if the process at that silo's address has to be asked first.
+        /// Judges the seal of a peer that has dialled silo `me` and says that it is `silo`. True:
+        /// it is. False: the process at that silo's address has to be asked first.
         ///
         /// # Errors
         /// It is not, for people.
@@ -283,7 +282,7 @@ mod secured {
             }
         }
 
-        /// Judges the seal of one that answers as `silo`, and remembers it if it is the process
+        /// Judges the seal of a peer that answers as `silo`, and remembers it if it is the process
         /// `at_its_address`.
         ///
         /// # Errors
@@ -344,7 +343,7 @@ mod secured {
         }
     }
 
-    /// Returns true if the first bytes are those of TLS. None of them is taken.
+    /// Returns true if the first bytes are those of TLS. It consumes none of them.
     async fn is_encrypted(stream: &tokio::net::TcpStream) -> std::io::Result<bool> {
         let mut first = [0; 3];
         let mut pause = PEEK_PAUSE_MIN;
@@ -497,7 +496,7 @@ mod tests {
         let says = |kind: fn(SiloAddress) -> PeerKind| kind(address);
         for kind in [PeerKind::Silo, PeerKind::Watch] {
             let me = says(kind);
-            // One that has not heard of `b`, and asks; then the same, which knows it.
+            // A silo that has not heard of `b`, and asks; then the same silo, which knows it.
             for order in [[&imposter, &b], [&b, &imposter]] {
                 let a = here();
                 for dialing in order {

@@ -8,7 +8,7 @@
 //! peer again. If it answers there, they close the silent connection. A gateway cannot dial its
 //! client, and closes the connection at once.
 //!
-//! A peer that reads nothing is another matter: what waits for it fills memory.
+//! A peer that reads nothing is different: frames that wait for it fill memory.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -20,7 +20,7 @@ use tokio::time::{Instant, Sleep};
 use super::lost::Lost;
 use crate::clock::CoarseInstant;
 
-/// A peer that takes nothing of what is sent to it for this time is lost.
+/// Time after which a peer that reads nothing is lost.
 const READS_WITHIN: Duration = Duration::from_secs(30);
 /// After this time without a byte the peer is asked for a word.
 const ASKED_AFTER: Duration = Duration::from_secs(1);
@@ -29,7 +29,7 @@ const ANSWERED_WITHIN: Duration = Duration::from_secs(3);
 /// A connection that stays silent is reported again after this time.
 const TOLD_EVERY: Duration = Duration::from_secs(1);
 
-/// Keeps since when nothing comes over a connection, and what was done about it.
+/// Remembers since when a connection has been silent, and the steps taken.
 #[derive(Debug, Default)]
 pub(super) struct Silence {
     since: Option<CoarseInstant>,
@@ -106,7 +106,7 @@ impl Silence {
     }
 }
 
-/// A peer that takes nothing of what is written: fires when it has read nothing for too long.
+/// The timer of a peer that reads nothing: fires when that lasts too long.
 #[derive(Default)]
 pub(super) struct Stuck(Option<Pin<Box<Sleep>>>);
 

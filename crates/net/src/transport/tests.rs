@@ -92,7 +92,7 @@ pub(super) fn silo(text: &str) -> SiloAddress {
     text.parse().unwrap()
 }
 
-/// Both ends of a connection after its handshake, none of them driven.
+/// Both ends of a connection after its handshake, without their drivers.
 pub(super) async fn connected() -> (Connection, Connection) {
     connected_with([greeting(silo("127.0.0.1:1:1")), greeting(silo("127.0.0.1:2:2"))]).await
 }

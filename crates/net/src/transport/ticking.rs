@@ -52,8 +52,7 @@ impl Ticking {
         self.begun.notified().await;
     }
 
-    /// A tick of the clock; what is to be told of connections over which nothing comes
-    /// (`silence.rs`).
+    /// A tick of the clock. Returns the silent connections to be reported (`silence.rs`).
     #[must_use]
     pub fn tick(&self, now: CoarseInstant) -> Vec<Quiet> {
         let mut looked_at = std::mem::take(&mut *self.list.lock());

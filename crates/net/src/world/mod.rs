@@ -46,8 +46,8 @@ impl Spawner {
         Self { handle: tokio::runtime::Handle::current(), host: elsewhere::host() }
     }
 
-    /// Starts a task. Its future is boxed: otherwise every method of every grain would bring copies
-    /// of tokio's whole task with it, a third of what an application compiles.
+    /// Starts a task. Its future is boxed: otherwise every method of every grain would compile
+    /// copies of tokio's whole task, a third of an application's code.
     pub fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
         self.spawn_boxed(Box::pin(future))
     }
@@ -66,8 +66,8 @@ impl Spawner {
         tokio::runtime::Handle::try_current().is_ok_and(|here| here.id() == self.handle.id())
     }
 
-    /// Runs `future` as one of these tasks and waits for it. Dropped, it drops the future. None
-    /// when the runtime is gone.
+    /// Runs `future` as a task of this runtime and waits for it. Dropping this drops the future.
+    /// None when the runtime is gone.
     pub async fn run<T: Send + 'static>(
         &self,
         future: impl Future<Output = T> + Send + 'static,
@@ -125,16 +125,15 @@ pub fn is_virtual() -> bool {
     elsewhere::host().is_some()
 }
 
-/// The next number of the virtual host whose code runs now, for what is counted by the process
-/// elsewhere: several hosts share one process, and one process runs several worlds.
+/// The number of the virtual host whose code runs now, for values that are otherwise counted per
+/// process: several hosts share one process, and one process runs several worlds.
 #[inline]
 pub fn number_of_host() -> Option<u64> {
     elsewhere::host().map(|host| host.next_number())
 }
 
-/// The name that the kernel has for this host (for this container, where it has one of its own).
-/// Never the environment's: two rows with one name and one `ip:port` are taken for two processes of
-/// one host.
+/// The kernel's name of this host (of this container, where it has one of its own). Never the
+/// environment's: two rows with one name and one `ip:port` are taken for two processes of one host.
 #[cfg(target_os = "linux")]
 pub fn host_name() -> String {
     let name = rustix::system::uname().nodename().to_string_lossy().trim().to_owned();

@@ -1,9 +1,8 @@
 //! A connection over which everything is encrypted: a socket, and the session that both halves
 //! share.
 //!
-//! The session holds bytes of its own. What was written and encrypted may wait in it until the
-//! socket has room ([`is_unsent`](Secured::is_unsent)); what has arrived and was decrypted is in it
-//! until it is read.
+//! The session holds bytes. Encrypted bytes may wait in it until the socket has room
+//! ([`is_unsent`](Secured::is_unsent)); decrypted bytes are in it until they are read.
 
 use std::io::{self, BufRead as _, IoSlice, Read, Write};
 use std::sync::Arc;
@@ -44,7 +43,7 @@ impl Secured {
         &self.socket
     }
 
-    /// Encrypts and sends what there is room for. What was taken is on its way, or waits in the
+    /// Encrypts and sends as many bytes as there is room for. They are on their way, or wait in the
     /// session.
     pub(super) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         let mut session = self.session.lock();
@@ -92,8 +91,8 @@ impl Secured {
         self.socket.poll_read_ready(cx)
     }
 
-    /// Reads what has arrived. Nothing says that the peer has ended the stream, with the session's
-    /// own last word or without it: a frame that is cut off shows by its length.
+    /// Reads what has arrived. An end of the stream without the session's last word is not
+    /// reported: a frame that is cut off shows by its length.
     pub(super) fn poll_read(
         &self,
         cx: &mut Context<'_>,
@@ -121,8 +120,8 @@ impl Secured {
             Err(e) => return Err(e),
         }
         let processed = session.process_new_packets();
-        // An answer of the session's own, or the alert that tells the peer what was wrong. What the
-        // socket does not take now follows with the next write.
+        // An answer of the session, or the alert that tells the peer the fault. What the socket
+        // does not take now follows with the next write.
         let _ = self.send(session);
         processed.map(|_| true).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))
     }

@@ -11,8 +11,8 @@ pub struct StopRequests {
     last: Option<tokio::time::Instant>,
 }
 
-/// Signals that come closer together are one request: some programs that stop others send theirs
-/// to the process, and once more to its group.
+/// Signals that come closer together are one request: some programs send theirs to the process, and
+/// once more to its group.
 const ONE_REQUEST: std::time::Duration = std::time::Duration::from_secs(1);
 
 impl StopRequests {

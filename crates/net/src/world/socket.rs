@@ -61,8 +61,8 @@ impl TcpStream {
         }
     }
 
-    /// Lets the kernels on both sides say now and then that the connection is still there: so no
-    /// translator of addresses on the way forgets it, and one that is gone breaks.
+    /// Turns TCP keepalive on, so that no translator of addresses forgets the connection, and a
+    /// dead one breaks.
     pub(crate) fn keep_alive(&self) {
         let socket = match self {
             Self::Kernel(stream) => SockRef::from(stream),
@@ -183,8 +183,7 @@ impl ReadHalf {
         }
     }
 
-    /// Waits until what was written has left this process. Only what is encrypted on the way waits
-    /// in it.
+    /// Waits until all written bytes have left this process. Only encrypted bytes wait in it.
     #[cfg_attr(not(feature = "tls"), expect(clippy::unused_self, reason = "nothing waits"))]
     pub(crate) fn poll_sent(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         #[cfg(feature = "tls")]

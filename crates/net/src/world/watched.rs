@@ -3,9 +3,9 @@
 use parking_lot::{RwLock, RwLockReadGuard};
 use tokio::sync::Notify;
 
-/// A value, and the tasks that wait for it to change. As tokio's `watch`; but that one wakes its
-/// receivers in an order that it draws at random, and here those who waited first go first, so that
-/// a virtual world does the same things each time.
+/// A value, and the tasks that wait for a change of it, like tokio's `watch`. That one wakes its
+/// receivers in random order. Here the task that waited first goes first, so that a virtual world
+/// does the same things each time.
 #[derive(Debug, Default)]
 pub struct Watched<T> {
     value: RwLock<T>,

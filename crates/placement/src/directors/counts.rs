@@ -9,9 +9,9 @@ use super::{Director, PlacementContext, PlacementTarget};
 use crate::load::LoadReport;
 
 /// Placement by the number of recently busy activations (placement description; the power of two
-/// choices of Mitzenmacher): the one of some silos, drawn at random, that is predicted to have the
-/// fewest. The prediction is what the silo last reported and what this director has placed there
-/// since. A silo that has not reported yet is taken for an average one.
+/// choices of Mitzenmacher). Of some silos drawn at random, the one with the lowest predicted
+/// number is taken. The prediction is the silo's last report plus this director's placements since.
+/// A silo without a report counts as an average one.
 ///
 /// A silo that has just joined has few, and would get most of what is new. For its first thirty
 /// seconds it is passed over now and then.
@@ -25,8 +25,8 @@ impl ActivationCountDirector {
     /// Number of silos that are drawn where nothing else is said.
     pub const CHOICES: usize = 2;
 
-    /// The director that draws `choices` silos (at least one); what it draws grows from `seed`.
-    /// Silos need different seeds.
+    /// The director that draws `choices` silos (at least one), at random from `seed`. Silos need
+    /// different seeds.
     pub fn new(seed: u64, choices: usize) -> Self {
         Self { choices: choices.max(1), draws: Mutex::new(Draws::new(seed)) }
     }
@@ -131,8 +131,9 @@ mod tests {
         assert!(counts.iter().all(|count| (45..=75).contains(count)), "{counts:?}");
     }
 
-    /// Number of 1,000 grains that the last of ten silos gets, which has none, in second `now`; it
-    /// became Active in second `since` and the others, which have a thousand, in second 0.
+    /// Number of 1,000 grains that the last of ten silos gets in second `now`. It has no activation
+    /// and became Active in second `since`; the others have a thousand each, and became Active in
+    /// second 0.
     fn share_of_a_newcomer(since: u64, now: u64) -> usize {
         let silos = silos(10);
         let second = |n: u64| Instant::from_millis(n * 1_000);
@@ -155,7 +156,7 @@ mod tests {
 
     #[test]
     fn one_that_has_just_joined_is_not_flooded() {
-        // Two draws of ten: 19 of a hundred would be its share with nothing said against it.
+        // Two draws of ten: 19 of a hundred is its share without any penalty.
         let (at_once, warm) = (share_of_a_newcomer(500, 503), share_of_a_newcomer(500, 531));
         assert!(at_once < 90, "{at_once} of 1,000 within its first seconds");
         assert!(warm > 150, "{warm} of 1,000 later");

@@ -22,7 +22,7 @@ pub(super) struct Draws {
 /// Activations that were placed on a silo since a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Placed {
-    /// Time at which that report came; none while there is none.
+    /// Time at which that report came; None before the first report.
     since: Option<Instant>,
     count: u32,
 }

@@ -92,12 +92,12 @@ impl PlacementRequest {
     }
 }
 
-/// Chooses the silo of a new activation, and may wait for what it needs: a database, another
-/// service. The call waits for it until its deadline. Other calls go on, and those of the same
-/// grain share one answer.
+/// Chooses the silo of a new activation, and may wait: for a database, another service. The call
+/// waits for it until the call's deadline. Other calls continue, and calls of the same grain share
+/// one answer.
 pub trait AsyncDirector: Send + Sync {
-    /// Chooses one of the request's candidates; none when none of them will do. Then, and when it
-    /// fails or panics, the call is rejected.
+    /// Chooses one of the request's candidates; None when none is suitable. After None, an error or
+    /// a panic the call is rejected.
     fn choose(&self, request: PlacementRequest) -> Choosing;
 }
 

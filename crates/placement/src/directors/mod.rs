@@ -30,14 +30,14 @@ use crate::strategy::{DataError, Strategy};
 pub struct PlacementTarget<'a> {
     /// The grain to be activated.
     pub grain: &'a GrainId,
-    /// The strategy of its class, or the silo's default: a custom one may carry data for its
+    /// The strategy of its class, or the silo's default. A custom one may carry data for its
     /// director.
     pub strategy: &'a Strategy,
     /// The silo the call came from: the local one for calls of its own grains and of its gateway's
     /// clients.
     pub requesting: SiloAddress,
-    /// The grain whose turn makes the call. None for calls of clients and one-way calls, and for
-    /// those that come from no grain.
+    /// The grain whose turn makes the call. None for calls of clients and tasks, and for one-way
+    /// calls.
     pub caller: Option<&'a GrainId>,
     /// The call's hint (`.hint(..)`), as text.
     pub(crate) hint: Option<&'a str>,
@@ -56,7 +56,7 @@ impl<'a> PlacementTarget<'a> {
         self
     }
 
-    /// The call's hint (`.hint(..)`); none when it has none, or none of this type.
+    /// The call's hint (`.hint(..)`). None without one, or if it is not of this type.
     pub fn hint<T: FromStr>(&self) -> Option<T> {
         self.hint?.parse().ok()
     }
@@ -80,8 +80,7 @@ pub struct PlacementContext<'a> {
     /// The silo that places: where the director runs.
     pub local: SiloAddress,
     /// The compatible silos that are Active in the placing silo's view, in the order of their
-    /// addresses, each once. Those that are full or suspected are missing where others are left. At
-    /// least one.
+    /// addresses, at least one. Full and suspected ones are missing where others are left.
     pub silos: &'a [SiloAddress],
     /// Time on the clock of `loads`.
     pub now: Instant,
@@ -123,9 +122,9 @@ impl<'a> PlacementContext<'a> {
 }
 
 /// Chooses the silo of a new activation. It is called in the middle of a call, by many threads at
-/// once: it must neither wait nor take long. One that has to wait is an [`AsyncDirector`].
+/// once: it must neither wait nor take long. A director that has to wait is an [`AsyncDirector`].
 pub trait Director: Send + Sync {
-    /// Chooses one of `context.silos`; none when none of them will do. Then the call is rejected at
+    /// Chooses one of `context.silos`; None when none is suitable. The call is then rejected at
     /// once, as after a panic.
     fn choose(
         &self,

@@ -18,20 +18,19 @@ const MANY_ACTIVATIONS: u32 = 100;
 /// Percentage by which the local silo may be worse and still be taken.
 const LOCAL_MARGIN: f64 = 5.0;
 
-/// Resource-optimized placement, in the spirit of the original's: of as many silos, drawn at
-/// random, as the root of their number says, the one with the least score. The score is
+/// Resource-optimized placement, in the spirit of the original's: the square root of the number of
+/// silos is drawn at random, and the silo with the lowest score is taken. The score is
 ///
 /// ```text
 /// 50 × processors in use + 30 × memory in use + 20 × activations / most activations of a silo
 /// ```
 ///
-/// where use is between 0 and 1, and the most activations are at least 100. What was placed since
-/// the last report counts among the activations. The local silo is taken when its score is at most
-/// 5 above the least, also when it has just joined.
+/// where use is between 0 and 1, and the most activations are at least 100. Placements since the
+/// last report count among the activations. The local silo is taken when its score is at most 5
+/// above the lowest.
 ///
-/// A figure that a silo does not report is taken as the mean of those that do: not knowing makes a
-/// silo neither better nor worse. Where no silo reports anything, every silo has the same
-/// probability.
+/// A figure that a silo does not report counts as the mean of the others. Where no silo reports
+/// anything, every silo has the same probability.
 #[derive(Debug)]
 pub struct ResourceDirector {
     draws: Mutex<Draws>,

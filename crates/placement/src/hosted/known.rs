@@ -16,7 +16,7 @@ const NAMED_MAX: usize = 20;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Hosted {
     own: Arc<Manifest>,
-    /// The Active silos, in the order of their addresses, each with what it hosts if that is known.
+    /// The Active silos, in the order of their addresses, each with its manifest if that is known.
     silos: Vec<(SiloAddress, Option<Arc<Manifest>>)>,
     /// Manifests of silos that are no longer Active.
     past: Vec<Arc<Manifest>>,
@@ -36,9 +36,9 @@ impl Hosted {
         Self { own, silos, past, is_uniform }
     }
 
-    /// Description by this silo of a grain type, if all Active silos can serve a method of it and
-    /// read the same data, as far as is known. A silo that has said nothing yet is taken for one
-    /// like this: mostly it is, and a silo passes on what it cannot serve.
+    /// This silo's description of a grain type, if all Active silos can serve a method of it and
+    /// read the same data, as far as is known. A silo without a known manifest counts as one like
+    /// this: mostly it is, and a silo passes on calls that it cannot serve.
     pub fn everywhere(&self, grain_type: GrainTypeId, method: u32) -> Option<&HostedType> {
         let own = self.own.get(grain_type).filter(|own| own.serves(method))?;
         let serves = |manifest: &Option<Arc<Manifest>>| {
@@ -101,7 +101,7 @@ impl Hosted {
         self.own.metadata()
     }
 
-    /// The metadata of a silo; none while nothing is known of it.
+    /// The metadata of a silo; None while they are unknown.
     pub fn metadata(&self, silo: &SiloAddress) -> Option<&Metadata> {
         let place = self.silos.binary_search_by_key(silo, |(silo, _)| *silo).ok()?;
         Some(self.silos.get(place)?.1.as_ref()?.metadata())

@@ -1,4 +1,4 @@
-//! Learning what other silos host: one question for each manifest that is not known.
+//! Learning the types of other silos: one question for each unknown manifest.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub enum Message {
     /// It is this one.
     #[serde(rename = "t")]
     Tell(u64, Vec<HostedType>),
-    /// It is this one, and the silos that have it say this of themselves.
+    /// The number of this manifest, and the description of its silos.
     #[serde(rename = "d")]
     Describe(u64, Vec<HostedType>, Metadata),
 }
@@ -342,7 +342,7 @@ mod tests {
             let types = other.types().cloned().collect();
             learner.handle_message(at(u64::from(n)), silo(2), Message::Tell(number, types));
         }
-        // Its own, the last one, and those before.
+        // Its own, the last one, and earlier ones.
         assert_eq!(learner.known.len(), 2 + PAST_MAX);
         let hosted = learner.hosted();
         let known = |n: u8| hosted.hosted_type(GrainTypeId::of(&name(n))).is_some();

@@ -27,8 +27,8 @@ pub struct HostedType {
     /// The newest version of its interfaces.
     #[serde(rename = "v")]
     pub version: u32,
-    /// Version of the data that its states write: 1, and one more with each version of one of
-    /// them. Silos with an older one cannot read what a newer one has written.
+    /// Version of the data of its states: 1, and one more with each new version of a state. Silos
+    /// with an older one cannot read a newer one's data.
     #[serde(rename = "d", default = "first", skip_serializing_if = "is_first")]
     pub data_version: u32,
     /// The numbers of the methods that can be called, those of older versions among them; in any
@@ -53,7 +53,7 @@ impl HostedType {
     }
 }
 
-/// All that a silo hosts, and what it says of itself.
+/// All types that a silo hosts, and its metadata.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Manifest {
     types: BTreeMap<GrainTypeId, HostedType>,
@@ -85,12 +85,13 @@ impl Manifest {
             text.extend(version.to_be_bytes());
             text.extend((methods.len() as u64).to_be_bytes());
             text.extend(methods.iter().flat_map(|method| method.to_be_bytes()));
-            // Nothing without filters: so the number is what it was before there were any.
+            // Nothing without filters, so that the number of a manifest without filters never
+            // changes.
             for filter in filters {
                 text.extend(filter.to_string().bytes());
                 text.extend([0xff, u8::from(filter.is_preferred())]);
             }
-            // Nothing for the first version, of which every type was before there were others.
+            // Nothing for the first version, so that the number of a first manifest never changes.
             if !is_first(data_version) {
                 text.extend(data_version.to_be_bytes());
             }
@@ -113,7 +114,7 @@ impl Manifest {
         self
     }
 
-    /// The number under which other silos know it: the same for silos that host the same.
+    /// The number under which other silos know it: silos that host the same have the same number.
     pub const fn number(&self) -> u64 {
         self.number
     }
@@ -128,7 +129,7 @@ impl Manifest {
         &self.metadata
     }
 
-    /// One of its types; none when the silo does not host it.
+    /// One of its types; None when the silo does not host it.
     pub fn get(&self, grain_type: GrainTypeId) -> Option<&HostedType> {
         self.types.get(&grain_type)
     }

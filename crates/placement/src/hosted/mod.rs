@@ -1,10 +1,9 @@
 //! The grain types that each silo hosts, as every silo knows them.
 //!
-//! Silos need not host the same types. Each has a [`Manifest`]: its grain types, their methods, and
-//! how each is placed, and what the silo says of itself. The number of its manifest goes round with
-//! its load report. A silo that hears an unknown number asks one of the silos that said it
-//! ([`Learner`]). So silos that host the same ask no questions. Placement looks at the result
-//! ([`Hosted`]).
+//! Silos need not host the same types. Each has a [`Manifest`]: its metadata, its grain types,
+//! their methods and their placement. The number of its manifest travels with its load report. A
+//! silo that hears an unknown number asks a silo with that number ([`Learner`]). So silos that host
+//! the same ask no questions. Placement uses the result ([`Hosted`]).
 
 mod known;
 mod learner;

@@ -29,7 +29,7 @@ impl VersionSelector {
         }
     }
 
-    /// The version that is taken of those there are; none when any will do, or there is none.
+    /// The version to take of these; None when any will do, or there is none.
     pub fn pick(self, versions: impl Iterator<Item = u32>) -> Option<u32> {
         match self {
             Self::Any => None,

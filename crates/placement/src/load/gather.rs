@@ -2,17 +2,16 @@
 //! `docs/membership.md`).
 //!
 //! The Active silos of a view stand in a circle. Waves take turns with four circles. A wave has as
-//! many rounds as doublings lead from one to their number. In round `r` each silo sends to the one
-//! `2^r` places further on what it has gathered: its own report and those of the silos behind it,
-//! `2^r` together. Then the receiver has twice as many, and after the last round all. So each
-//! report reaches each silo once, and a silo sends one message for each round, however many silos
-//! there are.
+//! many rounds as doublings lead from one to the number of silos. In round `r` each silo sends the
+//! silo `2^r` places further on its own report and those of the silos behind it, `2^r` together.
+//! The receiver then has twice as many, and after the last round all. So each report reaches each
+//! silo once, and a silo sends one message for each round.
 //!
 //! There is no leader. A silo that finds a wave overdue begins one, and a silo that hears of a
-//! later wave joins it at once. A silo that is silent holds the next ones up for a moment
-//! (`patience`) in one round, and what came through it is missing in this wave. The next wave has
-//! another circle, so other pairs are concerned. There are four and no more, for a silo has a
-//! connection to each of those that it sends to: to some forty among a thousand.
+//! later wave joins it at once. A silent silo delays the next silos for a moment (`patience`) in
+//! one round, and reports that came through it are missing in this wave. The next wave has another
+//! circle, so it affects other pairs. Four circles are enough: a silo has a connection to each silo
+//! that it sends to, some forty among a thousand.
 //!
 //! Messages of another view are not taken: its silos stand elsewhere. A silo that has missed a wave
 //! so begins the next one a moment after it has seen that view.
@@ -30,8 +29,8 @@ use super::report::{LoadReport, MISSING, PACKED, PLACE_MAX};
 /// Number of circles that waves take turns with.
 const CIRCLES: u64 = 4;
 
-/// Time after a new view at which a silo that has missed a wave of it begins another one: others
-/// may see it even later.
+/// Time after a new view at which a silo that has missed a wave of it begins another one: other
+/// silos may see the view even later.
 const SETTLE: Duration = Duration::from_millis(200);
 
 /// Number of views by which a message may be ahead; later ones are ignored.
@@ -105,8 +104,8 @@ pub struct Gather {
     manifest: u64,
     config: GatherConfig,
     view: u64,
-    /// The Active silos of the view, in the order of their addresses; this one has its place among
-    /// them, or takes no part.
+    /// The Active silos of the view, in the order of their addresses. This silo is among them, or
+    /// takes no part.
     silos: Vec<SiloAddress>,
     /// True if this silo is among them.
     takes_part: bool,
@@ -162,7 +161,7 @@ impl Circle {
         let turn = usize::try_from(number % CIRCLES).unwrap_or_default();
         let mut strides: Vec<usize> = Vec::new();
         for before in 0..=turn {
-            // Far from each other, so that neighbours in one are no neighbours in the next.
+            // Far from each other, so that neighbours in one circle are not neighbours in the next.
             let first = len * (2 * before + 1) / (2 * CIRCLES as usize + 1);
             let others = (0..len).map(|n| (first + n) % len).filter(|n| gcd(*n, len) == 1);
             let mut new = others.clone().filter(|stride| !strides.contains(stride));
@@ -328,14 +327,14 @@ impl Gather {
         self.effects.pop_front()
     }
 
-    /// Time after one wave at which the next one is overdue.
+    /// Time after a wave at which the next one is overdue.
     fn period(&self) -> Duration {
         let bytes = u32::try_from(self.silos.len() * PACKED).unwrap_or(u32::MAX);
         let spread = Duration::from_secs(1) * bytes / self.config.bytes_per_second.max(1);
         spread.max(self.config.period)
     }
 
-    /// The circle of a wave as this silo sees it; none when it takes no part.
+    /// The circle of a wave for this silo; None when it takes no part.
     fn circle(&self, number: u64) -> Option<Circle> {
         let me = self.silos.binary_search(&self.me).ok()?;
         Some(Circle::new(self.silos.len(), me, number))
@@ -356,7 +355,7 @@ impl Gather {
         self.go_on(now);
     }
 
-    /// Sends each round whose time has come, and says what is known when the last one is heard.
+    /// Sends each round whose time has come, and returns all reports after the last round.
     fn go_on(&mut self, now: Instant) {
         let Some(wave) = self.wave.as_mut().filter(|wave| !wave.over) else { return };
         loop {

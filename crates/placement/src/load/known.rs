@@ -13,9 +13,10 @@ pub struct Known {
     pub silo: SiloAddress,
     /// Time at which this silo first saw it Active.
     pub since: Instant,
-    /// Its last report, and when that came; none before the first one.
+    /// Its last report and the time of its arrival; None before the first report.
     pub report: Option<(LoadReport, Instant)>,
-    /// The number of what it hosts ([`Manifest`](crate::hosted::Manifest::number)), if it said one.
+    /// The number of its manifest ([`Manifest::number`](crate::hosted::Manifest::number)), if it is
+    /// known.
     pub manifest: Option<u64>,
 }
 
@@ -53,7 +54,7 @@ fn mean(figures: impl Iterator<Item = f64>) -> f64 {
 }
 
 impl Loads {
-    /// Nothing is known of anybody.
+    /// Without any knowledge.
     pub const EMPTY: Self = Self {
         silos: Vec::new(),
         mean: Mean { cpu: 0.0, memory: 0.0, activations: 0.0, busy: 0.0 },
@@ -101,7 +102,7 @@ impl Loads {
         self.first_since
     }
 
-    /// Knowledge of one silo; none when it is not Active.
+    /// Knowledge of one silo; None when it is not Active.
     pub fn of(&self, silo: &SiloAddress) -> Option<&Known> {
         self.silos
             .binary_search_by_key(silo, |known| known.silo)

@@ -1,8 +1,8 @@
 //! The load of each silo, as every silo knows it.
 //!
-//! Each silo measures itself ([`LoadReport`]). [`Gather`] brings all reports to all silos: in
-//! waves, in which each silo sends some ten small messages and each report travels to each silo
-//! once. Directors look at the result ([`Loads`]).
+//! Each silo measures itself ([`LoadReport`]). [`Gather`] brings all reports to all silos in waves:
+//! each silo sends some ten small messages, and each report reaches each silo once. Directors use
+//! the result ([`Loads`]).
 
 mod gather;
 mod known;

@@ -9,8 +9,8 @@ pub struct LoadReport {
     pub busy: u32,
     /// Number of calls from elsewhere that are under way.
     pub calls: u32,
-    /// Use of the processors in percent: of the machine's, or, when that is more, of those that the
-    /// process may use. None where that is not measured.
+    /// Use of the processors in percent: of the machine's, or of those that the process may use,
+    /// whichever is more. None where it is not measured.
     pub cpu: Option<u8>,
     /// Use of the memory in percent: of the machine's, or of the container's limit. None where that
     /// is not measured.

@@ -1,4 +1,4 @@
-//! Silos in a small world: what all of them know, and what it costs.
+//! Silos in a small world: their common knowledge, and its cost.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -317,7 +317,8 @@ fn who_sees_a_view_late_hears_the_newcomer_soon_all_the_same() {
     let all = world.silos.clone();
     world.view(2, &all[..5]);
     world.run(Instant::from_millis(3_000));
-    // The newcomer and two others see it first, and their wave is over before the rest does.
+    // The newcomer and two others see the view first, and their wave is over before the other silos
+    // see it.
     let (early, late) = ([all[5], all[0], all[1]], [all[2], all[3], all[4]]);
     for (silos, until) in [(early, 3_100), (late, 3_900)] {
         for silo in silos {

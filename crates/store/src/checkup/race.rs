@@ -14,8 +14,8 @@ const COMMITS: i64 = 25;
 /// mean a fault.
 const ATTEMPTS_MAX: u32 = 2_000;
 
-/// Both count `version` up, together with a row that both write too, by what they read before; in
-/// the end it must have been counted once for each commit that was acknowledged.
+/// Both count `version` up from their last read, together with a row that both write too. In the
+/// end it must equal the number of acknowledged commits.
 pub(super) async fn run(
     stores: [&Arc<dyn SystemStore>; 2],
     version: &str,

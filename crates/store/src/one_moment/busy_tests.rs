@@ -12,8 +12,8 @@ use crate::contract::Mutation;
 use crate::recent::Room;
 use crate::table::Row;
 
-/// A partition whose version row says what was written: each commit writes it and the rows that
-/// come next. Others commit before requests as the dice say.
+/// A partition whose version row names the written rows: each commit writes it and the next rows.
+/// Other writers commit before requests as the dice say.
 struct Busy<const TOGETHER: usize> {
     state: Mutex<BusyState>,
 }
@@ -156,7 +156,7 @@ fn a_read_beside_writers_that_never_rest_ends_and_is_one_moment() {
         let (ended, _) = busy::<60>(commits);
         assert_eq!(ended, SEEDS as usize, "{commits} commits in a thousand requests");
     }
-    // Row by row it takes a while in which the same ones are not written.
+    // Row by row it takes longer, until the same rows are not written.
     assert_eq!(busy::<0>(100).0, SEEDS as usize);
     // A commit before every request: only a look at rows and version at once can help.
     let (ended, requests) = busy::<60>(1_000);

@@ -192,12 +192,12 @@ where
     S: Subscriber + for<'a> LookupSpan<'a> + Send + Sync,
 {
     let layer = tracing_opentelemetry::layer().with_tracer(traces.tracer("emmer"));
-    // The runtime's spans are made in one place. Their target is what the sampler knows them by.
+    // The runtime's spans are made in one place. The sampler knows them by their target.
     let layer = layer.with_location(false).with_threads(false).with_target(true);
     layer.with_filter(LevelFilter::INFO)
 }
 
-/// The address without a slash at its end; none if it is no such address.
+/// The address without a slash at its end; None if it is not an address of a collector.
 fn endpoint(text: &str) -> Option<String> {
     let url = Url::parse(text).ok()?;
     let plain = url.username().is_empty() && url.password().is_none();
@@ -277,7 +277,8 @@ mod tests {
         tracing::subscriber::with_default(subscriber, || {
             let begun = tracing::info_span!(target: emmer_runtime::trace::TARGET, "call");
             begun.in_scope(|| tracing::info_span!("within").in_scope(|| ()));
-            // The application's own have their share, which is none here, and what is in them.
+            // The application's own spans have their share, which is none here, and everything in
+            // them.
             let own = tracing::info_span!("own");
             let call = || tracing::info_span!(target: emmer_runtime::trace::TARGET, "not recorded");
             own.in_scope(|| call().in_scope(|| ()));

@@ -34,7 +34,7 @@ impl Tracer for OpenTelemetry {
             true,
             TraceState::NONE,
         );
-        // It was made a moment ago, so that it can still be given its parent.
+        // The span was made a moment ago, so it can still get its parent.
         let _ = span.set_parent(Context::new().with_remote_span_context(parent));
     }
 }

@@ -54,8 +54,8 @@ pub fn encode_fields(
     })
 }
 
-/// Finds the arguments of `of` by their names: the bytes of each, none of those that are not there.
-/// Others are passed over.
+/// Finds the arguments of `of` by their names: the bytes of each, None for missing ones. Unknown
+/// names are ignored.
 ///
 /// # Errors
 /// [`CodecError`] when `body` is no map, or names an argument twice.
@@ -87,7 +87,7 @@ fn no_map(of: &'static str) -> CodecError {
     unreadable(of, &"expected a map from name to value")
 }
 
-/// The argument `name` of `of`. Nil stands for one that is missing: an `Option` reads it as none.
+/// The argument `name` of `of`. A missing argument reads as nil: an `Option` becomes None.
 ///
 /// # Errors
 /// [`CodecError`] when it is missing, or is no `T`.

@@ -1,4 +1,4 @@
-//! What the tests of this crate share: signatures, and plain requests.
+//! Helpers of this crate's tests: signatures, and plain requests.
 
 #![allow(dead_code, reason = "each test program uses its part")]
 

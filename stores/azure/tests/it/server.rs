@@ -1,5 +1,4 @@
-//! What is special about Azure Table: addresses, signatures, what an administrator sees, limits,
-//! pages.
+//! Special to Azure Table: addresses, signatures, an administrator's view, limits, pages.
 
 use crate::common::{request, sas, url_with};
 use emmer_core::Timestamp;

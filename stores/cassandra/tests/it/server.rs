@@ -1,5 +1,4 @@
-//! What is special about Cassandra: addresses, who is let in, what an administrator sees, limits,
-//! pages, lost answers.
+//! Special to Cassandra: addresses, rights, an administrator's view, limits, pages, lost answers.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -137,7 +136,7 @@ async fn a_server_that_asks_lets_in_who_it_knows_and_encrypts() {
         ),
     ];
     suite::refused::untrusted(STORE, &at(&user, &format!("&tls=true&ca_file={ca}")), &cases).await;
-    // What the page says is enough for a user who may make no tables.
+    // The rights that the page names for a user who may make no tables.
     let rights = "CREATE ROLE silo WITH PASSWORD = 's3cret' AND LOGIN = true; GRANT SELECT ON \
                   KEYSPACE emmer TO silo; GRANT MODIFY ON KEYSPACE emmer TO silo";
     let mut command = shell.command("cqlsh");
@@ -350,8 +349,8 @@ fn is_batch(frame: &[u8]) -> bool {
     frame.get(OPCODE_AT) == Some(&BATCH)
 }
 
-/// A node that stood still takes up a commit of which the store has found out that it did not
-/// happen: it never does. It has no condition of its own that would not hold.
+/// A node that stood still takes up a commit that the store has refused: the commit never happens.
+/// It has no condition of its own that would fail.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_commit_that_is_taken_up_too_late_does_not_happen() {
     let Some(server) = server("a_commit_that_is_taken_up_too_late") else { return };
@@ -361,7 +360,7 @@ async fn a_commit_that_is_taken_up_too_late_does_not_happen() {
     let store = STORE.patient(&server.url_at(late.port())).await;
     must_commit(&store, "p", all(2, 1)).await;
     late.keep(is_batch);
-    // Its first attempt is kept back, its second one happens.
+    // Its first attempt is held back, its second one happens.
     must_commit(&store, "p", all(2, 2)).await;
     must_commit(&direct, "p", all(2, 3)).await;
     late.deliver().await;
@@ -404,7 +403,7 @@ async fn upserts_guess_whether_their_rows_are_there_and_may_guess_wrong() {
     let at = |ms| Value::Time(Timestamp::from_millis(ms));
     let upsert = |n| vec![Mutation::Upsert { row: row("r", n).with("At", at(n)) }];
     let found = async || one.read_row(&NUMBERS, "p", "r").await.unwrap().unwrap().row;
-    // The other one does not know the row, then knows it wrongly.
+    // The other store does not know the row, then knows an old version of it.
     must_commit(&one, "p", upsert(1)).await;
     must_commit(&other, "p", upsert(2)).await;
     assert_eq!(found().await, row("r", 2).with("At", at(1)));

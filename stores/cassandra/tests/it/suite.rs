@@ -14,8 +14,8 @@ const ALONE: [&str; 3] = [
 ];
 
 fn start(test: &str) -> Option<CassandraKeyspace> {
-    // What is killed and must have what it acknowledged waits for its disk; for the others that is
-    // several milliseconds a write.
+    // A server that must keep acknowledged commits through a kill waits for its disk. For the other
+    // tests that would cost several milliseconds a write.
     let is_alone = ALONE.contains(&test);
     CassandraKeyspace::start_or_skip(test, if is_alone { &[SYNC_EACH] } else { &[] }, is_alone)
 }

@@ -1,4 +1,4 @@
-//! What is special about Consul: addresses, tokens, what an administrator sees, limits.
+//! Special to Consul: addresses, tokens, an administrator's view, limits.
 
 use emmer_core::Timestamp;
 use emmer_store::silos::SILO_INSTANCES;

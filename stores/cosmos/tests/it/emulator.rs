@@ -155,8 +155,8 @@ impl Emulator {
         response.body(Full::new(body)).map_err(words)
     }
 
-    /// The account's description with the addresses that clients reach its regions at: this one
-    /// where they asked for it, the others at their ports.
+    /// The account's description with the addresses that clients reach its regions at: this one for
+    /// the asked region, the others at their ports.
     fn at_home(&self, region: usize, host: &str, body: &[u8]) -> Bytes {
         let mut text = String::from_utf8_lossy(body).into_owned();
         for (at, (_, port)) in self.regions.iter().enumerate() {

@@ -112,7 +112,7 @@ async fn a_commit_that_was_written_over_before_it_was_looked_for_is_unknown() {
     assert!(matches!(outcome, CommitOutcome::Unknown(_)), "{outcome:?}");
 }
 
-/// An upsert has no condition of its own: sent again it would undo what came after it.
+/// An upsert has no condition of its own: sent again it would undo later writes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_upsert_that_was_written_over_is_not_applied_twice() {
     let Some(server) = CosmosServer::start_or_skip("an_upsert_written_over") else { return };

@@ -1,10 +1,10 @@
-//! What the tests of this crate share: plain requests, as an administrator's tool sends them.
+//! Helpers of this crate's tests: plain requests, as an administrator's tool sends them.
 
 #![allow(dead_code, reason = "each test program uses its part")]
 
 use serde_json::Value as Json;
 
-/// What the server answers to an operation: status and body. The emulator looks at no signature.
+/// The server's answer to an operation: status and body. The emulator checks no signature.
 pub(crate) async fn request(port: u16, operation: &str, body: &Json) -> (u16, Json) {
     let client = reqwest::Client::builder().no_proxy().build().unwrap();
     let authorization = "AWS4-HMAC-SHA256 Credential=local/20261122/local/dynamodb/aws4_request, \

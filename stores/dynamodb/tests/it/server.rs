@@ -1,5 +1,4 @@
-//! What is special about DynamoDB: addresses, credentials, what an administrator sees, limits,
-//! pages.
+//! Special to DynamoDB: addresses, credentials, an administrator's view, limits, pages.
 
 use crate::common::request;
 use emmer_core::Timestamp;
@@ -201,7 +200,7 @@ async fn a_volatile_column_of_a_row_that_is_there_is_set_by_touches_only() {
     let store = STORE.patient(&server.url()).await;
     store.ensure_tables(&[&NUMBERS]).await.unwrap();
     let at = |ms| Value::Time(Timestamp::from_millis(ms));
-    // The row has none: not even an upsert that brings one gives it.
+    // The row has no such column: not even an upsert with one adds it.
     must_commit(&store, "p", vec![Mutation::Insert { row: row("r", 1) }]).await;
     must_commit(&store, "p", vec![Mutation::Upsert { row: row("r", 2).with("At", at(5)) }]).await;
     let found = store.read_row(&NUMBERS, "p", "r").await.unwrap().unwrap();

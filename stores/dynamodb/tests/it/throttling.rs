@@ -28,8 +28,8 @@ fn is_about(request: &[u8], name: &str) -> bool {
     String::from_utf8_lossy(request).contains(&format!("DynamoDB_20120810.{name}"))
 }
 
-/// An error as the service words it. That of a cancelled transaction gives the reasons:
-/// `Cancelled None TransactionConflict`.
+/// An error in the service's words. Of a cancelled transaction it has the reasons: `Cancelled None
+/// TransactionConflict`.
 fn error(code: &str) -> String {
     let reasons = code.strip_prefix("Cancelled ").map(|reasons| {
         reasons
@@ -153,8 +153,8 @@ async fn what_nobody_can_tell_is_unknown() {
     let outcome = store.commit(&NUMBERS, "p", commit).await.unwrap();
     assert!(matches!(outcome, CommitOutcome::Unknown(_)), "{outcome:?}");
     assert_eq!((between.seen(), number_of(&store, "r").await), (3, 2));
-    // The first attempt may come after the one that was refused: an etag says that it will not
-    // happen, a row that is there does not.
+    // The first attempt may come after the refused one. A wrong etag proves that it never happens;
+    // an existing row does not.
     let lost = Do::Answer(500, "InternalServerError", "");
     let refused = Do::Answer(400, "Cancelled ConditionalCheckFailed", "");
     let commit = replace(&store, 3).await;

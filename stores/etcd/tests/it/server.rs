@@ -1,4 +1,4 @@
-//! What is special about etcd: addresses, users, what an administrator sees, limits, compaction.
+//! Special to etcd: addresses, users, an administrator's view, limits, compaction.
 
 use std::sync::Arc;
 
@@ -234,7 +234,7 @@ async fn a_read_of_many_pages_survives_compaction() {
                 assert_eq!(same_number(&rows, ROWS), 1);
                 survived += 1;
             }
-            // Compacted again and again while it read: it says so, and returns no part.
+            // Compacted again and again during the read: the store says so, and returns no part.
             Err(error) => assert!(error.detail.contains("compacted"), "{error}"),
         }
     }

@@ -1,9 +1,8 @@
 //! Keys as Azure's services take them.
 //!
-//! A key there has no `/`, `\`, `#`, `?` or control character and at most 512 UTF-16 units. What is
-//! not allowed is written as the house writes it, `%XX`; a key that gets too long by it is cut and
-//! ends in `~` and 128 bits of hash, and the row keeps the whole of it in a property. No other key
-//! holds a `~`.
+//! A key there has no `/`, `\`, `#`, `?` or control character and at most 512 UTF-16 units. Other
+//! characters become `%XX`. A key that gets too long by it is cut and ends in `~` and 128 bits of
+//! hash, and the row keeps the whole key in a property. No other key holds a `~`.
 
 use std::fmt::Write as _;
 
@@ -50,7 +49,7 @@ pub fn encode(key: &str) -> Key {
     Key { stored, cut: true }
 }
 
-/// The key that was stored so; none when it was cut, or is of another form.
+/// The key that was stored like this; None when it was cut, or has another form.
 pub fn decode(stored: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(stored.len());
     let mut rest = stored.bytes();

@@ -31,8 +31,8 @@ impl Known {
         Self { rows: mutations.iter().filter_map(about).collect(), fresh: false }
     }
 
-    /// Returns true if a commit may be sent as it is: what each mutation must know is believed, and
-    /// what is believed is as the mutation wants it.
+    /// Returns true if a commit may be sent as it is: every row that a mutation must know is known,
+    /// and is as the mutation wants it.
     pub fn is_enough(&self, table: &TableDecl, mutations: &[Mutation]) -> bool {
         mutations.iter().all(|mutation| {
             let seen = self.rows.get(mutation.row_key());
@@ -59,8 +59,8 @@ impl Known {
         mutations.iter().position(|mutation| !mutation.holds(now(mutation)))
     }
 
-    /// Remembers what a commit wrote that found the rows like this. `mark` is the etag of the rows
-    /// it wrote, `etags` the service's, none for what was deleted.
+    /// Remembers the rows of a commit that found the rows like this. `mark` is the etag of the rows
+    /// it wrote, `etags` the service's, None for deleted rows.
     pub fn learn_commit(
         &self,
         guesses: &Guesses,

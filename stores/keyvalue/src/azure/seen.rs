@@ -1,7 +1,7 @@
 //! The rows as a store believes them to be: the service's etag that goes with a row's etag, and
 //! the row's volatile columns.
 //!
-//! Only guesses, each seen at one moment: the service itself compares its etag before anything is
+//! Only guesses, each read at one moment: the service compares its own etag before anything is
 //! written. Right ones save a commit the read before it.
 
 use emmer_store::{Etag, Row, StoredRow, TableDecl, Value};
@@ -9,7 +9,7 @@ use emmer_store::{Etag, Row, StoredRow, TableDecl, Value};
 /// The beliefs about rows.
 pub type Guesses = crate::Guesses<Seen>;
 
-/// A row as it was at one moment, as far as a commit must know it.
+/// The parts of a row that a commit must know, at one moment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Seen {
     /// The row's etag.
@@ -27,8 +27,8 @@ impl Seen {
         Self { etag: stored.etag.clone(), service_etag: service_etag.to_owned(), volatile }
     }
 
-    /// The row to be written with the volatile columns that were seen: the service compares its
-    /// etag, so they are still those.
+    /// The row to be written with the volatile columns that were read. The service compares its
+    /// etag, so they are unchanged.
     pub fn keep_volatile(&self, table: &TableDecl, row: &Row) -> Row {
         let is_volatile =
             |name: &str| table.column(name).is_some_and(|(_, column)| column.volatile);
@@ -37,7 +37,7 @@ impl Seen {
     }
 }
 
-/// Those of the columns that are volatile.
+/// The volatile ones among these columns.
 pub fn volatile<'a>(
     table: &'a TableDecl,
     columns: &'a [(&'static str, Value)],

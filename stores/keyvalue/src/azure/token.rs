@@ -20,7 +20,7 @@ pub struct Token(Source);
 
 enum Source {
     Text(String),
-    /// A file in which another program keeps a fresh token, and what it held when it was last read.
+    /// A file in which another program keeps a fresh token, with the content of the last read.
     File(PathBuf, Mutex<Option<(Instant, String)>>),
 }
 

@@ -1,5 +1,5 @@
-//! What is special about MongoDB: addresses, credentials, what an administrator sees, limits. On a
-//! compatible server, SecantusDB, **not mongod**; on mongod where TEST_MONGODB_URI names one.
+//! Special to MongoDB: addresses, credentials, an administrator's view, limits. On a compatible
+//! server, SecantusDB, **not mongod**; on mongod where TEST_MONGODB_URI names one.
 
 use emmer_core::Timestamp;
 use emmer_store::silos::SILO_INSTANCES;
@@ -179,7 +179,7 @@ async fn the_server_is_examined_and_limits_are_named() {
     assert_eq!(store.read_partition(&NUMBERS, "q").await.unwrap().len(), 16);
 }
 
-/// A thousand silos in one document: what the page says of its size.
+/// A thousand silos in one document, of the size that the page names.
 #[tokio::test]
 async fn a_thousand_silos_fit_a_sixteenth_of_a_document() {
     let Some(server) = server("a_thousand_silos") else { return };
@@ -210,7 +210,7 @@ async fn a_volatile_column_of_a_row_that_is_there_is_set_by_touches_only() {
     let store = STORE.patient(&server.url()).await;
     store.ensure_tables(&[&NUMBERS]).await.unwrap();
     let at = |ms| Value::Time(Timestamp::from_millis(ms));
-    // The row has none: not even an upsert that brings one gives it.
+    // The row has no such column: not even an upsert with one adds it.
     must_commit(&store, "p", vec![Mutation::Insert { row: row("r", 1) }]).await;
     must_commit(&store, "p", vec![Mutation::Upsert { row: row("r", 2).with("At", at(5)) }]).await;
     let found = store.read_row(&NUMBERS, "p", "r").await.unwrap().unwrap();

@@ -17,7 +17,7 @@ const ALONE: [&str; 7] = [
     "racing_writers_move_the_version_once_per_acknowledged_commit",
     "ten_thousand_snapshots_under_writes_are_whole",
 ];
-/// Those that must find what was acknowledged after a kill: their server waits for its disk.
+/// Tests that must find acknowledged commits after a kill: their server waits for its disk.
 const KILLED: &str = "a_killed_server_keeps_every_acknowledged_commit";
 
 fn start(test: &str) -> Option<MongoDbDatabase> {

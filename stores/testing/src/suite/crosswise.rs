@@ -44,8 +44,8 @@ pub async fn new_rows_without_deadlocks(server: &impl TestServer, store: Store) 
     );
 }
 
-/// Commits of the same rows in different orders all happen, those that replace what they read and
-/// those that do not; and a conflict is reported by the caller's order.
+/// Commits of the same rows in different orders all happen, whether they replace what they read or
+/// not. A conflict is reported by the caller's order.
 ///
 /// # Panics
 /// It is otherwise.
@@ -93,7 +93,8 @@ fn replace(found: &[StoredRow], keys: &[&str], n: i64) -> Vec<Mutation> {
     keys.iter().map(|key| Mutation::Replace { row: row(*key, n), etag: etag(key) }).collect()
 }
 
-/// What the writers of [`new_rows`] do in one round, all at the same moment, each in its own order.
+/// The work of the writers of [`new_rows`] in one round, all at the same moment, each in its own
+/// order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Round {
     /// Half of the rows by inserts, half by upserts: the first writer makes them, the others'

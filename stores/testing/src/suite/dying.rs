@@ -109,7 +109,7 @@ pub async fn stopped(server: &impl TestServer, opener: Store) {
             ledger.ended(partition, before, outcome);
         }
         tokio::task::block_in_place(|| drop(frozen));
-        // After this number of commits one after the other it has come to those that waited.
+        // After this number of commits in a row the server has reached the waiting ones.
         for n in 0..COMMITS_AFTER {
             must_commit(&direct, "after", vec![emmer_store::Mutation::Upsert { row: row("r", n) }])
                 .await;

@@ -19,7 +19,7 @@ pub fn server(variable: &str, test: &str) -> Option<String> {
     url
 }
 
-/// Everything that every store passes, one after the other in one database. It has to be empty.
+/// The whole suite, one test after the other in one empty database.
 pub async fn passes_all(url: &str, store: Store) {
     super::conforms(url, store).await;
     super::writers::first_tables(url, store).await;
@@ -27,7 +27,7 @@ pub async fn passes_all(url: &str, store: Store) {
     super::writers::race(url, store).await;
     for part in 0..3 {
         let open = store.patient(url).await;
-        // What the part before left.
+        // Rows of the part before.
         let rows = open.read_partition(&NUMBERS, "p").await.unwrap();
         for some in rows.chunks(100) {
             let delete = |row: &StoredRow| Mutation::Delete {

@@ -49,9 +49,9 @@ async fn write_on(store: Arc<dyn SystemStore>, partition: String, progress: Arc<
 /// The server is killed during commits and started again, several times: every acknowledged commit
 /// is there, and none is there in part.
 ///
-/// The writers rest while the rows are read: a commit of the time after the crash would hide what
-/// the crash has torn. MariaDB may answer with rows that are one commit too old while it takes back
-/// a commit that the crash cut off (see `docs/stores/mariadb.md`): there a later read decides.
+/// The writers rest while the rows are read: a commit after the crash would hide torn rows. MariaDB
+/// may answer with rows that are one commit too old while it takes back a commit that the crash cut
+/// off (see `docs/stores/mariadb.md`): there a later read decides.
 ///
 /// # Panics
 /// It is otherwise.
@@ -105,8 +105,8 @@ pub async fn killed(mut server: impl TestServer, store: Store) {
     }
 }
 
-/// The server is frozen, then gone, then back: `Unavailable` while it is not there, nothing changed
-/// by what was refused, and the same store finds it again by itself.
+/// The server is frozen, then gone, then back. Meanwhile the store says `Unavailable`, refused
+/// requests change nothing, and the same store finds the server again.
 ///
 /// # Panics
 /// It is otherwise.
@@ -115,14 +115,14 @@ pub async fn away(mut server: impl TestServer, opener: Store) {
     let patient = opener.patient(&server.url()).await;
     store.ensure_tables(&[&NUMBERS]).await.unwrap();
     must_commit(&store, "p", all(1, 1)).await;
-    // It is there and says nothing.
+    // The server accepts and is silent.
     let frozen = tokio::task::block_in_place(|| Frozen::whole(server.pid())).unwrap();
     let error = store.read_partition(&NUMBERS, "p").await.unwrap_err();
     assert_eq!(error.kind, StoreErrorKind::Unavailable, "{error}");
     tokio::task::block_in_place(|| drop(frozen));
     tokio::task::block_in_place(|| server.kill());
     // Its other processes die with the main one, but not at the same moment: one of them may still
-    // take a connection and say nothing.
+    // accept a connection and be silent.
     let at = (std::net::Ipv4Addr::LOCALHOST, server.port());
     while tokio::net::TcpStream::connect(at).await.is_ok() {}
     while store.read_partition(&NUMBERS, "p").await.is_ok() {}
@@ -140,7 +140,7 @@ pub async fn away(mut server: impl TestServer, opener: Store) {
     tokio::task::block_in_place(|| server.start_again().unwrap());
     let patient = opener.patient(&server.url()).await;
     assert_eq!(same_number(&patient.read_partition(&NUMBERS, "p").await.unwrap(), 1), 1);
-    // The store that saw it go finds it again by itself.
+    // The store that saw it go finds it again.
     while store.read_partition(&NUMBERS, "p").await.is_err() {}
     must_commit(&patient, "p", all(1, 3)).await;
 }
@@ -149,10 +149,9 @@ pub async fn away(mut server: impl TestServer, opener: Store) {
 /// it waits for a server that is away.
 const FAR_BEFORE_ITS_TIME: Duration = Duration::from_secs(30);
 
-/// A server that is away (nothing listens) is waited for, the same in every store: an operation
-/// outlasts an absence of a moment, and is `Unavailable` long before its own time is over when the
-/// absence lasts. A commit that met no server is an error, not unknown. Opening a store is such an
-/// operation.
+/// Every store waits for an absent server (nothing listens). An operation outlasts a short absence,
+/// and is `Unavailable` long before its own time is over when the absence lasts. A commit that met
+/// no server is an error, not unknown. So is opening a store.
 ///
 /// # Panics
 /// It is otherwise.
@@ -245,7 +244,7 @@ pub async fn cut(server: &impl TestServer, opener: Store) {
     assert_eq!(number_of(&store, "r").await, n);
 }
 
-/// One commit of number `n` whose connection is cut: what the store said, which number is there,
+/// One commit of number `n` whose connection is cut: the store's answer, the number in the table,
 /// and whether anything was cut.
 async fn cut_commit(
     store: &Arc<dyn SystemStore>,
@@ -256,8 +255,8 @@ async fn cut_commit(
 ) -> (emmer_store::Result<CommitOutcome>, i64, bool) {
     let before = store.read_row(&NUMBERS, "p", "r").await.unwrap().unwrap();
     let replace = || vec![Mutation::Replace { row: row("r", n), etag: before.etag.clone() }];
-    // What is prepared once per connection is prepared now, so that the messages counted are those
-    // of the commit.
+    // Work that is done once per connection is done now, so that the counted messages are those of
+    // the commit.
     let stale = Mutation::Replace { row: row("r", 0), etag: "1".into() };
     assert_eq!(store.commit(&NUMBERS, "p", vec![stale]).await.unwrap(), CommitOutcome::Conflict(0));
     proxy.arm(side, skip);

@@ -40,9 +40,9 @@ fn named(name: &str) -> Row {
     Row::new("r").with("Name", Value::Text(name.into()))
 }
 
-/// Ten silos of a newer program bring a table forward at once, five times over: none is refused,
-/// the rows stay, silos of the older program keep running, and one of it that starts afterwards
-/// hears why not.
+/// Ten silos of a newer program upgrade a table at once, five times. None is refused, the rows
+/// stay, silos of the older program continue, and a new one of the older program hears why it does
+/// not start.
 ///
 /// # Panics
 /// It is otherwise.

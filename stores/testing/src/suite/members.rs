@@ -94,7 +94,7 @@ impl Tally {
     }
 }
 
-/// The version row and its number, which is the sum of what each writer has written.
+/// The version row and its number, which is the sum of all writers' commits.
 ///
 /// # Panics
 /// It is not: the read is no moment.

@@ -3,7 +3,7 @@
 //! message of a commit, of one row and of many; the process that commits is killed. Writers race,
 //! snapshots are taken under load, partitions are large, addresses and passwords are wrong.
 //!
-//! A store's test program names its server and how it opens a store, and has all of it:
+//! A store's test program names its server and its way to open a store, and gets all tests:
 //!
 //! ```text
 //! use emmer_test_servers::{PostgresServer, store, store_suite};
@@ -50,9 +50,9 @@ use crate::Trouble;
 /// Opens a store by its URL.
 pub type Open = fn(String) -> BoxFuture<'static, Result<Arc<dyn SystemStore>>>;
 
-/// A server that belongs to one test, which may do anything to it. Dropped, it ends.
+/// A server that belongs to one test, which may do anything to it. Dropping it ends it.
 pub trait TestServer: Send + 'static {
-    /// Its name and version, as it calls itself.
+    /// Its name and version, in its own words.
     fn version(&self) -> String;
 
     /// The port of 127.0.0.1 its clients connect to.
@@ -73,7 +73,7 @@ pub trait TestServer: Send + 'static {
     /// It does not start.
     fn start_again(&mut self) -> std::result::Result<(), Trouble>;
 
-    /// The deadlocks the server has met since it was made; 0 for one that knows of none.
+    /// Number of deadlocks since the server was made; 0 for a server that knows of none.
     ///
     /// # Errors
     /// It cannot be asked.
@@ -81,8 +81,8 @@ pub trait TestServer: Send + 'static {
         Ok(0)
     }
 
-    /// Returns true if it locks the gaps between rows, where two commits that make rows may wait
-    /// for each other. It finds that out at once, and one of them is sent again.
+    /// Returns true if the server locks the gaps between rows, where two commits that make rows may
+    /// wait for each other. It detects that at once, and one of them is sent again.
     fn locks_gaps(&self) -> bool {
         false
     }
@@ -99,8 +99,8 @@ pub trait TestServer: Send + 'static {
         false
     }
 
-    /// Returns true if a commit whose answer was lost may be sent again, and is then told what
-    /// became of it: none stays unknown then but for want of time.
+    /// Returns true if a commit whose answer was lost may be sent again, and then learns its
+    /// outcome: it stays unknown only for want of time.
     fn knows_repeats(&self) -> bool {
         false
     }

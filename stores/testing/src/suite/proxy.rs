@@ -17,9 +17,9 @@ const MESSAGE_BYTES_MAX: usize = 64 << 10;
 /// Where a connection is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cut {
-    /// What the client sends is swallowed: the server never has it.
+    /// Bytes of the client are swallowed: the server never gets them.
     Request,
-    /// What the server says is swallowed: the client never hears it.
+    /// Bytes of the server are swallowed: the client never gets them.
     Answer,
 }
 
@@ -58,7 +58,7 @@ impl Proxy {
     /// # Panics
     /// It cannot listen.
     pub async fn start(server_port: u16) -> Self {
-        // None of those that the kernel gives to others: while this one is shut, another proxy
+        // Outside the ports that the kernel gives to others: while this one is shut, another proxy
         // would get it.
         let port = free_port().unwrap();
         let listener = TcpListener::bind(("127.0.0.1", port)).await.unwrap();
@@ -71,8 +71,8 @@ impl Proxy {
         made
     }
 
-    /// Leads new connections to another server, as the address of a service does after a
-    /// switchover. Those that exist stay.
+    /// Leads new connections to another server, like the address of a service after a switchover.
+    /// Existing connections stay.
     pub fn lead_to(&self, server_port: u16) {
         self.server.store(server_port, Ordering::Relaxed);
     }

@@ -1,5 +1,5 @@
-//! Commits as membership makes them, the version row and the rows that go with it, and a judge who
-//! says row by row whether such a commit is there whole or not at all.
+//! Commits like those of membership, the version row and its rows, and a judge that says row by row
+//! whether such a commit is there whole or not at all.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ pub const SIZES: [usize; 3] = [1, 3, 80];
 pub enum Shape {
     /// It writes every row.
     Writes,
-    /// It writes all rows but the last, and deletes that one if it is there.
+    /// It writes all rows but the last, and deletes that one if it exists.
     Deletes,
 }
 
@@ -59,7 +59,7 @@ impl Found {
     }
 }
 
-/// What is there, or in words how it is torn.
+/// The rows, or the description of how they are torn.
 fn examine(rows: &[StoredRow]) -> std::result::Result<Found, String> {
     let (versions, others): (Vec<_>, Vec<_>) =
         rows.iter().partition(|found| found.row.key() == VERSION_ROW);
@@ -113,8 +113,7 @@ pub async fn warm_up(store: &Arc<dyn SystemStore>, partition: &str, size: usize,
     assert_eq!(outcome, CommitOutcome::Conflict(0), "{partition}");
 }
 
-/// Commits whose clients came to grief, each in a partition of its own so that no later one mends
-/// it.
+/// Commits whose clients failed, each in a partition of its own so that no later one mends it.
 #[derive(Debug, Default)]
 pub struct Ledger(Vec<Entry>);
 

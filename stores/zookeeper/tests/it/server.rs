@@ -1,5 +1,5 @@
-//! What is ZooKeeper's own: who owns the nodes, what an administrator sees and does, how large a
-//! request may be, and that a row made again is not the old one.
+//! Special to ZooKeeper: owners of nodes, an administrator's view, the limit of a request, and a
+//! row made again that is not the old one.
 
 use std::sync::Arc;
 

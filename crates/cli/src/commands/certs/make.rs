@@ -175,7 +175,7 @@ fn read(path: &Path) -> Result<Option<String>> {
     }
 }
 
-/// Writes all of them; none if one is there that is not to be replaced.
+/// Writes all files, or none if one exists that may not be replaced.
 fn write(folder: &Path, files: &[File], renew: bool) -> Result<()> {
     let at = |path: &Path| {
         let path = path.display().to_string();

@@ -1,5 +1,5 @@
 //! The silo processes. None outlives the demo: each is killed when its handle is dropped, and each
-//! stops by itself when its standard input ends, should the demo be killed.
+//! stops by itself when its standard input ends, in case the demo is killed.
 
 use std::fs::File;
 use std::path::PathBuf;

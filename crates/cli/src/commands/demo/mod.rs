@@ -154,7 +154,7 @@ async fn on_cluster(
     dir: &Path,
 ) -> Result<()> {
     let (url, name) = match &args.store {
-        // Unlike any other run's: the grains of one that was before are not for this one.
+        // A cluster id of this run alone, so that grains of earlier runs do not count.
         Some(url) => {
             (url.clone(), format!("{CLUSTER}-{}-{}", std::process::id(), now_us() / 1_000))
         }

@@ -1,5 +1,4 @@
-//! The replay, and what happens half way: one silo is killed, the cluster notices, a fresh one
-//! joins.
+//! The replay. Half way one silo is killed, the cluster notices, and a fresh one joins.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,7 +20,7 @@ use super::watch::Watcher;
 use crate::exit::{Failure, Result};
 use crate::text;
 
-/// Time that one call waits for its answer before it is repeated.
+/// Time after which a call without an answer is repeated.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Time between two moves of the live line.

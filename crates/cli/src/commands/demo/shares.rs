@@ -18,7 +18,7 @@ const BAR: usize = 40;
 /// Time between two counts of the connections.
 const POLL: Duration = Duration::from_millis(20);
 
-/// The activations of one silo; none when it did not answer.
+/// The activations of one silo; None when it did not answer.
 pub(super) struct Share {
     name: String,
     activations: Option<u64>,

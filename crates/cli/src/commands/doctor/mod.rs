@@ -1,5 +1,5 @@
-//! `emmer doctor`: what a system store is, what it would lose, how fast it answers, and whether it
-//! does what a cluster needs.
+//! `emmer doctor`: the kind of a system store, what it would lose, its speed, and whether it does
+//! what a cluster needs.
 
 mod json;
 mod text;

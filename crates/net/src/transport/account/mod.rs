@@ -5,10 +5,9 @@
 //! - Frames that have begun and not ended, of clients and of silos (`frames`).
 //!
 //! A client need not read its answers, and may call a grain that is busy for long. Each of its
-//! connections has bounds of its own, but there are many connections. So that no client suffers for
-//! what others do, each connection may always hold [`FREE_BYTES`], and one answer beyond. When
-//! those answers together take too much, the connections that have read nothing for longest end
-//! (`unread`).
+//! connections is bounded, but there are many. So that no client suffers for others, each
+//! connection may always hold [`FREE_BYTES`], and one answer more. When those answers together take
+//! too much, the connections that have read nothing for longest end (`unread`).
 //!
 //! Silos are not counted: the cluster declares one dead that does not read.
 
@@ -37,8 +36,8 @@ pub(super) const FREE_BYTES: usize = 64 << 10;
 /// when their connection has room.
 pub(super) const REPLIES_BYTES_MAX: usize = 1 << 20;
 
-/// The memory of a call that waits, without its frame: its task, its header, and its places in the
-/// lists of calls.
+/// Memory of a waiting call without its frame: its task, its header, and its places in the lists of
+/// calls.
 const CALL_BYTES: usize = 3 << 10;
 
 /// The bytes that a call is counted with while it waits; its frame has `cost` bytes.
@@ -170,7 +169,7 @@ pub struct Expected<'c> {
 }
 
 impl Expected<'_> {
-    /// Keeps it until `call` is over, or for a moment: answers that come late do not come all at
+    /// Keeps the permit until `call` is over, or for a moment: late answers do not come all at
     /// once, and other calls need not wait for them.
     pub async fn during<F: Future>(self, mut call: Pin<&mut F>) -> F::Output {
         if self.bytes > 0 {
@@ -314,7 +313,7 @@ impl Connection {
     pub async fn until_room(&self) -> Expected<'_> {
         let mut waited = false;
         loop {
-            // Before the look: it then hears of what comes after it.
+            // Registered before the check, so that no later change is missed.
             let room = self.room.notified();
             if self.has_room(0)
                 && let Some(expected) = self.expect_answer()

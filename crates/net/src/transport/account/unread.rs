@@ -60,7 +60,7 @@ impl Written {
     }
 
     /// Ends the connections whose peers have read nothing for longest, while clients hold more than
-    /// they may. Takes the locks of connections.
+    /// their limit. Takes the locks of connections.
     pub(in crate::transport) fn make_room(&self) {
         let mut slow = Vec::new();
         {

@@ -133,7 +133,7 @@ pub(super) async fn no_read_is_torn(bench: &Bench) -> Case {
 }
 
 /// Of a table that needs no moment: while writers never rest every read is answered, with every
-/// row, each of them whole and none older than it was seen before.
+/// row, each whole and at least as new as it was seen before.
 pub(super) async fn a_read_that_needs_no_moment_is_never_put_off(bench: &Bench) -> Case {
     const ROWS: usize = 300;
     const WRITES: i64 = 40;

@@ -69,7 +69,7 @@ pub(super) async fn another_shape_is_refused(bench: &Bench) -> Case {
     let store = bench.store(0);
     store.ensure_tables(&[&FRESH]).await?;
     refused(store, StoreErrorKind::Corrupt, store.ensure_tables(&[&WIDER]).await)?;
-    // What is there was made by a newer program. (A newer declaration may bring it forward.)
+    // The table was made by a newer program. (A newer declaration may upgrade it.)
     refused(store, StoreErrorKind::Corrupt, store.ensure_tables(&[&OLDER]).await)?;
     refused(store, StoreErrorKind::Invalid, store.ensure_tables(&[&ILLEGAL]).await)
 }
