@@ -48,7 +48,7 @@ impl Numbers {
     }
 }
 
-/// The director: it waits for the database, and no other call waits with it.
+/// The director. Only the call waits for the database, and no other call.
 async fn fixed_silo(
     numbers: Arc<Numbers>,
     request: PlacementRequest,

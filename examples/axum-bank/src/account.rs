@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::api::{Account, BankError, Withdrawal};
 
-/// For this long an account remembers a transfer. A request that comes after it would be taken for
-/// a new one, so it is far longer than any request is on its way: a call's deadline is seconds.
+/// Time for which an account remembers a transfer. A later request would count as a new transfer,
+/// so it is far longer than any request is on its way: a call's deadline is seconds.
 const REMEMBERED: Duration = Duration::from_secs(600);
 
 /// See [`Account`].

@@ -10,21 +10,20 @@ use serde::{Deserialize, Serialize};
 pub trait Account {
     /// Opens it with this much money. If it is open already, nothing changes.
     async fn open(&mut self, cents: u64) -> Result<(), BankError>;
-    /// Returns the money on it, in cents; none if it is not open.
+    /// Returns the money on it, in cents; None if it is not open.
     async fn balance(&self) -> Option<u64>;
-    /// Takes money for a transfer. Asked again for the same one, it gives the same answer and takes
-    /// nothing.
+    /// Takes money for a transfer. A repeated request gets the same answer and takes nothing.
     async fn withdraw(&mut self, transfer: String, cents: u64) -> Result<Withdrawal, BankError>;
-    /// Adds the money of a transfer. Asked again for the same one, it adds nothing.
+    /// Adds the money of a transfer. A repeated request adds nothing.
     async fn deposit(&mut self, transfer: String, cents: u64) -> Result<(), BankError>;
 }
 
 /// A transfer, by an identifier that the customer chose.
 #[grain_interface(key = String)]
 pub trait Transfer {
-    /// Moves the money, once: asked again, it goes on where it stood, or tells how it ended.
+    /// Moves the money, once. A repeated request continues the transfer, or returns its end.
     async fn make(&mut self, order: Order) -> Result<Ending, BankError>;
-    /// Returns where it stands; none if it was never asked for.
+    /// Returns the transfer's progress; None if it was never asked for.
     async fn progress(&self) -> Option<Progress>;
 }
 

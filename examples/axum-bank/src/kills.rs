@@ -1,8 +1,8 @@
 //! Kills silos under a bank at work, one after the other, and counts the money afterwards.
 //!
-//! Customers move money over HTTP and ask again until they are answered; some give up, and leave
-//! their transfers to the reminders. In the end each account has to have what it was opened with
-//! and what the transfers that were done add up to.
+//! Customers move money over HTTP and ask again until they are answered. Some give up, and leave
+//! their transfers to the reminders. In the end each account has to have its opening money plus the
+//! sum of its finished transfers.
 
 mod customer;
 mod silos;
@@ -99,7 +99,7 @@ async fn count(bank: &Bank, made: Vec<Made>) -> emmer::Result<String> {
             None => loop {
                 match bank.progress(id).await {
                     Some(Progress::Over(ending)) => break ending,
-                    // The bank has it: a reminder has to bring it to its end.
+                    // The bank knows the transfer: a reminder has to finish it.
                     Some(_) if Instant::now() < deadline => {
                         sleep(Duration::from_millis(200)).await;
                     }
@@ -108,7 +108,7 @@ async fn count(bank: &Bank, made: Vec<Made>) -> emmer::Result<String> {
                         return Err(emmer::Error::new(text));
                     }
                     // The bank has never heard of it. The request may still be on its way, so the
-                    // customer says it again.
+                    // customer repeats it.
                     None => break bank.transfer(id, *from, *to, *cents).await,
                 }
             },

@@ -1,8 +1,8 @@
 //! A bank: accounts and transfers as grains, behind a web server made with axum.
 //!
 //! Emmer has no transactions over several grains, and a transfer needs none: it is a grain of its
-//! own that writes down how far it is, and each account does a step of a transfer once. `README.md`
-//! says how it is run, and how silos are killed under it.
+//! own that writes down its progress, and each account does a step of a transfer once. `README.md`
+//! says how to run it, and how to kill silos under it.
 
 pub mod account;
 pub mod api;

@@ -1,8 +1,8 @@
-//! A transfer: two accounts, one after the other, each asked until it has answered.
+//! A transfer: two accounts, one after the other. Each is asked until it has answered.
 //!
 //! Each step is written down when it is known to have happened. If the silo dies, the next
-//! activation repeats at most the step that was under way, and an account does a step once. So it
-//! does not matter at which moment a silo dies.
+//! activation repeats at most the step under way, and an account does a step once. So it does not
+//! matter when a silo dies.
 
 use emmer::prelude::*;
 use emmer::reminders::ReminderError;

@@ -28,7 +28,7 @@ async fn a_transfer_moves_its_money_once(world: World) {
     }
     assert_eq!(account("ann").balance().await.unwrap(), Some(30));
     assert_eq!(account("bob").balance().await.unwrap(), Some(70));
-    // Opened again, it keeps what it has.
+    // An account that is opened again keeps its money.
     account("ann").open(1_000).await.unwrap();
     assert_eq!(account("ann").balance().await.unwrap(), Some(30));
 }

@@ -11,8 +11,8 @@ use crate::protocol::{self, Applied, ApplyError};
 /// An aircraft; the key is its tail number.
 #[grain_interface(key = String)]
 pub trait Aircraft {
-    /// Applies departures of this aircraft, those from position `from` of its stream on, and stores
-    /// the totals. What is applied already is skipped.
+    /// Applies departures of this aircraft from position `from` of its stream on, and stores the
+    /// totals. Departures that are applied already are skipped.
     async fn apply(&mut self, from: u64, batch: Vec<Departure>) -> Result<Applied, ApplyError>;
     /// The totals.
     async fn totals(&self) -> AircraftTotals;
@@ -30,11 +30,11 @@ pub struct AircraftTotals {
     pub cancelled: u64,
     /// Miles flown.
     pub miles: u64,
-    /// Minutes by which it arrived late, early ones negative, as far as known.
+    /// Minutes of late arrivals; early ones are negative, unknown ones missing.
     pub arrival_delay_minutes: i64,
     /// How often it arrived late.
     pub late_arrivals: u64,
-    /// IATA code of the airport it last flew to; none before its first flight.
+    /// IATA code of the airport it last flew to; None before its first flight.
     pub position: Option<Arc<str>>,
     /// Month and day of its last flight; zeros before the first.
     pub last_flown: (u8, u8),

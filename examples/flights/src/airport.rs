@@ -9,8 +9,8 @@ use crate::protocol::{self, Applied, ApplyError};
 /// An airport; the key is its IATA code.
 #[grain_interface(key = String)]
 pub trait Airport {
-    /// Applies departures from and to this airport, those from position `from` of its stream on,
-    /// and stores the totals. What is applied already is skipped.
+    /// Applies departures from and to this airport from position `from` of its stream on, and
+    /// stores the totals. Departures that are applied already are skipped.
     async fn apply(&mut self, from: u64, batch: Vec<Departure>) -> Result<Applied, ApplyError>;
     /// The totals.
     async fn totals(&self) -> AirportTotals;
@@ -26,13 +26,13 @@ pub struct AirportTotals {
     pub departures: u64,
     /// Departures from here that were cancelled.
     pub cancelled: u64,
-    /// Minutes by which they left late, early ones negative.
+    /// Minutes of late departures; early ones are negative.
     pub departure_delay_minutes: i64,
     /// How many left late.
     pub late_departures: u64,
     /// Flights to here that left their origin.
     pub arrivals: u64,
-    /// Minutes by which they arrived late, early ones negative, as far as known.
+    /// Minutes of late arrivals; early ones are negative, unknown ones missing.
     pub arrival_delay_minutes: i64,
     /// How many arrived late.
     pub late_arrivals: u64,

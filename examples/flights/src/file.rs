@@ -42,7 +42,7 @@ pub enum FileError {
     Line {
         /// The line, counted from 1, the header included.
         line: u64,
-        /// What is wrong with it.
+        /// The fault in the line.
         reason: String,
     },
     /// The bytes cannot be read or uncompressed.
@@ -50,7 +50,7 @@ pub enum FileError {
     Read {
         /// How many whole lines were read.
         line: u64,
-        /// What the system or the decompressor says.
+        /// The words of the system or the decompressor.
         source: io::Error,
     },
     /// There is a header and nothing else, or not even that.

@@ -1,8 +1,7 @@
 //! Airports and aircraft as grains, fed with every departure of 2013 from New York.
 //!
 //! Every [`Departure`] goes to three grains: the [`Airport`] it leaves, the [`Airport`] it flies to
-//! and the [`Aircraft`] that flies it. What makes the totals exact although silos die and calls
-//! fail:
+//! and the [`Aircraft`] that flies it. The totals are exact although silos die and calls fail:
 //!
 //! * the departures of one grain form a [stream](streams::Stream) in file order;
 //! * a grain's state carries `applied`, how many departures of its stream its totals hold, and both

@@ -1,4 +1,4 @@
-//! Which grain gets which departures: one stream for each grain, in file order.
+//! The departures of each grain: one stream for each grain, in file order.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -44,7 +44,7 @@ impl Stream {
         self.positions.len() as u64
     }
 
-    /// Returns true if it gets none; never so for a stream of [`Streams`].
+    /// Returns true for an empty stream. Streams of [`Streams`] never are.
     pub const fn is_empty(&self) -> bool {
         self.positions.is_empty()
     }

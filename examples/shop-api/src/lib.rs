@@ -1,5 +1,5 @@
-//! What the parts of a shop say to each other. A front end needs this crate alone, and links none
-//! of the code behind it.
+//! The interfaces and values of a shop. A front end needs this crate alone, and links none of the
+//! code behind it.
 
 use emmer::calls::ContextKey;
 use emmer::prelude::*;
@@ -28,13 +28,13 @@ pub trait Stock {
 pub trait Cart {
     /// Puts pieces of an article in, and returns what the cart costs now, in cents.
     async fn add(&mut self, article: StockRef, pieces: u32) -> Result<u64, ShopError>;
-    /// What is in it.
+    /// The lines of the cart.
     async fn lines(&self) -> Vec<Line>;
     /// Buys it, and empties it.
     async fn buy(&mut self) -> Result<OrderRef, ShopError>;
 }
 
-/// What a customer has bought: the cart's key, and how many orders came before.
+/// An order. Its key: the cart's key, and the number of orders before.
 #[grain_interface(key = (String, u64))]
 pub trait Order {
     /// Takes the articles out of the warehouse, once.
@@ -59,7 +59,7 @@ pub struct Line {
 pub struct Receipt {
     /// The customer, if the request named one.
     pub customer: Option<String>,
-    /// What was bought.
+    /// The bought lines.
     pub lines: Vec<Line>,
 }
 

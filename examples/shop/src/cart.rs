@@ -1,4 +1,4 @@
-//! What a customer wants to buy.
+//! The cart: what a customer wants to buy.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Prices;
 
-/// What the store holds of a cart.
+/// The stored part of a cart.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Kept {
     lines: Vec<Line>,

@@ -1,4 +1,4 @@
-//! What a customer has bought.
+//! The order: what a customer has bought.
 
 use emmer::prelude::*;
 use emmer_example_shop_api::{CUSTOMER, Line, Order, Receipt, ShopError};

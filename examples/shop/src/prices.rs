@@ -18,7 +18,7 @@ pub trait Prices: Send + Sync {
     fn price<'a>(&'a self, article: &'a str) -> Price<'a>;
 }
 
-/// What a price is waited for with.
+/// Future of a price.
 pub type Price<'a> = Pin<Box<dyn Future<Output = emmer::Result<Option<u64>>> + Send + 'a>>;
 
 /// No price was had.

@@ -1,4 +1,4 @@
-//! The shop as a process: how it is told its settings, and how it ends.
+//! The shop as a process: its settings, and its end.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 pub trait Thermostat {
     /// Switches it on: it samples every `seconds`, and reports every `hours`.
     async fn switch_on(&mut self, seconds: u64, hours: u64) -> Result<(), String>;
-    /// Switches it off; what it has reported stays.
+    /// Switches it off. Its readings stay.
     async fn switch_off(&mut self) -> Result<(), String>;
     /// Says what the sensor shows now, in tenths of a degree.
     async fn show(&mut self, tenths: i32);
@@ -53,7 +53,7 @@ pub struct ThermostatGrain {
 }
 
 impl Lifecycle for ThermostatGrain {
-    /// Timers are gone with their activation: each one starts its own.
+    /// Timers end with their activation, so each activation starts its own.
     async fn activate(&mut self, _: &Ctx) -> Result<(), ActivationError> {
         self.start_sampling();
         Ok(())

@@ -1,6 +1,6 @@
-//! A silo with thermostats: `cargo run -p emmer-example-thermostat`. It switches the attic's on,
-//! which reports every hour from then on; look at it with
-//! `emmer reminders --store sqlite://thermostats.db --cluster-id dev`.
+//! A silo with thermostats: `cargo run -p emmer-example-thermostat`. It switches on the attic's,
+//! which reports every hour from then on. Look at it with `emmer reminders --store
+//! sqlite://thermostats.db --cluster-id dev`.
 
 use emmer::Silo;
 use emmer_example_thermostat::{Thermostat, ThermostatGrain};

@@ -1,9 +1,9 @@
 //! The cost of compiling a grain method: CPU, bytes of the program, memory of rustc.
 //!
 //! `cargo run -p emmer-benches --example compile` writes an application of 1, 21 and 101 grains
-//! with four small methods each below `target/compile`, and compiles its last crate; the same of
-//! kameo's actors, which come from the registry. In release a method is a part of the difference
-//! between 21 grains and one; in debug the 101 grains are looked at as a whole. Linux only: the
+//! with four small methods each below `target/compile`, and compiles its last crate; then the same
+//! of kameo's actors, from the registry. In release the cost of a method is a part of the
+//! difference between 21 grains and one. In debug the 101 grains count as a whole. Linux only: the
 //! figures come from `/proc`.
 
 use std::fmt::Write as _;

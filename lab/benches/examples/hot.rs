@@ -1,4 +1,4 @@
-//! A silo is killed that had many hot grains with state: what the others and the store see of it.
+//! A silo with many hot grains with state is killed: the effects on the others and the store.
 //!
 //! `cargo run --release -p emmer-benches --features outages --example hot -- 200000` puts 200,000
 //! grains on the first of three silo processes, with PostgreSQL. That silo is killed, and 2,000

@@ -1,11 +1,11 @@
 //! Silos whose store's server goes away and comes back, on real servers.
 //!
 //! `cargo run --release -p emmer-benches --features outages --example outages -- redis 5 12 20`:
-//! clusters of one to five silos with 1 to 64 callers each, all at one server; it is away for 5, 12
-//! and 20 seconds, killed and frozen in turn. Stores: `postgres`, `mysql`, `redis`, `etcd`,
-//! `zookeeper`, `sqlite` (its file is locked). `CLUSTERS=1x1,3x12` names silos and callers;
-//! `LOG=warn` shows the log. The program prints how long after each outage each cluster answered a
-//! call again, and exits with 1 if one took more than two seconds.
+//! clusters of one to five silos with 1 to 64 callers each, all at one server. The server is away
+//! for 5, 12 and 20 seconds, killed and frozen in turn. Stores: `postgres`, `mysql`, `redis`,
+//! `etcd`, `zookeeper`, `sqlite` (its file is locked). `CLUSTERS=1x1,3x12` names silos and callers;
+//! `LOG=warn` shows the log. The program prints the time from the end of each outage to each
+//! cluster's first answer, and exits with 1 if one took more than two seconds.
 
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,10 +1,10 @@
 //! A silo that is offered three times the calls that it can serve, with load shedding and without.
 //!
 //! `cargo run --release -p emmer-benches --example overload -- 10`: 10 seconds for each. The silo
-//! is a process with one thread; each call waits once and then computes for 200 us. The client
-//! first finds out how much the silo can do, with 64 callers that each wait for their answer; then
-//! it calls at three times that pace, whatever becomes of the calls. `QUEUE=1000000` leaves only
-//! the use of the processors to go by.
+//! is a process with one thread. Each call waits once and then computes for 200 us. The client
+//! first measures the silo's capacity, with 64 callers that each wait for their answer. Then it
+//! calls at three times that pace, whatever becomes of the calls. With `QUEUE=1000000` only the use
+//! of the processors counts.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};

@@ -1,15 +1,15 @@
 //! Reminders by the million on three silo processes, and timers by the hundred thousand on one.
 //!
 //! `cargo run --release -p emmer-benches --example reminders -- 1000000 180`: 1,000,000 reminders
-//! with periods of 1 to 60 min in a SQLite file, for 180 seconds. Each silo says every 30 s how
-//! many ticks it delivered, how late, with which memory.
+//! with periods of 1 to 60 min in a SQLite file, for 180 seconds. Each silo prints every 30 s its
+//! delivered ticks, their lateness, and its memory.
 //!
 //! `... --example reminders -- timers 100000 60`: 100,000 grains with a timer of 60 s
-//! (`PERIOD_MS=60000`); the processor time of their ticks, compared with that of as many one-way
+//! (`PERIOD_MS=60000`). It compares the processor time of their ticks with that of as many one-way
 //! calls.
 //!
-//! `... --example reminders -- wheel 100000`: what an entry costs in the ordered map that the
-//! silo's wheel is, compared with `tokio-util`'s `DelayQueue`, with 100,000 others in it.
+//! `... --example reminders -- wheel 100000`: compares the cost of an entry in the ordered map of
+//! the silo's wheel with `tokio-util`'s `DelayQueue`, with 100,000 other entries.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};

@@ -1,5 +1,5 @@
-//! The instructions and the time that traces cost: calls of a client to a silo, and calls within a
-//! silo, with no trace, with one call in a hundred recorded, and with every call recorded.
+//! The instructions and the time of traces: calls of a client to a silo, and calls within a silo,
+//! without a trace, with one call in a hundred recorded, and with every call recorded.
 //!
 //! `cargo run --release -p emmer-benches --features traces --example traces` prints the processor
 //! time of each, in processes of their own, in turns.

@@ -2,9 +2,9 @@
 //! honest call at the same time.
 //!
 //! `cargo run --release -p emmer-benches --example unread`. The silo is a process of its own. The
-//! clients of an attack call through a proxy that passes on what they send and, once they are
-//! connected, nothing of what they are sent. It fails if the silo grows by more than 256 MB, or if
-//! an honest call takes longer than 50 ms.
+//! clients of an attack call through a proxy that passes on their bytes and, once they are
+//! connected, none of the silo's. It fails if the silo grows by more than 256 MB, or if an honest
+//! call takes longer than 50 ms.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -80,7 +80,7 @@ fn main() -> Result<()> {
     if within { Ok(()) } else { Err("beyond its bounds".into()) }
 }
 
-/// Its name, its kind, how many clients there are, and how many calls each of them makes.
+/// Name, kind, number of clients, and number of calls of each.
 type Attack = (&'static str, Kind, usize, usize);
 
 const ATTACKS: [Attack; 4] = [
@@ -111,7 +111,7 @@ enum Kind {
     Reads,
 }
 
-/// Passes on what comes from clients, and what goes to them until they are to read nothing.
+/// Passes on bytes from clients, and bytes to them until they are to read nothing.
 async fn proxy(silo: String, stalled: Arc<AtomicBool>) -> Result<String> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?.to_string();
@@ -185,8 +185,8 @@ async fn call(&(_, kind, clients, calls): &Attack, gateway: &str) -> Result<()> 
     Ok(())
 }
 
-/// Starts this program as another process. Attackers have machines of their own: what they compute
-/// comes last here.
+/// Starts this program as another process. Attackers have machines of their own, so their processes
+/// come last here.
 fn process(arguments: &[&str]) -> Result<Child> {
     let niceness = if arguments.len() > 1 { "15" } else { "0" };
     let mut command = Command::new("nice");

@@ -118,7 +118,7 @@ pub fn run(plan: &Plan) -> Result<Vec<Sample>> {
     })
 }
 
-/// Every caller calls the grains of a range of its own, one after the other.
+/// Every caller calls the grains of its own range, one after the other.
 async fn first_calls<S, F>(
     plan: &Plan,
     system: S,
@@ -130,7 +130,7 @@ where
 {
     let each = (plan.grains / CALLERS).max(1);
     let mut callers = JoinSet::new();
-    // Not measured: what the first activation of all alone needs.
+    // Not measured: the first activation of all.
     call(system.clone(), u64::MAX - 1).await?;
     let meter = Meter::start();
     for caller in 0..CALLERS {

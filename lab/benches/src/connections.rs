@@ -1,4 +1,4 @@
-//! Connections that do nothing, or stop half way: what they cost a silo, and those who are honest.
+//! Idle and half-open connections: their cost to a silo and to honest clients.
 //!
 //! One silo process; this one opens the sockets and speaks the protocol by hand.
 

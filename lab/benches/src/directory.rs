@@ -74,7 +74,7 @@ pub fn sole_owner() -> (Directory, Instant) {
     let mut directory = Directory::new(me, Config::default(), now);
     directory.handle_view(now, 1, &[(me, SiloStatus::Active)], &[]);
     while let Some(effect) = directory.poll_effect() {
-        // It asks itself first what it hosts: nothing.
+        // It first asks itself for its activations: none.
         if let Effect::ReportLocal { report, .. } = effect {
             directory.handle_local_report(now, report, Vec::new());
         }

@@ -29,8 +29,8 @@ pub trait Tell: Clone + Send + Sync + 'static {
 
 /// Something in another process that sends back what it is sent.
 pub trait Exchange: Clone + Send + Sync + 'static {
-    /// The length of what came back. `call` is a number of this call, for those that choose whom to
-    /// ask.
+    /// Returns the length of the answer. `call` numbers the call, for contenders that choose a
+    /// target.
     fn exchange(&self, body: &Bytes, call: u64) -> impl Future<Output = Result<usize>> + Send;
 }
 
@@ -133,8 +133,7 @@ impl Exchanging {
         let mut callers = JoinSet::new();
         for (caller, target) in targets.into_iter().enumerate() {
             let (stop, recording, counted) = (stop.clone(), recording.clone(), counted.clone());
-            // A body of its own for each: what one of them sends is no memory that the others count
-            // holds on.
+            // Each caller has a body of its own, so that they share no reference counts.
             let body = Bytes::from(vec![7u8; body_bytes]);
             callers.spawn(async move {
                 let mut latency = Histogram::default();

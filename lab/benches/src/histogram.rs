@@ -42,7 +42,7 @@ impl Histogram {
 
     /// Adds everything that `other` counted.
     pub fn add(&mut self, other: &Self) {
-        // It has the same bounds, so it fits.
+        // The other one has the same bounds, so it fits.
         let _ = self.0.add(&other.0);
     }
 

@@ -1,9 +1,9 @@
 //! One contender's run as a value, and the processes that run it.
 //!
-//! A [`Job`] travels as JSON in a command line; what it measured comes back as JSON lines on
-//! standard output. A serving process says `READY` and its address, then answers each line on its
-//! standard input with its processor time and its resident memory, and ends when its standard input
-//! ends, so that it never outlives the process that started it.
+//! A [`Job`] travels as JSON in a command line; its results come back as JSON lines on standard
+//! output. A serving process says `READY` and its address, then answers each line on its standard
+//! input with its processor time and its resident memory. It ends when its standard input ends, so
+//! it never outlives its parent.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ use tokio::sync::oneshot;
 use crate::sample::{Sample, nanos};
 use crate::{Result, meter};
 
-/// The longest a job may take in a process of its own before it ends itself: it hangs.
+/// Maximum time of a job in a process of its own before it ends itself, because it hangs.
 const LIMIT: Duration = Duration::from_secs(30 * 60);
 
 /// Task of a process.
@@ -92,7 +92,7 @@ pub enum What {
 /// A runtime with this number of threads; with one, it has no other thread than the caller's.
 ///
 /// # Errors
-/// What the operating system says.
+/// The operating system's error.
 pub fn runtime(threads: usize) -> Result<Runtime> {
     let mut builder = if threads <= 1 {
         tokio::runtime::Builder::new_current_thread()
@@ -111,7 +111,7 @@ impl Job {
         Ok(Self::Run { scenario: scenario.to_owned(), plan: serde_json::to_value(plan)? })
     }
 
-    /// Runs it here; what it measured.
+    /// Runs it here and returns its results.
     ///
     /// # Errors
     /// What went wrong first.
@@ -184,7 +184,7 @@ impl Launcher {
     /// The running program with `arguments` before the job.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// The operating system's error.
     pub fn of_program(scenarios: Scenarios, arguments: &[&str]) -> Result<Self> {
         let arguments = arguments.iter().map(|argument| (*argument).to_owned()).collect();
         let how = How::Program { path: std::env::current_exe()?, arguments };
@@ -290,8 +290,8 @@ impl Server {
         Err("the server ended".into())
     }
 
-    /// Resources it has used so far; nothing when it is a thread of this process, whose own is
-    /// counted anyway.
+    /// Resources it has used so far; nothing for a thread of this process, whose own are counted
+    /// anyway.
     ///
     /// # Errors
     /// When it has ended.

@@ -2,9 +2,9 @@
 //!
 //! A *contender* is Emmer or a *floor*: the least that could do the same work, written by hand.
 //! Every contender runs in a process of its own, one after the other, in several rounds, so that
-//! all of them meet the same machine in the same minutes. What is compared is processor time for
-//! each operation, user and system time of all processes together: wall time on a shared machine
-//! says more about the neighbours.
+//! all of them meet the same machine in the same minutes. The comparison is processor time for each
+//! operation, user and system time of all processes together: wall time on a shared machine says
+//! more about the neighbours.
 //!
 //! | module | subject |
 //! |---|---|

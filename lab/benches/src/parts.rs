@@ -46,7 +46,7 @@ impl Local {
     /// A silo with one warm grain.
     ///
     /// # Errors
-    /// What the start says.
+    /// Error of the start.
     pub fn start() -> Result<Self> {
         let runtime = runtime(1)?;
         let (silo, cell) = runtime.block_on(async {

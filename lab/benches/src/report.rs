@@ -31,10 +31,10 @@ impl<'a> Rounds<'a> {
         true
     }
 
-    /// Runs one contender and keeps what it measured.
+    /// Runs one contender and keeps its results.
     ///
     /// # Errors
-    /// What the run says, with the contender's name.
+    /// Error of the run, with the contender's name.
     pub fn add(
         &mut self,
         contender: &str,
@@ -257,8 +257,8 @@ fn drop_empty_columns(report: &mut Report) {
     }
 }
 
-/// Returns true if a sample belongs to a row. One without an operation does not: on a machine that
-/// is busy with other things a short run can pass without a single answer, and says nothing.
+/// Returns true if a sample belongs to a row. A sample without an operation does not: on a busy
+/// machine a short run can pass without a single answer.
 fn is(sample: &Sample, what: &str, threads: usize, contender: &str) -> bool {
     sample.operations > 0
         && sample.what == what

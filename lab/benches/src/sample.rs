@@ -108,7 +108,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// That of `numbers`; none when there are none.
+    /// The median of `numbers`; None when there are none.
     pub fn of(numbers: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut sorted: Vec<f64> = numbers.into_iter().collect();
         sorted.sort_by(f64::total_cmp);

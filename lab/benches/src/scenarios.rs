@@ -13,7 +13,7 @@ pub const ALL: Scenarios = Scenarios::new(run, remote::serve);
 /// The running program with `arguments` before the job.
 ///
 /// # Errors
-/// What the operating system says.
+/// The operating system's error.
 pub fn this_program(arguments: &[&str]) -> Result<Launcher> {
     Launcher::of_program(ALL, arguments)
 }

@@ -33,7 +33,7 @@ pub fn builder(store: impl Into<StoreSource>) -> crate::Result<SiloBuilder> {
 /// A silo alone in its cluster, on a store in memory, that hosts every grain of [`crate::grains`].
 ///
 /// # Errors
-/// What the start says.
+/// Error of the start.
 pub async fn alone() -> crate::Result<Silo> {
     alone_on(Arc::new(MemoryStore::new())).await
 }
@@ -41,7 +41,7 @@ pub async fn alone() -> crate::Result<Silo> {
 /// Starts a lone silo on this store.
 ///
 /// # Errors
-/// What the start says.
+/// Error of the start.
 pub async fn alone_on(store: Arc<dyn SystemStore>) -> crate::Result<Silo> {
     let builder = builder(StoreSource::Opened(store))?;
     Ok(hosting(builder).start().await?)
@@ -50,7 +50,7 @@ pub async fn alone_on(store: Arc<dyn SystemStore>) -> crate::Result<Silo> {
 /// Makes an authority, and certificates of a silo and a client, in `folder`.
 ///
 /// # Errors
-/// What the making or the writing says.
+/// Error of making or writing them.
 pub fn make_certificates(folder: &Path) -> crate::Result<()> {
     let authority = Authority::new("bench")?;
     let silo = authority.issue(&Wanted::silo("bench"))?;
@@ -87,7 +87,7 @@ pub fn hosting(builder: SiloBuilder) -> SiloBuilder {
 /// A client of the cluster in `store`.
 ///
 /// # Errors
-/// What the connecting says.
+/// Error of the connection.
 pub async fn client(store: impl Into<StoreSource>) -> crate::Result<Client> {
     Ok(Client::builder().store(store).cluster_id(cluster_id()?).connect().await?)
 }

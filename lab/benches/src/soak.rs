@@ -1,8 +1,8 @@
 //! Calls from silo to silo at a steady rate for minutes: does memory stay flat, do the slowest
 //! calls stay near the usual ones?
 //!
-//! Calls are made by the clock, whether earlier ones were answered or not, so that a stall is seen
-//! by every call that falls into it.
+//! Calls are made by the clock, whether earlier ones were answered or not, so that every call
+//! during a stall shows it.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};

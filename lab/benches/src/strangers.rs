@@ -1,5 +1,5 @@
-//! Bytes that are no frame and no handshake, a million times: what they cost a silo, and those who
-//! are honest.
+//! Bytes that are no frame and no handshake, a million times: their cost to a silo and to honest
+//! clients.
 //!
 //! One silo process without TLS and one with it. This process speaks to their gateways by hand,
 //! says something wrong or half, and hangs up; an honest client calls a grain all the while.
@@ -313,7 +313,7 @@ async fn stranger(
     Ok(())
 }
 
-/// Bytes that are not what they should be: cut, with other bits, or of chance.
+/// Wrong bytes: cut, with flipped bits, or random.
 fn spoilt(good: &[u8], rng: &mut SeededRng) -> Vec<u8> {
     let mut bytes = good.to_vec();
     match rng.below(4) {

@@ -1,6 +1,6 @@
 //! The code on the pages of the book. Each page is documentation here, so that its samples are
-//! compiled and run as doctests, with what an application may depend on. It is a package of its own
-//! because a package that is published holds no page.
+//! compiled and run as doctests, with the dependencies that an application may have. It is a
+//! package of its own because a published package holds no page.
 
 #[cfg(doctest)]
 mod pages {

@@ -1,3 +1,2 @@
-//! The mistakes that users make with the macros, in `tests/ui`, and what the compiler says of them.
-//! They are a package apart: as tests of a crate of macros they would compile the runtime once
-//! more, for the machine that compiles.
+//! Users' mistakes with the macros, in `tests/ui`, and the compiler's answers. A package of its
+//! own: as tests of the macros' crate they would compile the runtime once more.

@@ -1,10 +1,9 @@
-//! The mistakes a user makes with the macros, one file each: every one is a compile error at the
-//! user's own code that says what to write instead.
+//! Users' mistakes with the macros, one file each: every one is a compile error at the user's own
+//! code that says what to write instead.
 //!
-//! `ui/` holds what the macros themselves say. In `ui/rustc/` the compiler speaks, in words that
-//! the traits give it; the rest of its words changes from version to version, so these are compared
-//! with one version only. `TRYBUILD=overwrite cargo test -p emmer-mistakes` writes the expected
-//! outputs: read them.
+//! `ui/` holds the macros' own errors. In `ui/rustc/` the compiler speaks, partly in the traits'
+//! words. Its other words change from version to version, so these are compared with one version
+//! only. `TRYBUILD=overwrite cargo test -p emmer-mistakes` writes the expected outputs: read them.
 
 use std::io;
 use std::process::Command;

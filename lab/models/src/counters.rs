@@ -16,7 +16,7 @@ enum Bug {
     NumbersWithoutLock,
 }
 
-/// One number, its cell, and the cell of all who have none.
+/// One number, its cell, and the cell of all threads without one.
 struct Counter {
     bug: Bug,
     taken: Mutex<bool>,

@@ -26,9 +26,9 @@ impl Ground {
         }
     }
 
-    /// The folders of the crates whose sources decide what a hunt finds.
-    /// Placement is left out: the simulator takes any silo that it is given. A change of its random
-    /// choices may change what a seed does, and a result that is kept still counts.
+    /// The folders of the crates whose sources decide the result of a hunt. Placement is left out:
+    /// the simulator takes any silo that it is given. A change of its random choices may change a
+    /// seed's run, and a kept result still counts.
     pub(crate) const fn sources(self) -> &'static [&'static str] {
         match self {
             Self::Protocol => &[

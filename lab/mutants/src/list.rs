@@ -78,7 +78,7 @@ impl Kind {
 #[cfg(test)]
 const MUTANTS_MAX: usize = 80;
 
-/// A list as a whole: its mutants, which of them do not apply and why, and the explanations.
+/// A whole list: its mutants, those that do not apply and why, and the explanations.
 pub(crate) struct List {
     pub(crate) mutants: Vec<Mutant>,
     pub(crate) stale: Vec<String>,

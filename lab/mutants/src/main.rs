@@ -2,10 +2,10 @@
 //! the simulator, the swarm or a unit test finds them.
 //!
 //! Nothing is edited in the real tree. A copy below `target/mutants` is compiled once with every
-//! mutant in it (`weave.rs`); a number in the environment chooses one. Each is hunted by the
-//! simulator's swarm for a minute of CPU time; what the swarm does not find goes through the unit
-//! tests of its crate; what nothing finds has to be explained in the list. Mechanical mutants are
-//! made by `cargo-mutants`, in the nightly tier.
+//! mutant in it (`weave.rs`); a number in the environment chooses one. The simulator's swarm hunts
+//! each for a minute of CPU time. Survivors go through the unit tests of their crate. A mutant that
+//! nothing finds has to be explained in the list. `cargo-mutants` makes mechanical mutants, in the
+//! nightly tier.
 
 mod ground;
 mod hunt;
@@ -217,7 +217,7 @@ fn wanted(
     Ok((mutants, stale))
 }
 
-/// Two passes: the swarm for all, where there is one; the unit tests for what it did not find.
+/// Two passes: the swarm for all, where there is one; then the unit tests for its survivors.
 fn compile_and_hunt(
     tree: &Tree,
     options: &Options,

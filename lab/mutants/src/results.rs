@@ -1,6 +1,5 @@
 //! Results of each mutant, kept below `target/mutants/results` under a hash of everything it
-//! depends on: a run that was ended continues where it was, and what did not change is not looked
-//! for again.
+//! depends on: an interrupted run continues, and unchanged mutants are not hunted again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! The workspace: where it is, the files in it, and cargo in it.
+//! The workspace: its root, its files, and cargo in it.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -165,8 +165,8 @@ impl Report {
     }
 }
 
-/// The value below which the share `q` (0 to 1) of `values` lies; none when there are none. Where
-/// the share falls between two, it is the nearer one.
+/// The value below which the share `q` (0 to 1) of `values` lies; None when there are none. Between
+/// two values it takes the nearer one.
 pub fn quantile<T: Copy + Ord>(values: &[T], q: f64) -> Option<T> {
     let mut sorted = values.to_vec();
     sorted.sort_unstable();

@@ -7,7 +7,7 @@ use crate::net::Transport;
 use crate::scenario::{Fault, Scenario};
 use crate::time::VirtualTime;
 
-/// Time for which nothing else may have happened before an event whose end is timed.
+/// Time without any other event before an event whose end is timed.
 pub const QUIET: Duration = Duration::from_secs(10);
 
 /// Time that a network may take to count as quick.
@@ -106,8 +106,8 @@ impl Expects {
             }
     }
 
-    /// Time after its commit by which a view has reached every silo that was Active before, where
-    /// all of them run.
+    /// Time after its commit by which a view has reached every silo that was Active before, if all
+    /// of them run.
     pub fn spread_after(&self, scenario: &Scenario) -> Duration {
         let fan_out = scenario.config.fan_out.max(1);
         let (mut reached, mut level, mut steps) = (1, 1, 0);

@@ -1,8 +1,6 @@
-//! Grains in the world: what one silo's shell around its directory remembers, and what is known to
-//! be true.
+//! Grains in the world: the memory of one silo's shell around its directory, and the truth.
 //!
-//! The shell itself, which acts on these, is `world/shell/`: it does what `emmer-runtime` does
-//! around the same machine.
+//! The shell itself is `world/shell/`: it does what `emmer-runtime` does around the same machine.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -79,7 +77,7 @@ pub struct Call {
     pub origin: u32,
     /// Number of times it was passed on.
     pub hops: u8,
-    /// True if it is one of those at the end of a run, which must succeed.
+    /// True for a command at the end of a run, which must succeed.
     pub must: bool,
 }
 

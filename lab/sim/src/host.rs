@@ -16,7 +16,7 @@ pub struct Host {
     pub up: bool,
     /// Every process that ever ran here, by number, oldest first.
     pub incarnations: Vec<u32>,
-    /// The youngest of them and who it is: almost always the one that is looked for.
+    /// The youngest process and its identity: almost always the wanted one.
     youngest: Option<(u32, SiloAddress)>,
 }
 

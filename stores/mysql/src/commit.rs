@@ -29,14 +29,14 @@ enum If {
 pub(crate) enum Judge {
     /// It did.
     Always,
-    /// One statement found its row or did not; the others depend on that.
+    /// A statement found its row or did not. The others depend on that.
     Found {
         /// Its number, from 0.
         statement: usize,
         /// The position of its mutation.
         at: usize,
     },
-    /// One insert, which found its key taken or did not.
+    /// An insert, whose key was taken or free.
     Inserted,
     /// The text answers, before its `COMMIT`, with the position of the first condition that does
     /// not hold, or -1.
@@ -80,8 +80,7 @@ impl Commit<'_> {
             let (judge, statement) = self.alone(mutation)?;
             return Ok(Script { texts: self.packed(vec![statement])?, statements: 1, judge });
         }
-        // So that two commits that meet on several rows wait for each other instead of each for the
-        // other.
+        // Two commits that meet on several rows then wait for each other in one order.
         let order = order::mutations(mutations);
         let is_free = |m: &Mutation| matches!(m, Mutation::Upsert { .. });
         let mut statements = vec![b"BEGIN".to_vec()];

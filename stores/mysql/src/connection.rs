@@ -1,4 +1,4 @@
-//! One connection: its session's settings, and how statements run on it.
+//! One connection: its session's settings, and its statements.
 
 use std::time::Duration;
 
@@ -12,8 +12,8 @@ use crate::dialect::Flavour;
 use crate::fault;
 use crate::place::Place;
 
-/// Time without use after which a connection is asked whether it is there before it is trusted with
-/// a commit: a server or a firewall may have closed it.
+/// Idle time after which a connection is checked before it is trusted with a commit: a server or a
+/// firewall may have closed it.
 const IDLE_MAX: Duration = Duration::from_millis(500);
 /// The oldest servers with a collation that compares by bytes and cares for trailing spaces.
 const MARIADB_MIN: (u16, u16, u16) = (10, 3, 0);

@@ -225,8 +225,8 @@ async fn failed(
 ) -> Result<Option<usize>, Failure> {
     let is_taken = matches!(error, Error::Server(error) if error.code == fault::DUPLICATE);
     let failure = match fault::failure(error) {
-        // What failed is the `COMMIT` behind the other statements; of its errors only a victim's
-        // says that it is undone.
+        // The `COMMIT` behind the other statements failed. Of its errors only a victim's says that
+        // it is undone.
         Failure::Nothing(fault) if script.statements > 1 && at + 1 >= script.statements => {
             Failure::Broken(fault)
         }

@@ -82,7 +82,7 @@ fn kind(code: u16) -> StoreErrorKind {
     match code {
         // No such table, no such database.
         1146 | 1051 | 1049 => NotFound,
-        // Who may not, from where one may not, what is not there, what only reads.
+        // Errors about rights, hosts, missing objects and read-only servers.
         1044 | 1045 | 1095 | 1129 | 1130 | 1142 | 1143 | 1227 | 1251 | 1290 | 1370 | 1524
         | 1698 | 1792 | 1820 | 1836 | 1862 | 3118 | 3159 | 4151 => Refused,
         // Out of a type's range, too long, too large.

@@ -33,9 +33,8 @@ fn list(items: &[std::sync::Arc<str>]) -> Result<String, Fault> {
     list_to_json(items).map_err(|e| Fault::new(StoreErrorKind::Invalid, e))
 }
 
-/// Writes a text as a literal. The session's character set is utf8mb4, in which no character but
-/// these ASCII ones has a byte that ends a literal, and its SQL mode leaves the backslash its
-/// meaning.
+/// Writes a text as a literal. The session's character set is utf8mb4, in which only these ASCII
+/// characters end a literal, and its SQL mode keeps the backslash's meaning.
 pub(crate) fn text_literal(out: &mut Vec<u8>, text: &[u8]) {
     out.push(b'\'');
     for &byte in text {

@@ -16,7 +16,7 @@ use tokio::task::AbortHandle;
 
 /// The largest file of a secret, in bytes.
 const FILE_BYTES_MAX: u64 = 64 << 10;
-/// The most secrets of one file: the new one and those before it.
+/// Maximum secrets of one file: the new one and earlier ones.
 const FILE_SECRETS_MAX: usize = 4;
 /// Time in which the program has to give credentials.
 const HOOK_WAIT: Duration = Duration::from_secs(5);
@@ -105,7 +105,7 @@ type Ask = dyn Fn() -> BoxFuture<'static, Result<StoreCredentials, CredentialErr
 
 impl CredentialSource {
     /// Asks `source` for credentials: when a store is opened, when its server refuses, and before
-    /// those that it gave end. One that takes longer than five seconds has given none.
+    /// they expire. After five seconds without an answer there are none.
     pub fn new<F>(source: impl Fn() -> F + Send + Sync + 'static) -> Self
     where
         F: Future<Output = Result<StoreCredentials, CredentialError>> + Send + 'static,

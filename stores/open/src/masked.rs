@@ -17,7 +17,8 @@ struct Masked {
     address: StoreUrl,
 }
 
-/// The store as it is if its address has no secrets, else one that keeps them out of its errors.
+/// The store unchanged if its address has no secrets; otherwise a store that keeps them out of its
+/// errors.
 pub(crate) fn masked(store: Arc<dyn SystemStore>, address: StoreUrl) -> Arc<dyn SystemStore> {
     if address.has_secrets() { Arc::new(Masked { store, address }) } else { store }
 }

@@ -2,9 +2,9 @@
 //!
 //! The store in use serves every request. When its server refuses one, the credentials are read
 //! again, the store is opened with them, and the request is repeated: a refused request did nothing
-//! ([`StoreError`]). The same happens without a refusal when a file has changed, and before
-//! credentials end that the program gave. Which credentials the server takes is found by trying:
-//! the newest first, then those before them, so a rotation may begin on either side.
+//! ([`StoreError`]). The same happens when a file has changed, and before the program's credentials
+//! expire. The newest credentials are tried first, then earlier ones, so a rotation may begin on
+//! either side.
 
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,8 +25,8 @@ use crate::credentials::{Origin, Way, with_parameter};
 /// Pause between two looks at the files, which requests begin. It is also the least time between
 /// two questions of a program whose credentials end.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// The part of a request's time in which a refusal may be followed by other credentials: a sixth.
-/// The store itself is given the rest, so a repeated request ends when the first one would have.
+/// Share of a request's time for other credentials after a refusal: a sixth. The store itself gets
+/// the rest, so a repeated request ends when the first one would have.
 const SPARE: u32 = 6;
 /// Shortest time for a request of the store itself.
 const LEAST: Duration = Duration::from_secs(1);
@@ -208,7 +208,7 @@ impl Shared {
     }
 
     /// Opens the store with other credentials, if there are any: because the server refused those
-    /// of a generation to a request that began then, or because it is time to.
+    /// of a generation, or because it is time to.
     async fn renew(&self, refused: Option<(u64, Instant)>) {
         if let Some((generation, _)) = refused {
             let pause = if self.origin.asks_program() { ASK_AFTER } else { READ_AFTER };
@@ -235,7 +235,7 @@ impl Shared {
         self.lock().in_vain = end;
     }
 
-    /// Opens the store the first way that its server takes, leaving out those that it refused
+    /// Opens the store the first way that its server takes, leaving out ways that it refused
     /// `since` then. Returns false if there is none.
     async fn take_first(&self, ways: Vec<Way>, since: Option<Instant>) -> bool {
         for way in ways {

@@ -177,7 +177,7 @@ async fn a_rotation_fails_no_request_whichever_side_begins() {
         server.take(&["two"]);
         secret.write("two");
         read(&store).await.unwrap();
-        // The file first: what it says is tried, and what was taken before serves on.
+        // The file's new secret is tried first, and the accepted one stays in use.
         secret.write("three");
         for _ in 0..3 {
             look(&store).await;

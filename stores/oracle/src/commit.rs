@@ -1,8 +1,8 @@
 //! A commit up to its end: locks, conditions, writes.
 //!
-//! Rows that are there are locked before anything is judged; a row that is not there cannot be
-//! locked on this server. Should another writer add it in between, adding it here is refused as a
-//! duplicate, everything is rolled back, and the store begins again and finds it.
+//! Existing rows are locked before anything is judged; a missing row cannot be locked on this
+//! server. If another writer adds it in between, adding it here is refused as a duplicate,
+//! everything is rolled back, and the store begins again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,10 +1,8 @@
 //! A session's thread, and how the rest of the store talks to it.
 //!
-//! The driver blocks, and what it waits for cannot be taken back: a server that accepts a
-//! connection and then says nothing holds its thread until the operating system gives the
-//! connection up. Callers do not wait for that: they leave at their deadline, and the thread ends
-//! by itself when it can. How many threads a store has at most, such ones included, is counted
-//! ([`Threads`]).
+//! The driver blocks, and its waits cannot be cancelled: a silent server holds its thread until the
+//! operating system gives the connection up. Callers leave at their deadline, and the thread ends
+//! when it can. The number of a store's threads, such ones included, is bounded ([`Threads`]).
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};

@@ -23,7 +23,7 @@ const AGAIN: [u32; 11] =
 /// was made.
 const STANDBY: [u32; 4] = [1_219, 10_456, 16_000, 16_456];
 
-/// The session is over, or the server does not say so but nothing can be done with it.
+/// The session is over, or nothing can be done with it.
 const GONE: [u32; 27] = [
     24, 28, 31, 600, 603, 1_012, 1_033, 1_034, 1_041, 1_089, 1_090, 1_092, 2_396, 2_399, 3_113,
     3_114, 3_135, 7_445, 12_152, 12_153, 12_537, 12_547, 12_570, 12_571, 12_583, 25_401, 25_402,
@@ -140,7 +140,7 @@ fn driver(kind: &ErrorKind, error: &Error) -> Fault {
         | ErrorKind::WalletPasswordMissingOrInvalid(..)
         | ErrorKind::WalletPrivateKeyInvalid(_)
         | ErrorKind::WalletUnreadable(_) => Fault::new(Refused, format!("TLS: {words}")),
-        // What the other side's certificate lacks is found while bytes are read.
+        // Faults of the peer's certificate are found while bytes are read.
         ErrorKind::StreamOperation if is_of_tls(&words) => {
             Fault::new(Refused, format!("TLS: {words}"))
         }
@@ -185,8 +185,7 @@ mod tests {
         for refused in [942, 1_031, 12_899] {
             assert!(matches!(before(refused), Failure::Nothing(_)), "{refused}");
         }
-        // The store repeats it on another connection: it knows that nothing was sent that could
-        // change something.
+        // The store repeats it on another connection, because no changing statement was sent.
         for gone in [28, 3_113, 3_114, 12_537, 1_089] {
             assert!(matches!(before(gone), Failure::Broken(_)), "{gone}");
         }

@@ -58,8 +58,8 @@ impl Session {
         Ok(self.inner.set_call_timeout(Some(timeout))?)
     }
 
-    /// Runs a query; its rows, with columns of these kinds. What it reads is one moment: the
-    /// server's cursors are, however often rows are fetched.
+    /// Runs a query and returns its rows, with columns of these kinds. They are of one moment, like
+    /// the server's cursors.
     pub(crate) fn query(
         &mut self,
         text: &str,
@@ -89,13 +89,13 @@ impl Session {
         self.execute(COMMIT, &[]).map(drop)
     }
 
-    /// Ends the transaction so that nothing of it is there.
+    /// Ends the transaction without effect.
     pub(crate) fn rollback(&mut self) -> Result<(), Trouble> {
         Ok(self.inner.rollback()?)
     }
 
-    /// Runs the statements of a transaction up to its end, which they leave to the caller; what
-    /// fails is rolled back.
+    /// Runs the statements of a transaction up to its end, which they leave to the caller. A failed
+    /// one is rolled back.
     pub(crate) fn transact<T>(
         &mut self,
         statements: impl FnOnce(&mut Self) -> Result<T, Trouble>,

@@ -1,7 +1,7 @@
 //! Making tables, and finding out whether what is there is what is declared.
 //!
-//! A `CREATE` commits what was before it and frees every lock, so the lock that lets one process at
-//! a time make tables is held by a second session: the row `layout` of `emmer_meta`. A holder that
+//! A `CREATE` commits everything before it and frees every lock. So a second session holds the lock
+//! that lets one process at a time make tables: the row `layout` of `emmer_meta`. A holder that
 //! dies frees it with its session.
 
 use std::time::Duration;
@@ -60,7 +60,8 @@ pub(crate) async fn ensure(
     let plain = |trouble: Trouble| trouble.fault;
     let (tables, usual) = (tables.to_vec(), place.limits.statement_timeout());
     let wanted = tables.clone();
-    // What looks wrong may be half made by others: it is wrong if it looks so under the lock.
+    // A table that looks wrong may be half made by others: it is wrong if it looks so under the
+    // lock.
     let is_all_there = move |session: &mut Session| {
         Ok(missing(session, &wanted)?.is_ok_and(|statements| statements.is_empty()))
     };

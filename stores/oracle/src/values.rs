@@ -1,11 +1,9 @@
 //! Values into binds, and out of rows.
 //!
 //! This server takes an empty text for null, and the driver reads an empty `CLOB` or `BLOB` as
-//! null. So that both are there again as they were written, a text that is empty or holds nothing
-//! but blanks is kept with one more blank, and bytes that are empty or nothing but zeros with one
-//! more zero; what is read like that loses one. All other values, which is nearly all there are,
-//! are kept as they are, and an administrator reads them as they are. Keys need none of it: they
-//! are never empty. Lists are JSON and never empty either.
+//! null. So a text that is empty or only blanks is stored with one more blank, and bytes that are
+//! empty or only zeros with one more zero; reading removes it. All other values are stored
+//! unchanged. Keys and lists are never empty.
 
 use emmer_core::Timestamp;
 use emmer_store::{ColumnType, StoreErrorKind, Value};
@@ -93,7 +91,7 @@ fn read_bytes(kept: &[u8]) -> &[u8] {
     if kept.iter().all(|b| *b == ZERO) { kept.strip_suffix(&[ZERO]).unwrap_or(kept) } else { kept }
 }
 
-/// A time in UTC as the server keeps it; an error for one outside its calendar.
+/// A time in UTC as the server stores it; an error for one outside its calendar.
 pub(crate) fn timestamp(at: Timestamp) -> Result<OracleTimestamp, Fault> {
     let ms = at.as_millis();
     let out_of_range =

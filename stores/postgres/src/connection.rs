@@ -83,9 +83,9 @@ impl Connection {
     }
 
     async fn set_up(&self, statement_timeout_ms: u128) -> Result<(), Fault> {
-        // Every statement of this store looks rows up by their keys: plans are made once, for any
-        // number of rows, and neither statistics of yesterday nor a compiler may talk the server
-        // into reading whole tables.
+        // Every statement of this store looks rows up by their keys. So plans are made once, for
+        // any number of rows, and neither old statistics nor a compiler may make the server read
+        // whole tables.
         let settings = format!(
             "SET statement_timeout = {statement_timeout_ms};
              SET idle_in_transaction_session_timeout = 30000;

@@ -108,7 +108,7 @@ impl Driver for PostgresDriver {
                 }
                 let values = CommitParameters::new(table, partition, etag, mutations);
                 let answer = run.send(&known.commit, &values.parameters()).await?;
-                // Nothing of it is known if its answer cannot be read.
+                // Its outcome is unknown if its answer cannot be read.
                 verdict(&answer).map(Answer::Verdict).map_err(Failure::Broken)
             }
             Request::Touch { partition, row_key, column, value } => {

@@ -10,8 +10,8 @@ use tokio_postgres::SimpleQueryMessage;
 use crate::connection::Connection;
 use crate::fault;
 
-/// One row: version, two settings that decide what a crash costs, the server's time, whether tables
-/// may be made, standbys that do not hold a commit up, whether the connection is encrypted.
+/// One row: version, two settings that decide what a crash costs, the server's time, the right to
+/// make tables, standbys that commits do not wait for, the encryption of the connection.
 const ABOUT: &str = "SELECT current_setting('server_version'), current_setting('fsync'),
     current_setting('full_page_writes'), (extract(epoch FROM clock_timestamp()) * 1000)::bigint,
     coalesce(has_schema_privilege(current_schema(), 'CREATE'), false),

@@ -112,7 +112,7 @@ mod tests {
         assert_eq!(place.config.get_password(), Some(b"s3cret".as_slice()));
         let place = Place::parse("postgres://bob@db/emmer", Some("from the environment")).unwrap();
         assert_eq!(place.config.get_password(), Some(b"from the environment".as_slice()));
-        // Not escaped as it should be, but there is only one way to understand it.
+        // Wrong escapes that have only one possible meaning.
         let place = Place::parse("postgres://bob:a/s3?cret@db/emmer", None).unwrap();
         assert_eq!(place.config.get_password(), Some(b"a/s3?cret".as_slice()));
         assert!(!place.name.contains("cret"), "{}", place.name);

@@ -80,21 +80,20 @@ mod op {
 /// The whole commit. Parameters: partition, new etag, then an array each of the mutations'
 /// positions, operations, keys, expected etags, and one of each column's values.
 ///
-/// `m` locks the row of each mutation in the order of the arrays and finds its etag as of now, not
-/// as of the statement's snapshot; `verdict` is the first position whose condition does not hold;
-/// the rest writes if there is none. A row that comes into being in between makes its insert fail,
+/// `m` locks the row of each mutation in the order of the arrays and reads its present etag, not
+/// that of the statement's snapshot. `verdict` is the first position whose condition does not hold.
+/// The rest writes if there is none. A row that another writer makes in between fails its insert,
 /// and with it the statement, which is then sent again. No part joins the table with the mutations,
-/// so that no plan can be quadratic, whatever the statistics say.
+/// so no plan can be quadratic.
 ///
-/// Commits never wait for each other crosswise. Rows that are there are locked in one order. Then
-/// `made` inserts those that are not, whatever the mutation is called, in the same order, and waits
-/// at most for others who have come as far: a row that is there, only locked, is a duplicate at
-/// once, also for an upsert. A commit that has made its rows does not wait: it holds the locks of
-/// all that is left to do. Hence `written` and `deleted` ask how many were made: the server runs
-/// parts that nothing asks for in an order of its own.
+/// Commits never deadlock. Existing rows are locked in one order. Then `made` inserts missing rows
+/// in the same order, whatever the mutation is called, and waits at most for writers that have come
+/// as far: an existing row, even a locked one, is a duplicate at once. A commit that has made its
+/// rows holds all locks that it needs, and does not wait. `written` and `deleted` ask how many were
+/// made, because the server runs parts that nothing asks for in an order of its own.
 ///
-/// The answer is the verdict. A commit that conflicts has locked rows, which the server would wait
-/// for the disk to remember; there is nothing to make durable, so that wait is switched off.
+/// The answer is the verdict. A commit that conflicts has locked rows, and the server would wait
+/// for its disk because of that. There is nothing to make durable, so this wait is switched off.
 fn commit(decl: &TableDecl) -> String {
     let Names { table, partition, row, etag, columns } = Names::new(&Postgres, decl);
     let numbered: Vec<_> = columns.iter().enumerate().zip(decl.columns).collect();

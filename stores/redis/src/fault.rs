@@ -59,7 +59,7 @@ pub(crate) fn ends_connection(error: &RedisError) -> bool {
 }
 
 /// Returns true if the server says that it cannot serve now: a replica, or a server that is still
-/// loading. Another one may have taken its address meanwhile, so that only a new connection leads
+/// loading. Another server may have taken its address meanwhile, and only a new connection leads
 /// there.
 fn is_elsewhere(code: &str) -> bool {
     matches!(code, "READONLY" | "LOADING" | "MASTERDOWN" | "CLUSTERDOWN")

@@ -42,8 +42,7 @@ impl Link {
         self.name.rsplit_once(':').map_or("", |(host, _)| host)
     }
 
-    /// The connection, made if there is none. Those who wait for it share the attempt's result by
-    /// trying after it.
+    /// The connection, made if there is none. Waiting callers share the attempt by trying after it.
     async fn connection(&self, deadline: Instant) -> Result<(u64, MultiplexedConnection), Fault> {
         let late = |_| Fault::unavailable("no connection in time");
         let mut current = timeout_at(deadline, self.current.lock()).await.map_err(late)?;
@@ -127,7 +126,7 @@ impl Link {
     }
 }
 
-/// Sends a command right behind the word that allows it, so that nothing comes in between.
+/// Sends a command directly behind `ASKING`, so that nothing comes in between.
 async fn ask(connection: &mut MultiplexedConnection, command: &Cmd) -> RedisResult<Value> {
     let mut both = redis::pipe();
     both.cmd("ASKING").add_command(command.clone());

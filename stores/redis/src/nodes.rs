@@ -1,9 +1,8 @@
-//! The nodes of a Redis Cluster, or the one server there is, and which of them to ask.
+//! The nodes of a Redis Cluster, or the one server, and the choice among them.
 //!
-//! A cluster's keys lie in 16,384 slots, each at one node; a node that is asked for another's key
-//! says whose it is (`MOVED`), and did nothing. So nothing needs to be known beforehand: the first
-//! request for a slot goes to the server the URL names, and what the answers say is remembered. A
-//! server that is no cluster's node never says so.
+//! A cluster's keys lie in 16,384 slots, each at one node. A node that is asked for another node's
+//! key names that node (`MOVED`), and did nothing. So the first request for a slot goes to the
+//! server in the URL, and the answers are remembered. A single server never says `MOVED`.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -205,8 +204,8 @@ impl Nodes {
         self.route(key, command, deadline, repeatable).await?.map_err(|e| fault::failure(&e))
     }
 
-    /// Sends a command about no key, which does no harm when it is done twice, to a node; to the
-    /// one asked first when none is named.
+    /// Sends a command about no key, which may be done twice, to a node; None: the node that was
+    /// asked first.
     pub(crate) async fn ask(
         &self,
         node: Option<&str>,
@@ -263,7 +262,7 @@ fn command(verb: &str, script: &str, keys: &[&str], arguments: &[&[u8]]) -> Cmd 
     command
 }
 
-/// The slot of a key: the CRC-16 (XMODEM) of what its first braces enclose, or of all of it (the
+/// The slot of a key: the CRC-16 (XMODEM) of the text in its first braces, or of all of it (the
 /// cluster specification).
 fn slot(key: &str) -> u16 {
     let tag = key.split_once('{').and_then(|(_, rest)| rest.split_once('}')).map(|(tag, _)| tag);

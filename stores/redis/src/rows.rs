@@ -53,7 +53,7 @@ pub(crate) fn stored_row(
     Ok(StoredRow { row, etag: etag.into() })
 }
 
-/// Fields and values, one after the other, as the rows they belong to, ordered by row key.
+/// Pairs of fields and values as rows, ordered by row key.
 pub(crate) fn partition(decl: &TableDecl, answer: Value) -> Result<Vec<StoredRow>, String> {
     let items = items(answer)?;
     let mut rows = Rows::new(decl, items.len() / 2);

@@ -116,7 +116,7 @@ impl Redis {
     }
 }
 
-/// A row that is old, and what must be as it was when it is deleted.
+/// An old row, and the field that must be unchanged when it is deleted.
 struct OldRow {
     field: String,
     unchanged: String,

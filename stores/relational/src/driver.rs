@@ -1,4 +1,4 @@
-//! The part of a server's own crate: open connections, and run one request on one of them.
+//! The part of a server's own crate: opening connections, and running one request on one of them.
 
 use std::future::Future;
 
@@ -24,8 +24,8 @@ pub enum Request<'a> {
         /// The row key.
         row_key: &'a str,
     },
-    /// At most `at_most` rows of a partition, ordered by row key, whose keys are `from` or behind
-    /// it; with `before` those before it. Answered by [`Answer::Rows`].
+    /// At most `at_most` rows of a partition, ordered by row key, from `from` on; with `before` the
+    /// rows before it. Answered by [`Answer::Rows`].
     ReadSome {
         /// The partition.
         partition: &'a str,

@@ -5,9 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use emmer_store::Etag;
 
-/// Makes etags on the client's side: 64 bits from a random start, so that there is no counter in
-/// the database to queue for, to need a permission for, or to fall back after a failover that lost
-/// commits.
+/// Makes etags on the client's side: 64 bits from a random start. So the database needs no counter,
+/// which writers would queue for, and which may go back after a failover.
 ///
 /// One maker repeats none in 2^64; two makers collide with the chance of guessing a 64-bit number.
 #[derive(Debug)]
@@ -27,8 +26,8 @@ impl Etags {
     }
 }
 
-/// A one-to-one map of the 64-bit numbers (the finalizer of splitmix64): makers whose counters run
-/// through the same stretch at different times are as far apart as any others.
+/// A one-to-one map of the 64-bit numbers (the finalizer of splitmix64): makers whose counters are
+/// close at different times get distant etags.
 const fn spread(n: u64) -> u64 {
     let n = (n ^ (n >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let n = (n ^ (n >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -45,8 +44,8 @@ pub fn text(etag: i64) -> Etag {
     etag.to_string().into()
 }
 
-/// An etag as the server keeps it; none for a text that is no etag of a relational store. The text
-/// must be the one spelling of its number: an etag is equal only to itself.
+/// An etag as the server stores it; None for a text that is not an etag of a relational store. The
+/// text must be the one spelling of its number: an etag is equal only to itself.
 pub fn number(etag: &str) -> Option<i64> {
     etag.parse().ok().filter(|n: &i64| n.to_string() == etag)
 }

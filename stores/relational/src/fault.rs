@@ -7,11 +7,11 @@ use emmer_store::Fault;
 pub enum Failure {
     /// The server refused it or rolled it back: nothing was changed.
     Nothing(Fault),
-    /// As [`Nothing`](Self::Nothing), and the same request may succeed now: it was the victim of
+    /// Like [`Nothing`](Self::Nothing), and the same request may succeed now: it was the victim of
     /// others, or its plan was out of date.
     Again(Fault),
-    /// The server cannot serve this now, and another one may have taken its address: it only reads,
-    /// it starts, it stops. Nothing was changed. Every connection is made again.
+    /// The server cannot serve this now, and another one may have taken its address: it is
+    /// read-only, starting or stopping. Nothing was changed. Every connection is made again.
     Elsewhere(Fault),
     /// The connection or the session ended: the request was done or not.
     Broken(Fault),

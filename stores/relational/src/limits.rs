@@ -25,8 +25,7 @@ impl Limits {
     }
 
     /// Time for which the server works on one request, waiting for locks included. Shorter than an
-    /// operation may take, so that it is the server that ends it, which tells that nothing was
-    /// changed.
+    /// operation's, so that the server ends it and says that nothing was changed.
     pub fn statement_timeout(&self) -> Duration {
         self.timeout * 5 / 6
     }

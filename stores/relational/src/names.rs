@@ -42,9 +42,9 @@ pub fn quoted(dialect: &dyn Dialect, name: &str) -> String {
     dialect.quote(&dialect.fold(name))
 }
 
-/// The folded name of the index on `column`: `table_by_column`, cut and ended by a hash where the
-/// server takes no such long name (PostgreSQL would cut it silently, and two indexes could share
-/// what is left).
+/// The folded name of the index on `column`: `table_by_column`. Where the server takes no such long
+/// name it is cut and ends in a hash (PostgreSQL would cut it silently, and two indexes could share
+/// a name).
 pub fn index(dialect: &dyn Dialect, decl: &TableDecl, column: &str) -> String {
     let whole = dialect.fold(&format!("{}_by_{column}", decl.name));
     if whole.len() <= dialect.name_bytes_max() {

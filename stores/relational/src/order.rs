@@ -5,12 +5,12 @@ use std::cmp::Ordering;
 use emmer_store::silos::VERSION_ROW;
 use emmer_store::{Mutation, Row};
 
-/// Order in which two row keys are locked: first the version row, where writers queue who would
-/// lose anyway, before they hold what others need; then by bytes.
+/// Order in which two row keys are locked: first the version row, where losing writers queue before
+/// they hold other rows, then by bytes.
 ///
-/// This is one order for all commits, whatever order their callers name the rows in. If the first
-/// row named led, two commits that name each other's rows first would wait for each other until the
-/// server undoes one of them, on PostgreSQL after a second.
+/// All commits lock in this order, whatever order their callers name the rows in. Otherwise two
+/// commits that name each other's rows first would wait for each other until the server undoes one
+/// of them, on PostgreSQL after a second.
 pub fn compare(a: &str, b: &str) -> Ordering {
     (a != VERSION_ROW, a).cmp(&(b != VERSION_ROW, b))
 }

@@ -81,8 +81,8 @@ impl Pace {
         }
     }
 
-    /// Notes the time of a request. One that failed has not taken its whole time: it counts only
-    /// where it lasted longer than a request is expected to.
+    /// Notes the time of a request. A failed one has not taken its whole time: it counts only where
+    /// it lasted longer than expected.
     fn note(&self, kind: Kind, took: Duration, has_failed: bool) {
         if has_failed && took <= self.estimate(kind) {
             return;
@@ -91,7 +91,7 @@ impl Pace {
         let took = took.min(self.timeout * part / of);
         let took = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         for estimate in [&self.kinds[kind as usize], &self.all] {
-            // Two at once may lose one of their steps, and the next ones make up for it.
+            // Two at once may lose one of their steps, which later ones correct.
             let before = estimate.load(Ordering::Relaxed);
             let now = (before * (WEIGHT - 1) + took) / WEIGHT;
             estimate.store(now, Ordering::Relaxed);
@@ -105,7 +105,7 @@ impl Pace {
     /// Takes a place in the queue.
     ///
     /// # Errors
-    /// `Unavailable` if those before it are expected to leave it too little time.
+    /// `Unavailable` if earlier requests are expected to leave it too little time.
     pub(crate) fn enter(&self, kind: Kind) -> Result<Waits<'_>, Fault> {
         let waiting = self.waiting.fetch_add(1, Ordering::Relaxed);
         let waits = Waits(self);
@@ -120,8 +120,8 @@ impl Pace {
         Ok(waits)
     }
 
-    /// Begins a request, if it can end in the time that is left to it. The only one of its kind
-    /// always begins: nothing else would show that a server which stood still is back.
+    /// Begins a request, if it can end in its remaining time. The only request of its kind always
+    /// begins: it shows that a server which stood still is back.
     ///
     /// # Errors
     /// `Unavailable` if it is not expected to end in time.

@@ -1,18 +1,17 @@
 //! The connections of one store: a few, opened when they are needed.
 //!
 //! A session may be slow at first: a server that has just started reads its catalogues and makes
-//! its plans again, for each session or for the first. So connections are opened apart from the
-//! operations that want them and are given out only after they have answered a read. An operation
-//! whose time is over meanwhile is `Unavailable`; the connection is opened to the end, within
-//! bounds, and is there for the next. If it were dropped just before it is warm, a slow server
-//! would never be reached.
+//! its plans again. So connections are opened apart from the operations that want them, and are
+//! given out only after they have answered a read. An operation whose time is over meanwhile is
+//! `Unavailable`. The connection is still opened to the end, within bounds, for the next operation.
+//! Otherwise a slow server would never be reached.
 //!
 //! A server may have no room for one more connection. An operation then waits for one that the pool
 //! has: whichever comes first, a new connection or one that another operation gives back.
 //!
-//! The pools that are kept as crates (bb8, deadpool, mobc) do neither: an operation that is given
-//! up takes its half-opened connection with it, and one that waits for a new connection does not
-//! see those that come back.
+//! The pools of crates (bb8, deadpool, mobc) do neither: an operation that gives up drops its
+//! half-opened connection, and an operation that waits for a new connection does not see returned
+//! ones.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -37,7 +36,7 @@ const WARM_UP: Request<'static> = Request::ReadRow { partition: "emmer-warm-up",
 /// Connections, at most [`Limits::pool_max`](crate::Limits::pool_max), and [`SLOW_MAX`] that are
 /// slow to open.
 ///
-/// Dropped, it ends what it began.
+/// Dropping it ends its work.
 pub(crate) struct Pool<D: Driver> {
     permits: Semaphore,
     core: Arc<Core<D>>,
@@ -383,7 +382,7 @@ mod tests {
         }
     }
 
-    /// One operation: whether it came to its end in its time.
+    /// One operation. Returns true if it ended in its time.
     async fn operation(pool: &Pool<Slow>) -> bool {
         pool.knows(&SILO_INSTANCES);
         let deadline = Instant::now() + TIMEOUT;
@@ -432,8 +431,8 @@ mod tests {
         }
     }
 
-    /// One that opens no session at all: openings without a request are bounded, and end with the
-    /// pool.
+    /// A server that opens no session at all: openings without a request are bounded, and end with
+    /// the pool.
     #[tokio::test(start_paused = true)]
     async fn openings_that_nobody_waits_for_are_few_and_end_with_the_pool() {
         let driver = Arc::new(Slow { opens_in: Duration::from_secs(3_600), ..Slow::default() });

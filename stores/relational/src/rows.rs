@@ -7,8 +7,8 @@ use emmer_store::{ColumnType, Row, StoredRow, TableDecl, Value};
 
 use crate::etags;
 
-/// One row of a server's answer: its cells by position, none for null. The errors are words about
-/// the one cell; the caller adds its name.
+/// One row of a server's answer: its cells by position, None for null. Errors describe the one
+/// cell; the caller adds its name.
 pub trait Cells {
     /// Text.
     ///

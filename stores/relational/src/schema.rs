@@ -1,9 +1,8 @@
 //! Making tables, and whether what is found is what is declared.
 //!
 //! The table `emmer_meta` (columns `name`, `value`) records the layout number of this crate and the
-//! schema version of each table. A table of an older version is brought forward by adding what it
-//! lacks; a database with a newer number, or a table without a record, was made by another program
-//! and is refused rather than guessed at.
+//! schema version of each table. A table of an older version gets its missing parts. A database
+//! with a newer number, or a table without a record, was made by another program and is refused.
 
 use emmer_store::validate::{PARTITION_KEY_BYTES_MAX, ROW_KEY_BYTES_MAX};
 use emmer_store::{Column, Fault, StoreErrorKind, TableDecl};
@@ -128,13 +127,13 @@ pub struct FoundTable {
     pub indexes: Vec<String>,
 }
 
-/// The statements that make what is missing of `tables`, or bring it forward to the declared schema
-/// version: missing tables, columns and indexes are added, nothing is taken away. None when all is
-/// there.
+/// The statements that make missing parts of `tables`, or upgrade them to the declared schema
+/// version: missing tables, columns and indexes are added, nothing is removed. None when nothing is
+/// missing.
 ///
-/// In this order a process that dies half-way, on a server whose `CREATE` cannot be rolled back,
-/// leaves what the next one completes: a new table is recorded before it is made, a new version
-/// after its columns are there.
+/// On a server whose `CREATE` cannot be rolled back, this order lets the next process complete the
+/// work of one that died: a new table is recorded before it is made, a new version after its
+/// columns exist.
 ///
 /// # Errors
 /// In words: the database or one of the tables has another shape, or a version newer than this
@@ -199,9 +198,9 @@ pub fn missing(
 
 /// Returns true if a look taken without the lock of those who make tables found all there.
 ///
-/// A look is several queries. When another process brings a table forward in between, the columns
-/// seen are the old ones and the version is the new one, which looks like another program's table:
-/// so a refusal holds only when it is found again under the lock.
+/// A look is several queries. When another process upgrades a table in between, old columns meet a
+/// new version, which looks like another program's table. So a refusal counts only when it is found
+/// again under the lock.
 ///
 /// # Errors
 /// The look failed.
@@ -213,7 +212,7 @@ pub fn is_all_there(look: Result<Vec<String>, Fault>) -> Result<bool, Fault> {
     }
 }
 
-/// The statements that bring a table that is there to its declaration; none are needed, or it is an
+/// The statements that upgrade an existing table to its declaration. None are needed, or it is an
 /// error, unless its version `is_older`.
 fn forward(
     dialect: &dyn Dialect,

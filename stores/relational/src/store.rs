@@ -273,7 +273,7 @@ impl<D: Driver> Unchecked for Relational<D> {
         Ok(self.rows(table, &request, self.deadline()).await?.into_iter().next())
     }
 
-    /// The rows from `from` on, and as many of those before it as are missing.
+    /// The rows from `from` on, and rows before it up to the limit.
     async fn read_some(
         &self,
         table: &'static TableDecl,

@@ -77,7 +77,7 @@ fn fetched() -> Result<PathBuf, Trouble> {
         println!("Azurite cannot be fetched: {trouble}");
         return Err(Trouble::Missing { program: "Azurite".to_owned(), package: PACKAGE });
     }
-    // The second one finds the first one's, which is as good.
+    // A second process finds the first one's files, which are as good.
     let _ = fs::rename(&root, &unpacked);
     if main_of(&unpacked.join("node_modules")).is_file() {
         Ok(unpacked)
@@ -86,8 +86,7 @@ fn fetched() -> Result<PathBuf, Trouble> {
     }
 }
 
-// It writes its data every five seconds and when it ends by this signal; a kill would lose what it
-// acknowledged.
+// It writes its data every five seconds and at this signal; a kill would lose acknowledged commits.
 impl Starter for Programs {
     const NAME: &'static str = "azurite";
     const CRASH: &'static str = "INT";

@@ -34,7 +34,7 @@ pub(crate) fn run(args: &[&str]) -> Output {
     emmer(args).output().unwrap()
 }
 
-/// Exit code and stderr of a command that fails; it says one paragraph and nothing on stdout.
+/// Exit code and stderr of a command that fails: one paragraph, and nothing on stdout.
 pub(crate) fn failure(output: &Output) -> (i32, String) {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.stdout.is_empty(), "{}", String::from_utf8_lossy(&output.stdout));
@@ -138,7 +138,7 @@ impl Process {
         assert!(sent.success());
     }
 
-    /// Waits for the end; what it said on stderr comes with it.
+    /// Waits for the end of the process. Returns its status and its stderr.
     pub(crate) fn end(&mut self) -> (ExitStatus, String) {
         let status = wait_for("the end of a process", || self.child.try_wait().unwrap());
         (status, self.errors.iter().collect::<Vec<_>>().join("\n"))

@@ -63,7 +63,7 @@ async fn a_client_of_another_cluster_is_refused() {
     let error = connect(&store, "other").await.unwrap_err().to_string();
     assert!(error.contains("other") && error.contains("no Active silo"), "{error}");
 
-    // As if the table of the other cluster named this silo: it refuses by itself.
+    // As if the table of another cluster named this silo: the silo refuses by itself.
     let opened = emmer::store::open(&store).await.unwrap();
     let table = SiloTable::new(opened, ClusterId::new("other").unwrap());
     let address = silo.address.parse().unwrap();

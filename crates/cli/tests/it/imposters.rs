@@ -1,5 +1,5 @@
-//! Processes that speak TLS and Emmer's protocol, and cannot prove what they say: a silo process
-//! tells them so, tells its operator, and goes on.
+//! Processes that speak TLS and Emmer's protocol, and lie about who they are. A silo process tells
+//! them so, tells its operator, and continues.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};

@@ -71,7 +71,7 @@ pub(crate) fn start(folder: &Folder, more: &[String]) -> Silo {
     Silo::start(&folder.store(), FREE, &flags(more))
 }
 
-/// A silo that does not join: its exit code, and what it said.
+/// A silo that does not join: its exit code and its words.
 fn stranger(folder: &Folder, more: &[String]) -> (Option<i32>, String) {
     let Err((status, said)) = Silo::try_start(&folder.store(), FREE, &flags(more)) else {
         panic!("it has joined")

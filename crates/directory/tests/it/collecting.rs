@@ -95,7 +95,7 @@ fn the_collector_passes_on_what_it_was_told_when_all_have_told() {
     let (collector, other) = roles();
     let mut bench = three(collector, Config::default());
     let lost: Vec<_> = (0..400).map(|nth| bench.grain_of(3, nth)).collect();
-    // The other one is faster: it tells before the view is here.
+    // The other silo is faster: it tells before the view is here.
     let early =
         told(2, 9, 0, true, &lost.iter().map(|grain| (grain.clone(), 7)).collect::<Vec<_>>());
     assert!(bench.from(other, early).is_empty());
@@ -282,7 +282,7 @@ fn what_is_told_of_the_dead_counts_only_while_they_fade() {
 #[test]
 fn without_a_collector_the_new_owner_asks_everybody() {
     let (collector, other) = roles();
-    // It says nothing, or that it knows nothing, or it is not Active any more.
+    // The collector is silent, or knows nothing, or is no longer Active.
     for case in 0..3 {
         let mut bench = three(other, Config::default());
         bench.view(2, &[(1, Active), (2, Active), (3, Dead)]);

@@ -1,4 +1,4 @@
-//! Silos that are Dead and may still run turns: nobody is granted one of their grains before their
+//! Silos that are Dead and may still run turns: no silo is granted one of their grains before their
 //! time is over (invariant I8).
 
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! A living owner hands over what it had to the one who gained it; nobody else is asked.
+//! A living owner hands over its entries to the new owner; no other silo is asked.
 
 use std::time::Duration;
 
@@ -20,8 +20,7 @@ fn asks_everybody(effects: &[Effect]) -> bool {
     sent(effects).iter().any(|(_, message)| matches!(message, Message::Recover { .. }))
 }
 
-/// Silo 2, Active since view 2, as view 1 had only silo 1. What it waits for, a grain that it
-/// gained.
+/// Silo 2, Active since view 2; view 1 had only silo 1. It waits for a grain that it gained.
 fn gainer() -> (Bench, Vec<Effect>, GrainId) {
     let mut bench = Bench::new(2, Config::default());
     bench.view(1, &[(1, Active), (2, Joining), (3, ShuttingDown)]);

@@ -45,11 +45,11 @@ fn faulty_worlds_keep_one_registration_per_grain() {
         let stats = run(seed, options(seed));
         total.add(&stats);
     }
-    // A workload that stops doing what it should would prove nothing.
+    // A workload that is too small would prove nothing.
     assert!(total.registered > 10_000 && total.taken > 3_000 && total.found > 3_000, "{total:?}");
     assert!(total.views > 3_000 && total.delivered > 100_000, "{total:?}");
     assert!(total.by_zombies > 50 && total.after_zombies > 200, "{total:?}");
-    // Every way in which a new owner learns what it has.
+    // Every way in which a new owner learns its entries.
     assert!(total.told > 1_000 && total.reported > 500 && total.collected > 500, "{total:?}");
     assert!(total.credits > 500 && total.awaits > 20 && total.unknown > 5, "{total:?}");
     assert!(total.handed > 1_000 && total.unheld > 100, "{total:?}");

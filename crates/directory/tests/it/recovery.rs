@@ -25,8 +25,8 @@ fn report(recovery: u64, view: u64, entries: &[(&GrainId, u64)]) -> Message {
 }
 
 /// Silo 1 takes over from silo 2, which is Dead in view 3; silo 3 is there too. Everything is
-/// locked; the number of the recovery. View 2 was skipped: nobody collects, and silo 1 asks by
-/// itself.
+/// locked. Returns the number of the recovery. View 2 was skipped, so no silo collects, and silo 1
+/// asks by itself.
 fn taking_over() -> (Bench, GrainId, u64) {
     let mut bench = Bench::new(1, Config::default());
     bench.view(1, &[(1, Joining), (2, Active), (3, ShuttingDown)]);

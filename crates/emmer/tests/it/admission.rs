@@ -206,7 +206,8 @@ async fn all<const N: usize>(
     results
 }
 
-/// One of the results is a deadlock that names these grains, and the others are none.
+/// Checks that one of the results is a deadlock that names these grains, and the others are not
+/// deadlocks.
 fn one_deadlock(results: &[Result<(), String>], names: &[&str]) {
     let (first, rest) = results.split_first().unwrap();
     let words = first.clone().unwrap_err();
@@ -425,7 +426,7 @@ async fn a_call_that_its_caller_gave_up_does_not_begin_on_another_silo() {
         );
     meeting("far", 2).wait().await;
     give_up(&knots);
-    // One that waits on: it has its turn. One that a deadline ends: it has none.
+    // A call that waits on has its turn. A call that a deadline ends has none.
     let waits = tokio::spawn({
         let knot = knots[0].clone();
         async move { knot.count().await }

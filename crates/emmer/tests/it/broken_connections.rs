@@ -38,8 +38,8 @@ impl Asker for AskerGrain {
     async fn answer(&mut self) {}
 }
 
-/// Calls look for their grains while the connection to the silo that knows breaks: they ask again
-/// over the next one, and not after a second.
+/// Calls look for their grains while the connection to the owner breaks: they ask again over the
+/// next connection, and not after a second.
 #[emmer::test(seeds = 10)]
 async fn a_connection_that_breaks_delays_no_search_for_a_grain(world: World) {
     let cluster = world.cluster(2, |silo| silo.host::<dyn Asker, AskerGrain>()).await;

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 #[grain_interface(key = u64)]
 trait Patient {
-    /// Waits for a minute, or until nobody waits for it; the next ones wait with it.
+    /// Waits for a minute, or until no caller waits for it; calls behind it wait too.
     async fn wait(&mut self, deep: u64) -> bool;
     /// As `wait`, among others, each with a waker of its own.
     async fn wait_in_a_crowd(&mut self) -> bool;

@@ -59,7 +59,7 @@ fn on_small_stacks<F: Future<Output = ()> + Send + 'static>(
     runtime.block_on(ran).unwrap();
 }
 
-/// Every turn would need its room on one stack, if each was run inside the one that calls it.
+/// Every turn would need its stack space on one stack, if each ran inside its caller.
 #[test]
 fn a_chain_as_long_as_chains_may_be_fits_on_a_small_stack() {
     on_small_stacks(|silo| async move {
@@ -100,7 +100,7 @@ mod searches {
 
     #[grain_interface(key = u64)]
     trait Node {
-        /// Calls the next one, up to the last, which takes its time.
+        /// Calls the next grain. The last one takes its time.
         async fn hold(&mut self) -> u64;
         /// Calls a grain of the chain, and waits in front of it.
         async fn poke(&mut self, at: u64) -> u64;

@@ -1,4 +1,4 @@
-//! Clients: how they find gateways, wait for them, and tell of them.
+//! Clients: how they find gateways, wait for them, and report them.
 
 use emmer::errors::ConnectError;
 use emmer::prelude::*;
@@ -48,11 +48,11 @@ async fn a_list_of_gateways_does_without_the_store(world: World) {
     let before = world.store().requests();
     cluster.client_of(|client| client.gateways([list[0].as_str()])).await;
     let after = world.store().requests();
-    // The silos go on with what they do; a client asks nothing.
+    // The silos continue their work; a client asks nothing.
     assert!(after.1 - before.1 <= 3, "{before:?} {after:?}");
 }
 
-/// One that is named is enough: it names the others, and those that come later.
+/// One named gateway is enough: it names the others, and later ones.
 #[emmer::test(seeds = 3)]
 async fn a_client_that_knows_one_gateway_learns_of_all(world: World) {
     let mut cluster = cluster(&world, 3).await;
@@ -187,8 +187,8 @@ async fn names_are_looked_up_and_texts_are_taken() {
     silo.stop().await.unwrap();
 }
 
-/// Of fifty-one gateways one lives, and nobody has noticed yet that the machines of the others are
-/// gone: each swallows a dial whole.
+/// Of fifty-one gateways one lives, and no silo has noticed yet that the machines of the others are
+/// gone: each swallows a dial.
 #[emmer::test(seeds = 3)]
 async fn one_living_gateway_among_fifty_silent_ones_is_found(world: World) {
     let cluster = cluster(&world, 51).await;
@@ -206,7 +206,7 @@ async fn one_living_gateway_among_fifty_silent_ones_is_found(world: World) {
     let client = cluster.client().await;
     assert!(world.elapsed() - begun <= secs(6), "{:?}", world.elapsed() - begun);
     assert_eq!(client.gateways(), [cluster.node(survivor).address()]);
-    // The one that has lost its gateway has found it as well.
+    // The client that has lost its gateway has found it too.
     let mut watch = lasting.watch();
     while watch.state().gateways != [cluster.node(survivor).address()] {
         watch.changed().await;

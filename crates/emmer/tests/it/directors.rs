@@ -122,7 +122,7 @@ async fn classes_go_where_their_filters_let_them(world: World) {
     assert!(said.contains("\"disk\" = \"tape\""), "{said}");
 }
 
-/// Says where it is, and what its director was told of a call that this grain makes.
+/// Returns its silo, and the director's request for a call that this grain makes.
 #[grain_interface(key = u64)]
 trait Front {
     async fn silo(&self) -> SiloAddress;
@@ -260,7 +260,7 @@ async fn a_director_that_never_answers_costs_its_own_calls_their_time_only(world
         .run(async |silo| silo.grain::<dyn Late>(1u64).silo().timeout(secs(2)).await.unwrap_err());
     let error = first.await.unwrap();
     assert!(matches!(error, CallError::Timeout { maybe_executed: false, .. }), "{error}");
-    // No call waits for it: the task of the director is gone, and so is its permit.
+    // No call waits for it: the director's task is gone, and so is its permit.
     gate.open.add_permits(1);
     late(2).timeout(secs(2)).await.unwrap();
     assert_eq!(gate.asked.load(Ordering::Relaxed), 2);
@@ -276,7 +276,7 @@ async fn a_director_that_never_answers_costs_its_own_calls_their_time_only(world
     }
 }
 
-/// A call that its caller keeps and does not poll has its answer for itself.
+/// A call that its caller does not poll has an answer of its own.
 #[emmer::test(seeds = 3)]
 async fn a_call_that_is_kept_gives_no_old_answer_to_others(world: World) {
     let (failing, asked) = (Arc::new(AtomicU32::new(1)), Arc::new(AtomicU32::new(0)));

@@ -64,7 +64,7 @@ impl Stage {
     }
 }
 
-/// Says so when it is dropped before its time.
+/// Reports its drop before its time.
 struct Inside(Option<Arc<Stage>>);
 
 impl Drop for Inside {
@@ -153,7 +153,7 @@ fn builder(store: Arc<dyn emmer::store::SystemStore>) -> emmer::SiloBuilder {
         .on_terminate(|_| {})
 }
 
-/// A silo whose fence can be closed, and the only other one.
+/// A silo whose fence can be closed, and the only other silo.
 struct Pair {
     silo: Silo,
     other: Silo,

@@ -1,4 +1,4 @@
-//! Filters: what they see of calls, what they may do to them, and what they cannot break.
+//! Filters: their view of calls, their effects, and what they cannot break.
 
 use std::future::pending;
 use std::sync::{Arc, Mutex};
@@ -72,7 +72,7 @@ impl Shelf for ShelfGrain {
 
 type Seen = Arc<Mutex<Vec<String>>>;
 
-/// Writes down what it sees, under its name.
+/// Records the calls that it sees, under its name.
 struct Notes(&'static str, Seen);
 
 impl Filter for Notes {
@@ -278,7 +278,7 @@ async fn those_that_do_not_wait_see_and_do_the_same_in_place(world: World) {
         let tenant = shelf.tenant().with(&DO, "name").await.unwrap();
         assert_eq!(tenant.as_deref(), Some("acme"));
         assert_eq!(shelf.tenant().await.unwrap(), None);
-        // One that waits although it says that it does not.
+        // A filter that waits although it says that it does not.
         for how in ["wait", "never"] {
             let error = shelf.count().with(&DO, how).await.unwrap_err();
             assert!(error.to_string().contains("it waits, and says"), "{error}");
@@ -310,7 +310,7 @@ async fn one_way_calls_have_them_too(world: World) {
     assert_eq!(shelf.count().await.unwrap(), 2);
 }
 
-/// Makes a call of its own before each one, which it filters, too.
+/// Makes a call of its own before each call, and filters that one, too.
 #[derive(Clone, Default)]
 struct Audit(Arc<(std::sync::OnceLock<GrainFactory>, Mutex<Option<String>>)>);
 

@@ -189,8 +189,8 @@ async fn without_tls_the_same_process_evicts_them() {
     }
 }
 
-/// The bytes of a client are recorded on the way: nobody can read them, and said again by another
-/// process they do nothing.
+/// The bytes of a client are recorded on the way: they cannot be read, and another process gains
+/// nothing by sending them again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_handshake_that_is_said_again_opens_nothing() {
     const PRIVATE: &str = "the key of a grain that nobody shall read";

@@ -1,5 +1,5 @@
-//! Methods that cannot suspend run in place. What a turn is allowed to do, and what it excludes, is
-//! the same.
+//! Methods that cannot suspend run in place. Their turns have the same rights and exclude the same
+//! turns.
 
 use std::future::{Future, IntoFuture};
 use std::pin::pin;
@@ -118,8 +118,7 @@ async fn a_panic_in_place_ends_the_activation() {
         matches!(&broken, CallError::Panicked { message, .. } if message.contains("on purpose")),
         "{broken}"
     );
-    // The next activation knows nothing of the broken one; calls until then reach the one or the
-    // other.
+    // The next activation knows nothing of the broken one. Calls until then reach one of the two.
     while a.break_down(String::new()).await.unwrap() != 100 {}
     silo.abort();
 }

@@ -279,7 +279,7 @@ async fn an_append_that_is_given_up_half_way_ends_its_activation(world: World) {
         assert!(!a.pay_in_quickly(10).await.unwrap());
     }
     world.store().recover();
-    // All of them were on their way to the store, and a slow one does what it was asked.
+    // All of them were on their way to the store, and a slow store executes them.
     tokio::time::sleep(secs(1)).await;
     let (balance, events) = (a.balance().await.unwrap(), a.events().await.unwrap());
     assert_eq!(balance, 1 + 10 * (events as i64 - 1));

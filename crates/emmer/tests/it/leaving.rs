@@ -1,4 +1,4 @@
-//! Silos that leave, and what they learn of it.
+//! Silos that leave, and their knowledge of it.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ async fn cluster(n: usize) -> (Vec<Silo>, Vec<Arc<HeldStore>>) {
 }
 
 /// Takes out a silo that asks another one to write its death, and cuts it from the store: then only
-/// the others can write it, and only they can tell it.
+/// the others can write it, and tell it.
 fn cut_one(silos: &mut Vec<Silo>, stores: &mut Vec<Arc<HeldStore>>) -> Silo {
     // The writer is the first on ring 0.
     let writer = silos.iter().map(Silo::address).min_by_key(|silo| silo.stable_hash(0)).unwrap();

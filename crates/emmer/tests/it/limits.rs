@@ -29,7 +29,7 @@ impl Counter for CounterGrain {
     }
 }
 
-/// The limits by name: a new one is among them by itself.
+/// The limits by name, new ones included.
 fn names() -> Vec<String> {
     let all = serde_json::to_value(Limits::default()).unwrap();
     all.as_object().unwrap().keys().cloned().collect()
@@ -39,7 +39,7 @@ fn value_of(limits: &Limits, name: &str) -> u64 {
     serde_json::to_value(limits).unwrap()[name].as_u64().unwrap()
 }
 
-/// `limits` with one of them changed, if its type holds the value.
+/// `limits` with one of them changed, if its type can hold the value.
 fn with(limits: &Limits, name: &str, value: u64) -> Option<Limits> {
     let mut all = serde_json::to_value(limits).unwrap();
     all[name] = value.into();

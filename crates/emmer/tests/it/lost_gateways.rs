@@ -1,4 +1,4 @@
-//! Clients whose gateway is gone without a word do not wait for it until their deadlines.
+//! Clients whose gateway is gone without a goodbye do not wait for it until their deadlines.
 
 use emmer::CallError;
 use emmer::prelude::*;
@@ -97,7 +97,7 @@ async fn the_only_gateway_that_dies_keeps_nobody_waiting(world: World) {
     assert!(took < TOLD_WITHIN, "{took:?}");
 }
 
-/// The word of its death overtakes its last answers: they are waited for.
+/// The news of its death overtakes its last answers: callers wait for them.
 #[emmer::test(seeds = 5)]
 async fn what_a_gateway_answers_before_it_leaves_arrives(world: World) {
     let model = emmer::test::NetModel {

@@ -1,5 +1,5 @@
 //! Everything that users of the runtime rely on, through its public interface, one subject in each
-//! module: one program, so that the runtime is compiled for them once.
+//! module. One program, so that the runtime is compiled once for all.
 
 #![allow(missing_docs, unreachable_pub, clippy::unwrap_used, clippy::panic, reason = "a test")]
 #![allow(clippy::type_complexity, reason = "a test")]

@@ -1,4 +1,4 @@
-//! Counters of a silo for its operator, and the limits whose refusals name them.
+//! Counters of a silo for its operator, and the limits that refusals name.
 
 use std::future::IntoFuture;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -133,8 +133,8 @@ impl Holder for HolderGrain {
     }
 }
 
-/// A turn that holds its thread is noticed whoever called it, also where the thread was the one
-/// that looked at timers and sockets; and those do not wait for its end.
+/// A turn that holds its thread is noticed, whoever called it, even if that thread polled timers
+/// and sockets. Those do not wait for its end.
 #[test]
 fn a_held_thread_is_noticed_and_holds_up_no_timer() {
     let runtime =

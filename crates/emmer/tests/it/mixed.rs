@@ -213,7 +213,8 @@ async fn a_rolling_upgrade_that_brings_a_grain_type_and_takes_it_back_loses_no_c
         cluster.stop(node).await;
         cluster.restart(node).await;
         if berries.is_none() {
-            // The others have to have heard of it: nobody waits for what nobody was known to host.
+            // The others have to have heard of it: no call waits for a type that no silo was known
+            // to host.
             world.advance(secs(2)).await;
             let client = cluster.client().await;
             berries = Some(tokio::spawn(call_berries(client, stops[1].clone())));
@@ -238,7 +239,7 @@ async fn a_rolling_upgrade_that_brings_a_grain_type_and_takes_it_back_loses_no_c
 async fn a_silo_that_is_new_calls_at_once_what_it_alone_hosts(world: World) {
     let mut cluster = world.cluster(3, |silo| silo.host::<dyn Apple, AppleGrain>()).await;
     cluster.describe(|silo| silo.host::<dyn Apple, AppleGrain>().host::<dyn Berry, BerryGrain>());
-    // It knows that it is Active long before others do.
+    // It knows that it is Active long before the others.
     let delay_max = Duration::from_millis(200);
     world.net().set_model(NetModel { delay_max, ..NetModel::default() });
     let new = cluster.add().await;

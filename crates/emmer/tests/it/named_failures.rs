@@ -1,5 +1,5 @@
-//! A failure names the call: the type and the key of the grain, and the method. What a program can
-//! tell apart is a variant.
+//! A failure names the call: the type and the key of the grain, and the method. A program tells
+//! failures apart by variants.
 
 use emmer::calls::{CallTarget, Rejection};
 use emmer::filters::{Filter, FilterCall, Next, Outcome};

@@ -50,7 +50,7 @@ async fn in_order(n: usize) {
     for key in 0..GRAINS {
         let diary = silos[0].grains().grain::<dyn Diary>(key);
         for what in 0..CALLS {
-            // Through references of its own, too: they know nothing of the way.
+            // Also through fresh references, which know nothing of the way.
             let fresh = silos[0].grains().grain::<dyn Diary>(key);
             let diary = if what % 3 == 0 { &fresh } else { &diary };
             let sent =
@@ -119,8 +119,8 @@ impl Desk for DeskGrain {
     }
 }
 
-/// The first call of the queue is called by a thread that is then held for long. It keeps its place
-/// all the same: nobody could have polled it.
+/// The first call of the queue is called by a thread that is then held for long. It keeps its
+/// place, because no thread could have polled it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unawaited_calls_keep_their_order_while_a_thread_is_held() {
     let (store, mut silos) = (common::store(), Vec::new());

@@ -40,7 +40,7 @@ enum Away {
 
 impl Away {
     /// Longest time from the end of an outage to the first answered call. A silent store never
-    /// answers what it was asked meanwhile: such a request ends by its own timeout of two seconds.
+    /// answers earlier requests: such a request ends by its own timeout of two seconds.
     const fn back_within(self) -> Duration {
         match self {
             Self::Refusing | Self::Stalling => Duration::from_secs(2),

@@ -121,7 +121,7 @@ async fn a_director_places_by_what_the_class_says_and_its_mistakes_end_their_own
     }
 }
 
-/// Three silos, the second of which has `filled` activations, which the others know.
+/// Three silos. The second one has `filled` activations, and the others know it.
 async fn one_has_more(world: &World, filled: u64, limit: usize) -> (Cluster, SiloAddress) {
     let describe = move |silo: emmer::SiloBuilder| {
         silo.configure(move |options| {
@@ -169,7 +169,7 @@ async fn resource_optimized_grains_go_where_fewer_are_when_nothing_else_is_known
     for key in 0..40 {
         *counts.entry(client.grain::<dyn Light>(key).silo().await.unwrap()).or_default() += 1;
     }
-    // Sixty is the most, so that silo is twenty worse than one that has none.
+    // Sixty is the most, so that silo scores twenty worse than a silo without any.
     assert!(!counts.contains_key(&home), "{counts:?}, and {home} had more");
     assert_eq!(counts.values().sum::<u64>(), 40, "{counts:?}");
     for node in cluster.nodes() {

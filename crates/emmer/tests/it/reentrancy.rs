@@ -1,4 +1,4 @@
-//! Interleaving: calls that go past those that wait, and turns that hold nothing while they wait.
+//! Interleaving: calls that pass waiting calls, and turns that hold nothing while they wait.
 
 use std::collections::BTreeMap;
 use std::future::IntoFuture;

@@ -239,7 +239,7 @@ async fn a_reminder_wakes_its_grain_and_a_failed_tick_comes_again(world: World) 
     on(&cluster, "a", async |clock| clock.fail(3).await.unwrap()).await;
     world.advance(secs(30 + 30 + 5)).await;
     assert_eq!(numbers("a"), [1, 2]);
-    // It fails until the next occurrence is due, which tells of it.
+    // It fails until the next occurrence is due, which reports it as missed.
     on(&cluster, "a", async |clock| clock.fail(u32::MAX).await.unwrap()).await;
     world.advance(secs(100)).await;
     on(&cluster, "a", async |clock| clock.fail(0).await.unwrap()).await;
@@ -347,7 +347,7 @@ async fn an_occurrence_that_is_due_while_the_store_is_away_comes_when_it_is_back
     assert_eq!(in_memory(), 1);
     world.store().fail(Failure::Unavailable);
     world.advance(secs(10)).await;
-    // It was delivered in time. That it was is written when the store is back, once.
+    // It was delivered in time, and is settled when the store is back, once.
     assert_eq!(numbers("a"), [1]);
     world.store().recover();
     world.advance(secs(60)).await;

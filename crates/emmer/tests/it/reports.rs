@@ -19,7 +19,7 @@ thread_local! {
 
 #[grain_interface(key = u64)]
 trait Inner {
-    /// Writes on top of what it read when it was activated.
+    /// Writes on top of the value that it read when it was activated.
     async fn write(&mut self) -> Result<u64, StateError>;
     async fn lives(&self) -> u64;
     /// Its `deactivate` hook never ends.
@@ -204,7 +204,7 @@ async fn half_of_the_silos_at_new_addresses_serve_every_key_soon(world: World) {
 }
 
 /// All silos are lost at once, and others start at other addresses: `docs/membership.md` says how
-/// long their joins take. A client that was there before finds them.
+/// long their joins take. An older client finds them.
 #[emmer::test(seeds = 3)]
 async fn the_first_call_after_all_silos_were_lost_and_started_elsewhere(world: World) {
     let mut cluster = silos(&world, 3).await;
@@ -229,12 +229,12 @@ async fn the_first_call_after_all_silos_were_lost_and_started_elsewhere(world: W
         world.advance(millis(200)).await;
     }
     let took = world.elapsed() - lost;
-    // One after the other: each overlooks the lost ones for itself, and two of them can vote.
+    // One after the other: each ignores the lost silos by itself, and two of them can vote.
     assert!(took <= secs(60), "{took:?}");
 }
 
-/// The reminders of a silo without the store are late, those of the others are not. All go on when
-/// it has the store again, and its metrics say meanwhile what is wrong.
+/// The reminders of a silo without the store are late, those of the others are not. All continue
+/// when it has the store again, and its metrics show the trouble meanwhile.
 #[emmer::test]
 async fn a_silo_without_the_store_for_ten_minutes_resumes_its_reminders(world: World) {
     let cluster = silos(&world, 3).await;
@@ -321,8 +321,8 @@ async fn a_turn_that_never_ends_keeps_its_own_key_only(world: World) {
     client.grain::<dyn Inner>(1).write().timeout(secs(10)).await.unwrap();
 }
 
-/// The answers of the directory of one silo to another are lost while thousands of grains are
-/// called for the first time: what was registered is found, used or given back.
+/// The answers of one silo's directory to another are lost while thousands of grains are called for
+/// the first time: every registration is found, used or given back.
 #[emmer::test]
 async fn registrations_whose_answers_are_lost_leave_one_activation_each(world: World) {
     const KEYS: u64 = 3_000;
@@ -392,7 +392,7 @@ async fn hot_grains_of_a_killed_silo_keep_no_other_grain_waiting(world: World) {
 /// Longest time for which a connection that a firewall has forgotten fails calls.
 const SILENT_FOR: Duration = millis(4_500);
 
-/// One call after the other, each given up long before a silence is one.
+/// One call after the other, each given up long before the connection counts as silent.
 #[emmer::test(seeds = 3)]
 async fn a_forgotten_connection_is_left_whatever_the_timeout_of_calls(world: World) {
     for timeout in [millis(100), secs(2)] {

@@ -1,4 +1,4 @@
-//! Load shedding: what a silo that has too much to do refuses, and what it does not.
+//! Load shedding: the calls that an overloaded silo refuses, and those that it does not.
 
 use std::future::IntoFuture;
 

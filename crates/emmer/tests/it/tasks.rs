@@ -137,7 +137,7 @@ async fn a_silo_whose_startup_task_fails_does_not_start_and_leaves() {
     assert_eq!(format!("{error:?}"), "a startup task failed: invalid digit found in string");
     let panicking = Silo::builder().store(store).on_start(|_| async { panic!("no luck") }).start();
     assert!(format!("{:?}", panicking.await.unwrap_err()).contains("no luck"));
-    // Others find nobody in the table.
+    // Other silos find an empty table.
     let silo = Silo::builder().store(store).start().await.unwrap();
     assert_eq!(
         silo.view().members().iter().filter(|m| m.status.to_string() == "Active").count(),

@@ -94,7 +94,7 @@ async fn an_encrypted_cluster_serves_its_own_and_nobody_else() {
         let counter = ours.grain::<dyn Counter>(key.to_string());
         assert_eq!(counter.add(key).await.unwrap(), key);
         hosts.insert(counter.silo().await.unwrap());
-        // From the silo that hosts it to another grain, which may be on the other one.
+        // From this grain's silo to another grain, which may be on the other silo.
         let other = counter.read_other((key / 2).to_string()).await.unwrap();
         assert_eq!(other, key / 2);
     }
@@ -139,7 +139,7 @@ async fn a_silo_that_runs_reads_its_files_again() {
     let silo = silo(&store, Some(authority.tls("silo"))).await;
     let text = |of: &Authority| fs::read_to_string(of.file("authority.pem")).unwrap();
     let both = text(&authority) + &text(&other);
-    // It believes the silo, and shows what the other authority has signed.
+    // A client that trusts the silo, and shows a certificate of the other authority.
     drop(other.tls("client"));
     fs::write(other.file("both.pem"), &both).unwrap();
     let tls = Tls::new(other.file("both.pem"), other.file("client.pem"), other.file("client"));
@@ -195,7 +195,7 @@ async fn a_silo_of_other_security_is_told_so_when_it_starts() {
 }
 
 /// Silos are replaced one by one, three times: they accept TLS, then they use it, then they demand
-/// it. Before the last step clients change. Calls are made all the while.
+/// it. Clients change before the last step. Calls are made all the while.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn on_the_way_from_plain_to_encrypted_no_call_is_lost() {
     let authority = Authority::new("ours");
@@ -236,7 +236,7 @@ async fn on_the_way_back_to_plain_a_silo_may_restart() {
             std::mem::replace(old, fresh).stop().await.unwrap();
         }
         caller.end().await;
-        // One is gone without a word, and comes back in its old way before it is replaced.
+        // One silo is gone without a goodbye, and comes back in its old way before it is replaced.
         silos.pop().unwrap().stop_now().await;
         let again = silo(&store, Some(tls.clone().rollout(TlsRollout::Prefer))).await;
         let caller = Caller::begin(client(&store, Some(authority.tls("client"))).await);

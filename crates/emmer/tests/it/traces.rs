@@ -1,5 +1,5 @@
-//! Spans of calls: which ones there are, and what is whose child, in virtual time. The recorder is
-//! the test's own; `emmer-telemetry` has a test with OpenTelemetry's.
+//! Spans of calls and their parents, in virtual time. The recorder is the test's own;
+//! `emmer-telemetry` has a test with OpenTelemetry's.
 
 use std::cell::RefCell;
 use std::collections::HashMap;

@@ -303,7 +303,7 @@ async fn nobody_waits_more_than_150_ms_before_a_free_grain(world: World) {
         let slow = async {
             let calls = futures_util::stream::iter(0..12).map(|n| {
                 let door = door();
-                // In the line there are those that write, those that read, and those that hold.
+                // The queue has writers, readers, and calls that hold the grain.
                 async move {
                     match n % 3 {
                         0 => door.hold(1).await.map(|()| 0),
@@ -404,7 +404,7 @@ async fn a_client_whose_connection_falls_silent_is_served_within_5_s(world: Worl
     }
 }
 
-/// A firewall resets what is open between some silos, their lifelines too, and refuses what is new
+/// A firewall resets all connections between some silos, their lifelines too, and refuses new ones
 /// in one direction: the other silo dials, and is heard.
 #[emmer::test(seeds = 5)]
 async fn a_firewall_that_resets_and_refuses_between_some_pairs_kills_nobody(world: World) {
@@ -429,7 +429,7 @@ async fn a_firewall_that_resets_and_refuses_between_some_pairs_kills_nobody(worl
 }
 
 /// A firewall forgets the connections between two silos, or between all of them: their lifelines,
-/// what carries their probes and their calls.
+/// and those of their probes and calls.
 #[emmer::test(seeds = 10)]
 async fn nobody_dies_of_a_silent_connection_between_silos(world: World) {
     let cluster = counters(&world, 4).await;
@@ -471,7 +471,7 @@ async fn a_silo_killed_with_unread_bytes_is_dead_within_150_ms(world: World) {
     for n in 0..30 {
         client.grain::<dyn Counter>(format!("c{n}")).add(1).await.unwrap();
     }
-    // It reads nothing any more, and its peers go on asking it.
+    // It no longer reads, and its peers continue to ask it.
     cluster.pause(1);
     for node in [0, 2] {
         let asked = cluster.node(node).run(async |silo| {

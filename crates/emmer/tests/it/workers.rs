@@ -23,7 +23,7 @@ const MILLS: u64 = 3;
 
 #[grain_interface(key = u64)]
 trait Mill {
-    /// Works alone for so long; says which worker it was, and on which silo.
+    /// Works alone for this time. Returns its worker and its silo.
     async fn grind(&mut self, millis: u64) -> (u64, SiloAddress);
     /// Number of turns that wait for each other: this one calls its own grain until `deeper` is 0.
     async fn nest(&mut self, deeper: u64) -> Result<u64, NestError>;
@@ -396,7 +396,7 @@ async fn a_worker_may_call_its_own_grain_while_others_are_left(world: World) {
         for deeper in 0..MILLS {
             nested.push(mill.nest(deeper).await.unwrap());
         }
-        // The fourth has no worker. It fails at its deadline, and so do those behind it.
+        // The fourth call has no worker. It fails at its deadline, and so do the calls behind it.
         mill.nest(MILLS).timeout(secs(1)).await.unwrap_err();
         // Two work, the third calls its grain, and one of the two will take that call.
         let (first, second, third) = tokio::join!(
@@ -512,8 +512,8 @@ impl Lame for LameGrain {
     async fn limp(&mut self) {}
 }
 
-/// A call comes in the very moment in which a worker ends, again and again: those that wait must
-/// not have to let it pass.
+/// A call comes at the very moment in which a worker ends, again and again: waiting calls must not
+/// have to let it pass.
 #[emmer::test(seeds = 5)]
 async fn a_call_that_waits_is_next_where_activations_fail_and_calls_keep_coming(world: World) {
     let cluster = world.cluster(1, |silo| silo.host::<dyn Lame, LameGrain>()).await;

@@ -55,8 +55,8 @@ async fn a_process_to_be_killed_that_commits() {
     suite::dying::writer(STORE).await;
 }
 
-/// Another process holds the write lock; thousands of commits wait for it at once. Each waits for
-/// its own time, a second, and not for the times of those before it, which together were a minute.
+/// Another process holds the write lock, and thousands of commits wait for it at once. Each waits
+/// for its own second, and not for those before it, which together would be a minute.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn commits_that_wait_for_a_lock_wait_for_no_longer_than_their_time() {
     const COMMITS: usize = 4_000;

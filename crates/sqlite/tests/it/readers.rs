@@ -1,6 +1,6 @@
-//! The book: "Read at will while silos run". Another program that closes the file last takes its
-//! log away with it, so a store shows all the while that it has the file open: by the lock of
-//! SQLite's readers, which `/proc/locks` shows.
+//! The book says "Read at will while silos run". Another program that closes the file last deletes
+//! its log. So a store always holds the lock of SQLite's readers on the file, which `/proc/locks`
+//! shows.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -23,9 +23,9 @@ static NUMBERS: TableDecl = TableDecl {
     one_moment: true,
 };
 
-/// Returns true if this process has locked the file as one that has it open. The kernel's list is
-/// read in pieces: a line that is there all the time can be missing from one reading while other
-/// processes lock files, never from all of them.
+/// Returns true if this process holds the lock of an open file. The kernel's list is read in
+/// pieces: a line can be missing from one reading while other processes lock files, but never from
+/// all of them.
 fn shows_that_it_is_open(file: &Path) -> bool {
     const READINGS: usize = 50;
     let inode = format!(":{}", std::fs::metadata(file).unwrap().ino());

@@ -82,7 +82,7 @@ async fn requests_go_to_the_file_that_has_the_name() {
     assert_eq!(rows.iter().map(|row| row.address).collect::<Vec<_>>(), [silo(2)]);
     let touched = old.touch(&silo(1), Timestamp::from_millis(9)).await;
     assert_eq!(touched, Ok(SiloTouch::RowMissing));
-    // One that closes the deleted file takes nothing away from the new one.
+    // Closing the deleted file takes nothing away from the new one.
     drop(old);
     let touched = new.touch(&silo(2), Timestamp::from_millis(9)).await;
     assert_eq!(touched, Ok(SiloTouch::Touched));

@@ -62,7 +62,7 @@ impl Message {
         }
     }
 
-    /// Decodes everything in a frame: what a connection and those behind it do together.
+    /// Decodes everything in a frame, as a connection and its users do together.
     pub(crate) fn decode(frame: Frame) -> Result<Self, String> {
         let text = |error: HeaderError| error.to_string();
         let payload = frame.payload;

@@ -169,8 +169,8 @@ fn any_message() -> impl Strategy<Value = Message> {
     ]
 }
 
-/// Decodes frames until the bytes end or make no sense. What was understood must be written and
-/// read the same again: nothing is half understood.
+/// Decodes frames until the bytes end or make no sense. Every understood frame must be written and
+/// read the same again.
 fn digest(bytes: &[u8]) {
     let mut input = BytesMut::from(bytes);
     while let Ok(Some(frame)) = decode_frame(&mut input, MAX) {

@@ -19,7 +19,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::api::{Ending, Progress};
 
-/// One of so many transfers is given up by its customer.
+/// One in this many transfers is given up by its customer.
 const GIVES_UP: u32 = 20;
 /// The pause before a customer asks again.
 const AGAIN: Duration = Duration::from_millis(100);
@@ -112,7 +112,7 @@ pub(super) struct Made {
     pub(super) from: u64,
     pub(super) to: u64,
     pub(super) cents: u32,
-    /// What the customer was told; none if it did not wait for the answer.
+    /// The answer to the customer; None if it did not wait.
     pub(super) told: Option<Ending>,
 }
 
@@ -137,7 +137,7 @@ impl Customer {
         Self { number, rng, accounts, bank, is_over }
     }
 
-    /// Returns what was asked for, once it is told that it is over.
+    /// Returns all transfers, once the customer is told that it is over.
     pub(super) async fn shop(mut self) -> Vec<Made> {
         let mut made = Vec::new();
         while !self.is_over.load(Ordering::Relaxed) {

@@ -30,8 +30,8 @@ impl Silos {
         Ok(silos)
     }
 
-    /// Ends one as a power cut would, and starts another in its place. It may be killed in its turn
-    /// before it is Active.
+    /// Ends a silo like a power cut, and starts another in its place. That one may be killed before
+    /// it is Active.
     pub(super) async fn kill_and_start(&mut self, which: usize) -> emmer::Result<()> {
         let (address, mut child) = self.running.swap_remove(which);
         child.kill().await?;

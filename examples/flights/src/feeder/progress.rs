@@ -26,9 +26,8 @@ pub struct Snapshot {
     pub calls: u64,
     /// Calls that failed and were repeated.
     pub failures: u64,
-    /// How often a grain said that it holds less than it had answered before: it spoke from an
-    /// activation older than its stored state, or the store lost a write. Harmless to the totals,
-    /// but worth a look.
+    /// Number of times a grain held less than it had answered before: its activation was older than
+    /// its stored state, or the store lost a write. Harmless to the totals, but worth a look.
     pub rewinds: u64,
     /// Grains that answered at least once.
     pub grains: u64,

@@ -1,4 +1,4 @@
-//! Which stream is fed next: the one whose next departure stands first in the file.
+//! The order of streams: the one whose next departure comes first in the file is fed next.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

@@ -1,6 +1,6 @@
-//! `floor-mux`: what most RPC libraries do at best. One connection for many callers; each call puts
-//! a oneshot into a map and its frame into a channel; one task writes whatever has gathered,
-//! another reads and answers.
+//! `floor-mux`: the best of most RPC libraries. One connection for many callers. Each call puts a
+//! oneshot into a map and its frame into a channel. One task writes whatever has gathered, another
+//! reads and answers.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,7 +27,7 @@ impl Mux {
     /// Connects.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// The operating system's error.
     #[expect(
         clippy::disallowed_methods,
         reason = "the floor is what the peers do; no caller has two calls under way"

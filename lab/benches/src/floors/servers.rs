@@ -90,7 +90,7 @@ async fn answer(mut stream: TcpStream, grains: Option<&Grains>) {
 
 type Reply = (u64, Bytes);
 
-/// Gives every frame to one of a few actors, which give their answers to the task that writes.
+/// Gives every frame to one of a few actors, which give their answers to the writing task.
 #[expect(
     clippy::disallowed_methods,
     reason = "the floor is what the peers do; no caller has two calls under way"

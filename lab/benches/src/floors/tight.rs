@@ -1,9 +1,9 @@
 //! `tight`: as far down as many tasks over one connection can honestly go.
 //!
-//! No message goes from task to task. One lock guards a slab of calls under way (a call's number is
-//! its place in it, which holds the caller's waker) and the outgoing buffer. Callers encode into
-//! that buffer themselves; one task, the driver, reads and writes. A caller that is alone writes
-//! for itself and leaves the driver asleep.
+//! No message goes from task to task. One lock guards the outgoing buffer and a slab of calls under
+//! way (a call's number is its place in the slab, which holds the caller's waker). Callers encode
+//! into that buffer themselves. One task, the driver, reads and writes. A single caller writes for
+//! itself and leaves the driver asleep.
 
 use std::future::Future;
 use std::io::ErrorKind;
@@ -52,8 +52,8 @@ impl Shared {
         at
     }
 
-    /// The answer for the caller at `at`, whose place is then free; its newer waker when there is
-    /// none.
+    /// The answer for the caller at `at`, whose place is then free. Without an answer it keeps the
+    /// newer waker.
     fn leave(&mut self, at: usize, waker: &Waker) -> Option<Bytes> {
         match &mut self.places[at] {
             Place::Waiting(old) => {
@@ -82,7 +82,7 @@ impl Tight {
     /// Connects, and starts the driver.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// The operating system's error.
     pub async fn connect(address: &str) -> crate::Result<Arc<Self>> {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;

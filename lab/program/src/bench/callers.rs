@@ -1,6 +1,5 @@
 //! The process that calls slow grains: `emmer-lab bench callers`, started by measurements. Its
-//! calls do not wait for each other's answers, so that a silo that falls silent takes no load from
-//! the others.
+//! calls do not wait for each other's answers, so a silent silo takes no load from the others.
 
 use std::io::{Read, Write};
 use std::sync::Arc;
@@ -115,7 +114,7 @@ fn tell(seen: &Seen) -> Result<()> {
         .map_err(Failure::other)
 }
 
-/// One call, of one kind or another. Whether it was answered.
+/// One call, of a random kind. Returns true if it was answered.
 async fn call(client: &Client, dice: &mut Dice) -> bool {
     let key = first_key() + dice.below(GRAINS);
     let grain = client.grain::<dyn Slow>(key);
@@ -132,7 +131,7 @@ async fn call(client: &Client, dice: &mut Dice) -> bool {
     }
 }
 
-/// The first key that is called now. All processes of a machine agree on it: they read one clock.
+/// The first key to call now. All processes of a machine agree on it, because they read one clock.
 fn first_key() -> u64 {
     let each = u64::try_from(GRAIN_LIFE.as_nanos()).unwrap_or(u64::MAX) / GRAINS;
     turn_log::now() / each
@@ -158,7 +157,7 @@ impl Dice {
         Self(self.next())
     }
 
-    /// Sleeps of one turn: short ones as often as long ones, in a few steps.
+    /// Sleeps of one turn: short ones and long ones, in a few steps.
     fn steps(&mut self) -> Vec<u32> {
         let steps = 1 + self.below(STEPS_MAX);
         let doublings = (SLEEP_MS.end() / SLEEP_MS.start()).ilog2() + 1;
@@ -169,7 +168,7 @@ impl Dice {
     }
 }
 
-/// The process that started this one holds its standard input open as long as it shall call.
+/// The parent process holds the standard input open as long as this one shall call.
 fn stdin_ended() -> Result<oneshot::Receiver<()>> {
     let (ended, stop) = oneshot::channel();
     let watch = move || {

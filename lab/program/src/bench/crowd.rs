@@ -54,7 +54,7 @@ impl Drop for Caller {
     }
 }
 
-/// All of them: one next to each silo, and one outside.
+/// All callers: one next to each silo, and one outside.
 pub(super) struct Crowd(Vec<Caller>);
 
 impl Crowd {

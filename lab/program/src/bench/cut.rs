@@ -1,5 +1,5 @@
-//! One silo process is cut from the others under load, while the store and the callers next to it
-//! still reach it.
+//! One silo process is cut from the others under load, while the store and its own callers still
+//! reach it.
 
 use std::time::Duration;
 

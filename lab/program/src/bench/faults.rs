@@ -1,6 +1,6 @@
 //! Effects of each fault on callers: a silo process is killed, frozen and woken, asked to leave,
-//! and all are replaced one after the other, while a client calls at a steady pace. The numbers
-//! measured of others stand next to it.
+//! and all are replaced one after the other, while a client calls at a steady pace. Measured
+//! numbers of other systems stand next to it.
 
 use std::time::{Duration, Instant};
 
@@ -40,7 +40,8 @@ pub(super) struct Args {
     /// Every call makes its grain call another one, and 64 callers go as fast as they can
     #[arg(long, conflicts_with = "rate")]
     between: bool,
-    /// Time for which the calls of one fault are counted: from a quarter of this before it
+    /// Time for which the calls of one fault are counted, beginning a quarter of it before the
+    /// fault
     #[arg(long, value_name = "TIME", default_value = "40s", value_parser = duration)]
     window: Duration,
     /// Only this fault

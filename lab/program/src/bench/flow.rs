@@ -120,7 +120,7 @@ fn lock(seen: &Mutex<Seen>) -> std::sync::MutexGuard<'_, Seen> {
     seen.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// One call; when it failed, whether it may have run, and the words.
+/// One call. For a failure, whether it may have run, and the words.
 async fn turn(client: &Client, key: u64) -> std::result::Result<(), (bool, String)> {
     let answer = client.grain::<dyn Quick>(key).turn().timeout(CALL_TIMEOUT).await;
     answer.map_err(|error| (error.maybe_executed(), error.to_string()))
@@ -152,8 +152,8 @@ async fn flow(client: Client, seen: Shared, grains: u64, rate: u64) {
     }
 }
 
-/// One caller: the grains of the lower half call those of the upper one, so that no two wait for
-/// each other.
+/// One caller: grains of the lower half call grains of the upper one, so that no two wait for each
+/// other.
 async fn between(client: Client, seen: Shared, grains: u64, caller: usize) {
     let half = (grains / 2).max(1);
     let mut calls = caller as u64;

@@ -1,11 +1,11 @@
 //! Judges by the turn logs of all silos if any code of a grain ran on one silo after the grain had
 //! become active on another.
 //!
-//! The grain's activations are put in the order of their first pieces of code. Whatever a piece of
-//! an earlier one ends later than the first piece of the next one begins, is *stale*: the earlier
+//! The grain's activations are ordered by their first pieces of code. A piece of an earlier
+//! activation that ends after the first piece of the next one begins is *stale*: the earlier
 //! activation could still run when the later one was admitted. A turn that is suspended for good is
-//! none: nothing of it runs. Where a silo that has fallen silent begins an activation while another
-//! silo has one, it is the silent one's pieces that are stale.
+//! not: none of its code runs. If a silent silo begins an activation while another silo has one,
+//! the silent silo's pieces are stale.
 //!
 //! An activation is *early* when an earlier one ran after it began, or was neither deactivated by
 //! then nor on a silo that had fallen silent.
@@ -26,8 +26,8 @@ use emmer_cli::exit::{Failure, Result};
 pub(super) const ON_ITS_WAY: Duration = Duration::from_millis(500);
 /// Time for which a grain is remembered after its last piece of code.
 const KEPT: Duration = Duration::from_secs(120);
-/// Time after a thread was woken within which it may begin the one turn that it had admitted before
-/// it was stopped.
+/// Time after a thread was woken in which it may begin the one turn that it had admitted before it
+/// was stopped.
 const DOOR: Duration = Duration::from_millis(100);
 /// Maximum stale pieces that are listed word by word, in each verdict.
 const TOLD_MAX: usize = 12;
@@ -39,7 +39,7 @@ struct Source {
     offset: u64,
     /// The beginning of a line whose end is not written yet.
     rest: String,
-    /// Number of lines it lost; none while it is written.
+    /// Number of lines it lost; None while it is written.
     lost: Option<u64>,
     /// When the silo fell silent, in nanoseconds of the machine's clock.
     silent: Option<u64>,
@@ -262,7 +262,7 @@ struct Life {
     end: u64,
     silo: usize,
     number: u64,
-    /// It had a turn: the hook at its beginning came to its end.
+    /// True if its first hook has ended.
     turned: bool,
     /// When the hook at its end began.
     leaving: Option<u64>,
@@ -379,7 +379,7 @@ impl<'a> Grain<'a> {
     }
 
     /// Returns true if this is the first piece of an activation that began while the one before it
-    /// lived on another silo, though that one need not have run again.
+    /// lived on another silo, even if that one never ran again.
     fn is_early(&self, silo: usize, segment: &Segment) -> bool {
         let own = self.order.iter().position(|life| {
             (life.silo, life.number, life.begin) == (silo, segment.activation, segment.begin)

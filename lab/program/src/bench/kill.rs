@@ -11,7 +11,7 @@ use super::stage::Stage;
 use super::{duration, spread};
 use emmer_cli::exit::{Failure, Result};
 
-/// Interval at which the row of the killed one is read: what the times are exact to.
+/// Interval at which the row of the killed silo is read: the precision of the times.
 const LOOK: Duration = Duration::from_millis(2);
 
 #[derive(clap::Args)]

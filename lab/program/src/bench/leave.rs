@@ -21,7 +21,7 @@ pub(super) struct Args {
     /// Number of silo processes
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = RangedU64ValueParser::<usize>::new().range(2..=200))]
     silos: usize,
-    /// Number of them that end, one after the other; each is replaced by a fresh process
+    /// Number of silos that end, one after the other; each is replaced by a fresh process
     #[arg(long, value_name = "N", default_value_t = 40, value_parser = RangedU64ValueParser::<usize>::new().range(1..=1_000))]
     rounds: usize,
     /// Calls in a second

@@ -40,7 +40,7 @@ impl Logs {
         Ok(self.book.judge(cutoff))
     }
 
-    /// A log that lost lines, or whose process did not come to its end, proves nothing.
+    /// A log that lost lines, or whose process did not end by itself, proves nothing.
     pub(super) fn check_whole(&self, process: &Process) -> Result<()> {
         let name = &process.name;
         match self.book.lost(self.of(process)?) {

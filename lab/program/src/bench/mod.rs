@@ -57,7 +57,7 @@ pub(crate) struct Args {
 
 #[derive(Subcommand)]
 enum Subject {
-    /// Speed at which silos join, and at which the cluster notices those that die
+    /// Speed of joins, and of the detection of deaths
     Membership {
         #[command(subcommand)]
         what: Membership,

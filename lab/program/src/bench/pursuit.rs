@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use super::stage::Stage;
 use crate::grains::slow::Slow;
 
-/// Time for which one call waits before it is made again.
+/// Time after which a call is made again.
 const TRY: Duration = Duration::from_secs(1);
 /// Time for which a call that failed waits for the next one.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -20,8 +20,8 @@ const LIMIT: Duration = Duration::from_secs(10);
 pub(super) struct Pursuit(JoinSet<()>);
 
 impl Pursuit {
-    /// Calls these grains, each until it answers. The client is a new one: it knows nothing of the
-    /// dead silo.
+    /// Calls these grains, each until it answers. The client is new: it knows nothing of the dead
+    /// silo.
     pub(super) fn start(stage: &Stage, grains: &[u64]) -> Self {
         let connecting =
             Client::builder().store(stage.store.clone()).cluster_id(stage.cluster.clone());

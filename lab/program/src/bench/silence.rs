@@ -1,5 +1,5 @@
 //! One silo of a cluster under load falls silent: it is frozen, or cut from the others. The cluster
-//! declares it dead and activates its grains elsewhere; it must not run any of them from then on,
+//! declares it dead and activates its grains elsewhere. It must not run any of them from then on,
 //! and must end itself.
 
 use std::time::{Duration, Instant};
@@ -45,7 +45,7 @@ pub(super) struct Plan {
     pub(super) silos: usize,
     pub(super) rounds: usize,
     pub(super) rest: Duration,
-    /// Time for which it is silent after its death, or after its end.
+    /// Time for which it stays silent after its death, or after its end.
     pub(super) hold: Duration,
     pub(super) rate: u64,
 }
@@ -276,7 +276,7 @@ fn row(number: usize, round: &Round) -> Vec<Cell> {
     ]
 }
 
-/// The sums; of times the worst. What was judged after the last round is in it.
+/// The sums; the worst of times. It includes the verdict after the last round.
 fn total(rounds: &[Round], all: &Verdict) -> Vec<Cell> {
     let sum = |of: fn(&Round) -> usize| rounds.iter().map(of).sum::<usize>();
     let worst = |of: fn(&Round) -> Option<Duration>| rounds.iter().filter_map(of).max();

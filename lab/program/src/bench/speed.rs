@@ -25,7 +25,7 @@ const JOB: [&str; 2] = ["bench", "job"];
 /// Scenario that is measured.
 #[derive(Subcommand)]
 pub(super) enum Scenario {
-    /// Everything below but `soak`, one after the other, and the goals in one table
+    /// Everything below except `soak`, one after the other, and the goals in one table
     All(Flags),
     /// Calls within one process: one caller, 64 callers, one way
     Local(Flags),

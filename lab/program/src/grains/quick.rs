@@ -1,6 +1,5 @@
-//! The grain that is quick: it keeps nothing, and its turns cannot suspend, but for one that calls
-//! another grain. Each piece of its code
-//! is in the [turn log](super::turn_log).
+//! The quick grain: it keeps nothing, and its turns cannot suspend, except a turn that calls
+//! another grain. Each piece of its code is in the [turn log](super::turn_log).
 
 use emmer::{
     ActivationError, Ctx, DeactivationReason, Grain, GrainKey, Lifecycle, grain, grain_interface,

@@ -1,5 +1,5 @@
-//! The grain that is slow on purpose: it takes its time to activate, and its turns sleep. Each
-//! piece of its code is in the [turn log](super::turn_log).
+//! The slow grain: it takes its time to activate, and its turns sleep. Each piece of its code is in
+//! the [turn log](super::turn_log).
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! Random scenarios by their seeds.
 //!
-//! A scenario follows from its seed and from what bounds its size, so a replay needs the same
-//! bounds: each failing seed is printed with the whole command that replays it.
+//! A scenario follows from its seed and the bounds of its size, so a replay needs the same bounds:
+//! each failing seed is printed with the whole command that replays it.
 
 use std::fmt::Write as _;
 use std::ops::Range;

@@ -1,5 +1,5 @@
-//! `emmer-lab bench`: the measurements run from end to end, small. What they measure is not looked
-//! at here.
+//! `emmer-lab bench`: the measurements run from end to end, small. Their results are not checked
+//! here.
 
 use serde_json::Value;
 
@@ -83,9 +83,9 @@ fn connections_that_do_nothing_are_measured() {
     assert!(held["with"].as_f64() < Some(64.0), "{held}");
 }
 
-/// Conditions of every round in which a silo falls silent: the silo ended itself, its grains were
-/// at work before and elsewhere afterwards, and no grain ran on two silos. That the command
-/// succeeded says the last one as well.
+/// Conditions of every round in which a silo falls silent: the silo ended itself, its grains worked
+/// before and elsewhere afterwards, and no grain ran on two silos. The command's success proves the
+/// last one as well.
 fn nothing_was_stale(rows: &[Value], rounds: usize) {
     assert_eq!(rows.len(), rounds + 1, "one row for each round, and the total: {rows:?}");
     for row in &rows[..rounds] {
@@ -105,8 +105,8 @@ fn a_frozen_process_ends_itself_and_runs_nothing_after_its_death() {
     let fast = ["--profile", "fast", "--rest", "2s", "--hold", "100ms", "--rate", "100"];
     let rows = rows(&[&["freeze", "--rounds", "1"], &fast[..]].concat());
     nothing_was_stale(&rows, 1);
-    // A worker that was stopped between the fence and the turn it had admitted begins that turn
-    // when it is woken; and so may a call within it.
+    // A worker that was stopped between the fence and its admitted turn begins that turn when it is
+    // woken; so may a call within it.
     let workers = std::thread::available_parallelism().unwrap().get() as u64;
     assert!(rows[0]["caught"].as_u64() <= Some(2 * workers), "{rows:?}");
 }

@@ -14,7 +14,7 @@ pub(crate) fn run(args: &[&str]) -> Output {
     command.args(args).stdin(Stdio::null()).output().unwrap()
 }
 
-/// Exit code and stderr of a command that fails; it says one paragraph and nothing on stdout.
+/// Exit code and stderr of a command that fails: one paragraph, and nothing on stdout.
 pub(crate) fn failure(output: &Output) -> (i32, String) {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.stdout.is_empty(), "{}", String::from_utf8_lossy(&output.stdout));

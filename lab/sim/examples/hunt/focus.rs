@@ -104,7 +104,7 @@ pub(crate) fn ending(scenario: Scenario, end: u64) -> Scenario {
     scenario.calm_at(at(end), bound)
 }
 
-/// Some way in which the others do not hear `host`, though it may run.
+/// A random way in which the others do not hear `host`, though it may run.
 pub(crate) fn unheard(rng: &mut SeededRng, host: u32) -> Fault {
     let direction = one_of(rng, &[Direction::Both, Direction::Both, Direction::In, Direction::Out]);
     match rng.below(6) {
@@ -152,7 +152,7 @@ fn takeover(seed: u64) -> Scenario {
     ending(scenario, 46_000)
 }
 
-/// Links that break one by one, so that votes stand that do not suffice, and suspects that recover.
+/// Links that break one by one, so that insufficient votes stand, and suspects that recover.
 fn votes(seed: u64) -> Scenario {
     let (mut rng, mut scenario) = base(seed, 3, 9);
     let hosts = scenario.hosts;
@@ -240,7 +240,7 @@ fn stale(seed: u64) -> Scenario {
     ending(scenario, 85_000)
 }
 
-/// One silo, or one that is left, and newcomers that may not reach it.
+/// One silo, or the last one, and newcomers that may not reach it.
 fn alone(seed: u64) -> Scenario {
     let (mut rng, mut scenario) = base(seed, 5, 3);
     scenario.start_hosts = 1;

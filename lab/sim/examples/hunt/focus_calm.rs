@@ -1,5 +1,5 @@
-//! Short scenarios in which little goes wrong, so that every bound on time, load and availability
-//! can be tight; and some in which only the store is away.
+//! Short scenarios with little trouble, so that every bound on time, load and availability can be
+//! tight; in some only the store is away.
 
 use emmer_core::rng::SeededRng;
 use emmer_sim::net::{Direction, HostSet, Latency};

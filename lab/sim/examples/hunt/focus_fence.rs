@@ -32,7 +32,7 @@ fn heard_once(rng: &mut SeededRng, scenario: Scenario, host: u32, from: u64) -> 
     scenario.during(at(second), at(second + between(rng, 1_000, 6_000)), cut(host))
 }
 
-/// A silo that is cut off from its peers loses the store just when it is declared dead: it looks at
+/// A silo that is cut off from its peers loses the store just when it is declared dead: it checks
 /// its fence for the last time.
 fn verge(seed: u64) -> Scenario {
     let (mut rng, mut scenario) = base(seed, 17, 5);
@@ -142,8 +142,8 @@ fn standing(seed: u64) -> Scenario {
     ending(scenario, 36_000)
 }
 
-/// A silo that cannot touch its row for about as long as makes it stale, and one that does not hear
-/// it meanwhile.
+/// A silo that cannot touch its row until it is almost stale, and a monitor that does not hear it
+/// meanwhile.
 fn restale(seed: u64) -> Scenario {
     let (mut rng, mut scenario) = base(seed, 14, 6);
     scenario.hosts = one_of(&mut rng, &[3, 3, 5]);
@@ -164,8 +164,8 @@ fn restale(seed: u64) -> Scenario {
             inside.insert(host(&mut rng, scenario.hosts));
         }
         scenario = scenario.during(at(from), at(until), Fault::StoreCut(inside));
-        // As many do not hear it as a death takes when its row is stale, and one less than it takes
-        // else.
+        // The number of silos that do not hear it suffices for a death if its row is stale, and
+        // otherwise lacks one.
         let deaf = scenario.hosts.div_ceil(2) - 1;
         let hosts = scenario.hosts;
         let first = host(&mut rng, hosts);

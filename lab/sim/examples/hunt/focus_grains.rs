@@ -80,7 +80,7 @@ fn ending(scenario: Scenario, end: u64) -> Scenario {
     scenario.calm_at(at(end), bound)
 }
 
-/// Some way in which the others do not hear these hosts, though they may run.
+/// A random way in which the others do not hear these hosts, though they may run.
 fn unheard(rng: &mut SeededRng, hosts: &[u32]) -> Fault {
     let inside: HostSet = hosts.iter().copied().collect();
     let direction = one_of(rng, &[Direction::Both, Direction::Both, Direction::In, Direction::Out]);
@@ -206,8 +206,7 @@ fn deaths(seed: u64) -> Scenario {
     ending(scenario, from + 1_000)
 }
 
-/// Many grains that stay where they are: what is known about them is looked at all the time, calls
-/// are not needed.
+/// Many grains that stay in place: their registrations are checked all the time, without calls.
 fn settled(rng: &mut SeededRng, scenario: &mut Scenario) {
     if let Some(load) = &mut scenario.grains {
         load.grains = one_of(rng, &[8, 20]);
@@ -216,8 +215,7 @@ fn settled(rng: &mut SeededRng, scenario: &mut Scenario) {
     }
 }
 
-/// A silo that is unheard by all but one or two, which hear late of its death: they continue to ask
-/// it.
+/// A silo that only one or two others hear, which learn late of its death: they continue to ask it.
 fn friends(seed: u64) -> Scenario {
     let (mut rng, mut scenario) = base(seed, 15, 6);
     let hosts = scenario.hosts;
@@ -330,7 +328,7 @@ fn lists(seed: u64) -> Scenario {
     ending(scenario, 21_000)
 }
 
-/// One silo to which everything comes late, views too, while others join, leave and die.
+/// One silo to which everything comes late, also views, while others join, leave and die.
 fn late(seed: u64) -> Scenario {
     let (mut rng, mut scenario) = base(seed, 14, 6);
     let hosts = scenario.hosts;

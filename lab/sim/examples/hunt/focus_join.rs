@@ -1,6 +1,6 @@
-//! Short scenarios around joining and dying in company: joiners that do not hear each other, groups
-//! that do not hear each other, joins while a group is cut off, joiners that stand still, a silo
-//! that alone reaches the store.
+//! Short scenarios around joining and dying in company: joiners or groups that do not hear each
+//! other, joins while a group is cut off, joiners that stand still, a silo that alone reaches the
+//! store.
 
 use emmer_sim::net::{Direction, HostSet, Latency};
 use emmer_sim::{Fault, Scenario};
@@ -136,8 +136,8 @@ fn thaw(seed: u64) -> Scenario {
     ending(scenario, when + 18_000)
 }
 
-/// A silo, or one that joins, stands still or is cut off from everything until its row was cleaned
-/// up; perhaps it gets a successor meanwhile.
+/// A silo, perhaps a joining one, stands still or is cut off from everything until its row was
+/// cleaned up; it may get a successor meanwhile.
 fn ice(seed: u64) -> Scenario {
     let (mut rng, mut scenario) = base(seed, 47, 4);
     let config = &mut scenario.config;
@@ -195,8 +195,7 @@ fn exile(seed: u64) -> Scenario {
     ending(scenario, 46_000)
 }
 
-/// The silos that do not hear a silo are just as many as a death takes, and one of them dies when
-/// they vote.
+/// Just enough silos for a death do not hear a silo, and one of them dies when they vote.
 fn orphan(seed: u64) -> Scenario {
     let (mut rng, mut scenario) = base(seed, 46, 7);
     scenario.hosts = scenario.hosts.max(3);

@@ -12,7 +12,7 @@ use crate::focus::{Focus, at, between, host, ms, one_of};
 /// The situations of this file.
 pub(crate) const ALL: [Focus; 2] = [("back", back), ("amid", amid)];
 
-/// A cluster on a quick network, with a true store, in which nothing happens but what is asked for.
+/// A cluster on a quick network, with a reliable store, in which only the asked events happen.
 fn quick(seed: u64, salt: u64, hosts: (u64, u64)) -> (SeededRng, Scenario) {
     let mut rng = SeededRng::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ salt);
     let hosts = u32::try_from(between(&mut rng, hosts.0, hosts.1 + 1)).unwrap_or(3);

@@ -30,7 +30,7 @@ use serde_json::json;
 struct Class {
     name: &'static str,
     scenario: fn(u64) -> Scenario,
-    /// Number of seeds of it of which one runs.
+    /// One in this many seeds of the class runs.
     every: u64,
     /// True if it is about the directory: hunts among grains run others less often.
     directory: bool,
@@ -78,7 +78,7 @@ fn swarm(hosts_min: u32, hosts_max: u32, chaos_secs: u64) -> Swarm {
     Swarm { hosts_min, hosts_max, chaos_max: Duration::from_secs(chaos_secs), ..Swarm::default() }
 }
 
-/// CPU time after which one seed counts as one that does not end.
+/// CPU time after which a seed counts as endless.
 const SEED_MAX: Duration = Duration::from_secs(40);
 
 /// Interval at which the guard looks at the clock.

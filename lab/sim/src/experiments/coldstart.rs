@@ -1,5 +1,5 @@
-//! Everybody starts within one second on a store with a round trip of 20 ms: when is everybody
-//! Active, and when has everybody the same view? What did it cost the store?
+//! All silos start within one second on a store with a round trip of 20 ms. When are all Active,
+//! when do all have the same view, and what did it cost the store?
 
 use std::time::{Duration, Instant};
 

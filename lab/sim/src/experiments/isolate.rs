@@ -1,6 +1,5 @@
-//! One silo cannot be reached by the others. From when on may its grains be granted to others, and
-//! for how long after that could it still start or resume a turn (invariant I8)? The answer must
-//! be: not at all.
+//! The others cannot reach one silo. When may its grains be granted to others, and for how long
+//! after that could it still start or resume a turn (invariant I8)? The answer must be: not at all.
 
 use std::time::Duration;
 
@@ -13,7 +12,7 @@ use emmer_report::{Cell, Goal, Report};
 /// Time that the silo stays unreachable: longer than any death takes.
 const LASTS: Duration = Duration::from_secs(20);
 
-/// Time for which a run continues after the silo was reachable again: it learns of its death.
+/// Time for which a run continues after the silo is reachable again: it learns of its death.
 const AFTERWARDS: Duration = Duration::from_secs(5);
 
 /// Interval at which the survivors are asked whether they would grant the silo's grains.

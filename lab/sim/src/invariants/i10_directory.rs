@@ -1,7 +1,7 @@
-//! I10 of the directory: it ends. No command of it waits for longer than its rules explain; and
-//! once the cluster is whole, within a bound, no silo is recovering, no command waits, no range is
-//! locked, every registration has an activation and every activation its registration, and then a
-//! call of every grain succeeds.
+//! I10 of the directory: it ends. No command waits longer than its rules explain. Once the cluster
+//! is whole, within a bound, no silo is recovering, no command waits, no range is locked, every
+//! registration has an activation and every activation its registration; then a call of every grain
+//! succeeds.
 
 use std::time::Duration;
 
@@ -12,20 +12,20 @@ use crate::grains::{Activation, Asked, GrainTruth, Phase};
 use crate::invariants::{Facts, Violation};
 use crate::process::{LATE, Process, Stream};
 
-/// How long after the last fault that may have lost messages a command may still wait: a lost
-/// question is asked again after a second; who waits for one that tells in the name of all gives
-/// that one up after two; a lost request is sent again after one.
+/// Time after the last fault that may have lost messages for which a command may still wait: a lost
+/// question is repeated after a second, a silent collector is given up after two, and a lost
+/// request is repeated after one.
 const AFTER_LOSS: Duration = Duration::from_millis(4_500);
 
-/// The same where no message was lost for long: the collector of a loss asks after 200 ms, a new
-/// owner whose collector knows nothing after a second, and a requester that was told "Busy" comes
-/// again after 100 ms at most.
+/// The same time where no message was lost for long: the collector of a loss asks after 200 ms, a
+/// new owner whose collector knows nothing after a second, and a requester repeats a "Busy" request
+/// after at most 100 ms.
 const WITHOUT_LOSS: Duration = Duration::from_millis(1_600);
 
 /// A loss older than this is over: nothing that was on its way then is still on its way.
 const LOSS_IS_OVER: Duration = Duration::from_secs(20);
 
-/// Maximum one-way trips of messages, one after the other, until a command is answered.
+/// Maximum one-way trips of messages, in sequence, until a command is answered.
 const TRIPS: u32 = 12;
 
 /// Time after the last of the silos has faded and the cluster is whole within which the directory
@@ -61,8 +61,8 @@ pub(crate) fn check_prompt(
     let streams = facts.processes.iter().flat_map(|p| p.streams.values());
     let held = streams.map(|stream| stream.held_until.max(stream.late_until)).max();
     if held.is_some_and(|held| held + AFTER_LOSS >= facts.now) {
-        // Messages behind a lost segment are sent again later and later. Those that a slow link
-        // held up come late.
+        // Messages behind a lost segment are sent again at growing intervals. Those that a slow
+        // link held up come late.
         return Ok(());
     }
     let bound = if asked.at.since(lost_at) > LOSS_IS_OVER { WITHOUT_LOSS } else { AFTER_LOSS };

@@ -1,7 +1,7 @@
 //! I11: the fence of a silo that is connected is open.
 //!
-//! Connected is a silo that is Active and runs well: nothing was wrong with its process, its host
-//! or its links lately, and
+//! A silo is connected if it is Active and runs well: its process, its host and its links had no
+//! trouble lately, and
 //!
 //! * it reaches a store that answers quickly and truly, whatever happens to the others: the table
 //!   confirms it; or

@@ -1,10 +1,9 @@
 //! I12: what happens alone is over soon.
 //!
-//! In a world with a quick network and a true store, after ten seconds in which nothing else
-//! happened and at whose end the cluster was whole: a silo that starts, leaves, stops, is killed or
-//! lost leaves a cluster that is whole again within a bound (`Expects::whole_after`). A view is at
-//! every silo within the time that its tree takes. A silo that is Dead and connected has ended
-//! soon.
+//! In a world with a quick network and a reliable store, after ten quiet seconds that end with a
+//! whole cluster: a silo that starts, leaves, stops, is killed or lost leaves a cluster that is
+//! whole again within a bound (`Expects::whole_after`). A view is at every silo within the time of
+//! its tree. A silo that is Dead and connected has ended soon.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,8 +16,8 @@ use crate::invariants::{Facts, Violation, i10_convergence};
 use crate::process::Process;
 use crate::time::VirtualTime;
 
-/// Time for which a silo that is Dead and reaches its peers may continue: a probe is on its way
-/// after a second at the latest, and may have to be sent again after three.
+/// Time for which a Dead silo that reaches its peers may continue: a probe is on its way after at
+/// most a second, and may have to be sent again after three.
 const END_MAX: Duration = Duration::from_secs(6);
 
 /// The cluster has to be whole again after `what`, which happened at `since`.
@@ -82,8 +81,8 @@ pub(super) fn ended(facts: &Facts<'_>, number: u32) -> Result<Option<VirtualTime
     if facts.calm.open > 0 || facts.now.since(since) < END_MAX {
         return Ok(Some((since + END_MAX).max(facts.now + END_MAX / 6)));
     }
-    // A silo that thinks that it is alone probes no other, and a silo that came after its own view
-    // does not know it. Nor can they tell it who have not heard of its death themselves.
+    // A silo that thinks that it is alone probes no other, and silos that came after its own view
+    // do not know it. Silos that have not heard of its death cannot tell it either.
     let Some(machine) = &process.machine else { return Ok(None) };
     let others = facts.processes.iter().any(|other| {
         let active = other.active_at.is_some() && other.dead_at.is_none() && other.is_running();
@@ -102,8 +101,8 @@ pub(super) fn ended(facts: &Facts<'_>, number: u32) -> Result<Option<VirtualTime
     Err(facts.violated("I12", what))
 }
 
-/// Time after the last trouble by which every vote is taken back: until no silo can say that it is
-/// on its way, and some time to write.
+/// Time after the last trouble by which every vote is taken back: until none can be on its way, and
+/// some time to write.
 const VOTES_GONE_AFTER: Duration = Duration::from_secs(30);
 
 /// In a cluster that is whole no vote stands whose voter hears the suspect.

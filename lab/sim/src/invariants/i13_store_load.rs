@@ -38,8 +38,7 @@ impl Load {
         let version = std::mem::replace(&mut self.version, facts.table.version().number);
         let active = facts.table.rows().filter(|row| row.status == SiloStatus::Active).count();
         let quiet = facts.expects.tight && facts.calm.was_quiet(facts.now, SPAN + BEFORE);
-        // Votes that stand keep the monitors that cast them from confirming; the table does it for
-        // them, often.
+        // Votes that stand keep their monitors from confirming; the table confirms instead, often.
         let votes =
             facts.table.rows().any(|row| row.status != SiloStatus::Dead && !row.votes.is_empty());
         let changed = version != self.version;

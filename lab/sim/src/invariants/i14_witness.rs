@@ -1,5 +1,5 @@
-//! I14: a silo that is itself cut off accuses no other, save one or two whose last probe was on its
-//! way just then.
+//! I14: a silo that is itself cut off accuses no other, except one or two whose last probe was just
+//! on its way.
 //!
 //! Looked at for silos that alone are cut off, both ways, in clusters in which the table is not a
 //! witness. Whom it had missed just before is not counted.

@@ -1,10 +1,9 @@
 //! I1: the version grows by exactly one per committed write, and rows and version change together.
 //!
-//! The table model itself numbers its versions without gaps and refuses a commit on any other base;
-//! what a silo could still do wrong is to commit nothing (a version without a change, as when a
-//! commit of unknown outcome is applied twice). One such commit is allowed: a silo that does not
-//! know what became of its last commit writes its own row as it is, so that the lost commit, should
-//! it still be under way, finds another version than its base.
+//! The table model numbers its versions without gaps and refuses a commit on any other base. A silo
+//! could still commit nothing (a version without a change, as when a commit of unknown outcome is
+//! applied twice). One such commit is allowed: a silo that does not know the outcome of its last
+//! commit writes its own row unchanged, so that the lost commit can no longer apply.
 
 use crate::invariants::{Facts, Violation};
 use crate::table::{Record, row_hash};

@@ -8,8 +8,7 @@ use emmer_membership::View;
 use crate::invariants::{Facts, Violation};
 use crate::table::row_hash;
 
-/// Number of views of which one is compared row by row in large clusters; the others by the digest
-/// they carry.
+/// In large clusters one in this many views is compared row by row, the others by their digest.
 const FULL_EVERY: u64 = 64;
 
 /// The digest of each version, as the first view that was compared row by row carried it.

@@ -1,10 +1,10 @@
 //! I5: no death is written from evidence gathered while the store was unreachable for longer than
 //! the vote window; a store outage alone kills no silo.
 //!
-//! Stated so that it can be seen from outside: a silo that runs, does not leave and was not
-//! succeeded is declared dead only when something other than the store (the network, a pause, a
-//! slow machine) was wrong within the last vote window, on its own host or links or on those of a
-//! voter. Store trouble of any kind, wrong clocks and other silos' deaths are no reasons.
+//! As seen from outside: a silo that runs, does not leave and was not succeeded is declared dead
+//! only when something other than the store (the network, a pause, a slow machine) was wrong within
+//! the last vote window, on its own host or links or on a voter's. Store trouble, wrong clocks and
+//! other silos' deaths are no reasons.
 
 use std::time::Duration;
 

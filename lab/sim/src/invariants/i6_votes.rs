@@ -1,9 +1,9 @@
 //! I6: a Dead row carries enough distinct, unexpired votes of silos Active at that version (or the
 //! silo's own, or its successor's).
 //!
-//! Two further ways to die come from the seeds: a joiner evicts a row whose IAmAliveTime has not
-//! moved for too long (membership description, step 14), and a silo that stays Joining for too long
-//! is evicted.
+//! Two further deaths come from the seeds: a joiner evicts a row whose IAmAliveTime has not moved
+//! for too long (membership description, step 14), and a silo that stays Joining for too long is
+//! evicted.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! The store passes what every store passes, on the server that `TEST_ORACLE_URL` names (an empty
-//! database). Without it nothing of this runs, and each test says so.
+//! The suite of all stores, on the server that `TEST_ORACLE_URL` names (an empty database). Without
+//! it nothing runs, and each test says so.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ fn open(url: String) -> BoxFuture<'static, Result<Arc<dyn SystemStore>>> {
     Box::pin(async move { Ok(Arc::new(OracleStore::open(&url).await?) as Arc<dyn SystemStore>) })
 }
 
-/// One after the other: they share a database. The first needs it empty.
+/// One after the other, because they share a database. The first needs it empty.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn it_passes_what_every_store_passes() {
     let Some(url) = external::server("TEST_ORACLE_URL", "it_passes_what_every_store_passes") else {
@@ -65,9 +65,8 @@ async fn where_there_is_no_server_it_is_unavailable() {
     refused::addresses(STORE, &cases).await;
 }
 
-/// What another server might say, and what makes the driver panic: an end, a packet it does not
-/// know, a refusal without a number. None of it takes the program down, and each time it is the
-/// store that cannot be had.
+/// Answers that make the driver panic: an end, an unknown packet, a refusal without a number. The
+/// program survives each, and the store is unavailable.
 #[tokio::test]
 async fn what_is_no_listener_is_unavailable() {
     let packet = |kind: u8, body: &[u8]| {

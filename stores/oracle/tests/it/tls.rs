@@ -1,5 +1,5 @@
 //! Peers with which the store speaks TLS: the root it was given, and no other. There is no Oracle
-//! behind it: only that a handshake is refused or not is tested here.
+//! behind it: only refused and accepted handshakes are tested here.
 
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};

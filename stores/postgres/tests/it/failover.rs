@@ -6,8 +6,8 @@ use emmer_test_servers::suite::{Store, members};
 use emmer_test_servers::{skip, store};
 
 const STORE: Store = store!(PostgresStore);
-/// A primary that stands still and continues together with a promoted standby would be a second
-/// one: what keeps it from that is not the store's.
+/// A primary that stands still and continues next to a promoted standby would be a second primary.
+/// The store cannot prevent that.
 const KILLED: members::Events = members::Events { each: false, freeze: false };
 
 async fn run(synchronous: bool) -> Option<members::Told> {

@@ -11,7 +11,8 @@ async fn connections_are_as_secure_as_asked_for() {
     use StoreErrorKind::Refused;
     let Some(server) = PostgresServer::start_or_skip("connections_are_as_secure") else { return };
     let url = |parameters: &str| format!("{}?{PATIENT}&{parameters}", server.url_of("postgres"));
-    // A server without: what asks for it is refused, what prefers it goes without.
+    // A server without TLS: addresses that require it are refused, those that prefer it connect
+    // without.
     refused::addresses(STORE, &[(url("sslmode=require"), Refused, "TLS")]).await;
     drop(open(&url("sslmode=prefer")).await);
     let certificates = match Certificates::make() {

@@ -1,4 +1,4 @@
-//! What the book says an administrator types lists the silos.
+//! The command in the book lists the silos.
 
 use std::process::Command;
 

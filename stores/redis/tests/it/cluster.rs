@@ -130,7 +130,7 @@ async fn a_node_that_is_away_is_unavailable_and_found_again() {
         Ok(other) => panic!("{other:?}"),
     }
     node.start_again().unwrap();
-    // It says that the cluster is down until the others know it again.
+    // The node says that the cluster is down until the others know it again.
     let patient = STORE.patient(&cluster.url(NODES)).await;
     let mutations = || vec![Mutation::Upsert { row: suite::rows::row("r000", 3) }];
     while let Err(error) = patient.commit(&NUMBERS, "p", mutations()).await {

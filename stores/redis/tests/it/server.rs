@@ -1,5 +1,5 @@
-//! What is special about Redis: addresses, what an administrator sees, what the server may lose,
-//! memory, clusters, replicas.
+//! Special to Redis: addresses, an administrator's view, what the server may lose, memory,
+//! clusters, replicas.
 
 use emmer_core::Timestamp;
 use emmer_store::silos::SILO_INSTANCES;
@@ -231,7 +231,7 @@ async fn a_commit_that_too_few_replicas_have_is_unknown() {
     // It happened on the primary; reading finds out.
     assert_eq!(same_number(&store.read_partition(&NUMBERS, "p").await.unwrap(), 1), 2);
     must_commit(&store, "p", all(1, 3)).await;
-    // A replica itself takes no writes, until it is promoted or its address leads elsewhere.
+    // A replica takes no writes, until it is promoted or its address leads elsewhere.
     let readonly = STORE.patient(&replica.url()).await;
     let error = readonly.commit(&NUMBERS, "p", all(1, 4)).await.unwrap_err();
     let kind = StoreErrorKind::Unavailable;

@@ -25,8 +25,8 @@ impl World {
         }
     }
 
-    /// Invariant I8, at the moment at which `mine` is confirmed: no other silo can run turns of the
-    /// grain, be it Dead and without knowledge of it.
+    /// Invariant I8 when `mine` is confirmed: no other silo can run turns of the grain, not even a
+    /// Dead one that does not know it.
     pub(crate) fn check_alone(
         &mut self,
         grain: &GrainId,

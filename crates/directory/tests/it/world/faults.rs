@@ -37,9 +37,9 @@ impl World {
                     Event::SetStatus { silo, status: SiloStatus::Dead },
                 );
             }
-            // Declared dead by mistake: it runs on until it hears of it.
+            // Declared dead by mistake: it continues until it hears of it.
             3 => self.set_status(silo, SiloStatus::Dead),
-            // It is neither heard nor hears others, long before it is declared dead.
+            // The silo neither hears nor is heard, long before it is declared dead.
             4 => {
                 self.cut.insert(silo);
                 // Often somebody else is lost meanwhile: that is told without the silo that is cut
@@ -69,8 +69,8 @@ impl World {
         }
     }
 
-    /// A connection ends between two silos that live, and both are told. What was lost on it is up
-    /// to the world.
+    /// A connection ends between two living silos, and both are told. The world decides which bytes
+    /// are lost.
     fn break_a_way(&mut self) {
         let silos: Vec<_> = self.nodes.keys().copied().collect();
         let (one, other) = (self.rng.index(silos.len()), self.rng.index(silos.len()));

@@ -48,8 +48,8 @@ pub(crate) enum Tamper {
     NoFadingRecoveries,
 }
 
-/// Time for which a silo that is Dead by mistake may run turns at most, counted from the commit of
-/// its death. Others count from when they hear of it.
+/// Maximum time for which a silo that is Dead by mistake may run turns, from the commit of its
+/// death. Others count from when they hear of it.
 pub(crate) const FADE: Duration = Duration::from_millis(250);
 
 /// Counts of events, so that a test can see that something happened.
@@ -65,8 +65,8 @@ pub(crate) struct Stats {
     pub(crate) delivered: usize,
     /// Views written.
     pub(crate) views: usize,
-    /// Batches that arrived: told unasked, reported when asked, passed on; credit for them;
-    /// questions to a collector, and its answers that it knows nothing.
+    /// Batches that arrived: unasked reports, asked reports, collected ones; credit for them;
+    /// questions to a collector, and its answers without knowledge.
     pub(crate) told: usize,
     pub(crate) reported: usize,
     pub(crate) collected: usize,
@@ -301,7 +301,7 @@ impl World {
         }
     }
 
-    /// Feeds one directory and executes what it wants.
+    /// Feeds one directory and executes its effects.
     pub(crate) fn on(
         &mut self,
         silo: SiloAddress,

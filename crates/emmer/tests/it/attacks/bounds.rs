@@ -291,9 +291,8 @@ async fn deaf_proxy(
     address
 }
 
-/// Clients that read no answers, and clients that call a busy grain: all of them together hold no
-/// more than they may, an honest client is served beside them, and nothing is held when they have
-/// gone.
+/// Clients that read no answers, and clients that call a busy grain: together they hold at most
+/// their limit, an honest client is served meanwhile, and nothing is held when they have gone.
 #[test]
 fn clients_together_hold_no_more_than_they_may() {
     const MAX: usize = 4 << 20;

@@ -250,8 +250,7 @@ trait NotHosted {
     async fn argument(&mut self, mine: Mine);
 }
 
-/// For any end of a one-way call, its caller has nothing to do with what its argument's `Drop`
-/// does.
+/// Whatever end a one-way call has, the `Drop` of its argument does not affect its caller.
 #[emmer::test(seeds = 3)]
 async fn a_one_way_call_whose_argument_panics_when_it_is_dropped_does_not_harm_its_caller(
     world: World,

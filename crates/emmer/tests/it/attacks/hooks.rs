@@ -65,7 +65,7 @@ fn first(silos: &[SiloAddress]) -> Option<SiloAddress> {
     silos.first().copied()
 }
 
-/// The directors of both kinds, which call the grain that they are asked about, or the next one.
+/// Directors of both kinds. They call the grain that they are asked about, or the next one.
 fn with_director(silo: SiloBuilder, calls: &Calls, waits: bool) -> SiloBuilder {
     let calls = calls.clone();
     let key = |grain: &emmer::tables::GrainId| grain.key().to_string().parse::<u64>().unwrap();

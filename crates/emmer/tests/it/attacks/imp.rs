@@ -385,8 +385,8 @@ pub(crate) fn run<F: Future<Output = ()>>(threads: usize, limit: u64, test: F) {
 
 pub(crate) type Log = Arc<Mutex<Vec<(u64, &'static str, Outcome)>>>;
 
-/// Compares what callers heard with what ran, on the grains whose keys begin with `prefix`: the
-/// ledger is that of all tests.
+/// Compares callers' results with the executed calls, for grains whose keys begin with `prefix`:
+/// all tests share the ledger.
 pub(crate) fn judge(log: &Log, prefix: &str, cut: bool) {
     let mut bad = Vec::new();
     for (id, what, outcome) in log.lock().unwrap().iter() {

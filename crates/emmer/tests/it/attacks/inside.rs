@@ -41,7 +41,7 @@ impl Drop for Holds {
     }
 }
 
-/// An answer that calls its grain while it is encoded and when it is dropped.
+/// An answer whose encoding and `Drop` call its own grain.
 #[derive(Default)]
 pub struct Sly(Option<(GrainFactory, String)>);
 

@@ -89,8 +89,8 @@ fn whoever_is_lost_in_trouble_is_found() {
 }
 
 /// These took up to 70 s, for two reasons. Answers that the cut had held up taught long timeouts
-/// (760). And votes that were not enough when they were written, while more silos had been Active
-/// lately, were not looked at again when they had become enough (576).
+/// (760). And votes that were too few when they were written, while more silos had been Active
+/// lately, were not counted again when they sufficed (576).
 #[test]
 fn whoever_is_lost_in_trouble_is_found_before_the_table_is_refreshed() {
     found([576, 760, 1128, 1318, 1430, 1541, 2446, 2495]);

@@ -1,5 +1,5 @@
-//! Attacks on what the book promises, through the public interface only: callers that give up at
-//! any moment, panics in every place, circles, limits, strangers, silos that leave.
+//! Attacks on the book's promises, through the public interface only: callers that give up at any
+//! moment, panics in every place, circles, limits, strangers, silos that leave.
 #![allow(clippy::type_complexity, reason = "a test")]
 
 mod bounds;

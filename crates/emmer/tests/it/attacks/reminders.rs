@@ -17,7 +17,7 @@ trait Rogue {
     async fn ticks(&self) -> u64;
 }
 
-/// Its reminder is asked for while it is activated, and again while it is deactivated.
+/// A grain that asks for its reminder while it is activated, and again while it is deactivated.
 #[derive(Grain)]
 struct RogueGrain {
     #[context]

@@ -1,8 +1,8 @@
-//! Clients that read nothing: whatever they send, a silo holds no more of it than it says, and
+//! Clients that read nothing: whatever they send, a silo holds at most its stated limit of it, and
 //! serves others meanwhile.
 //!
-//! The attacks are a list of all that the protocol has: a kind of frame that is new there does not
-//! compile without its attack, and a channel without its message fails the test.
+//! The attacks list everything in the protocol: a new kind of frame does not compile without its
+//! attack, and a new channel without its message fails the test.
 
 use bytes::BytesMut;
 use emmer::access::Access;
@@ -28,7 +28,7 @@ const MAX: usize = 4 << 20;
 /// Bytes that one connection may always hold: of calls, of answers that wait, and of what is being
 /// written.
 const OF_ONE: usize = 3 * (64 << 10);
-/// The answers of one go of each thread, which are counted when it is over.
+/// Answers of one go of each thread; they are counted at its end.
 const OF_THREADS: usize = 2 * (1 << 20);
 /// More than any buffer on the way takes.
 const SENT_MAX: usize = 256 << 20;
@@ -118,7 +118,7 @@ fn calls(name: &str, target: &GrainId, method: &str, one_way: bool) -> Attack {
     calls_with(name, target, method, flags, !one_way)
 }
 
-/// Calls whose callers wait until they begin, and for nothing else.
+/// Calls whose callers wait only until they begin.
 fn begun(name: &str, target: &GrainId, method: &str) -> Attack {
     let attack = calls_with(name, target, method, RequestFlags::ONE_WAY, true);
     Attack { is_answered: false, ..attack }

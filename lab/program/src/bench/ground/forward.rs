@@ -45,7 +45,7 @@ async fn forward(listener: TcpListener, server: String) {
         let server = server.clone();
         tokio::spawn(async move {
             let Ok(mut far) = TcpStream::connect(&server).await else { return };
-            // Without it small messages would wait; that it is not possible changes nothing else.
+            // Without it small messages would wait. A failure changes nothing else.
             let _ = near.set_nodelay(true).and_then(|()| far.set_nodelay(true));
             // Ends when either side does.
             let _ = copy_bidirectional(&mut near, &mut far).await;

@@ -1,7 +1,7 @@
-//! Proxies: the address that a silo tells the others is a proxy's, which forwards to where the silo
-//! listens. A proxy knows whose a connection is by the process that holds the other end of it.
+//! Proxies: a silo advertises the address of a proxy, which forwards to the silo. A proxy knows the
+//! silo that opened a connection by the process at its other end.
 //!
-//! Cut, it neither reads nor writes nor ends a connection, and new ones it accepts and leaves
+//! A cut proxy neither reads nor writes nor ends a connection. It accepts new ones and leaves them
 //! alone: a dial succeeds then, and its handshake gets no answer.
 
 use std::fs;
@@ -63,7 +63,7 @@ impl Proxies {
         Ok(Self { ports, known, _running: running })
     }
 
-    /// Where a silo listens, and what it tells the others.
+    /// Address that a silo listens on, and address that it advertises.
     pub(super) fn place(&self, slot: usize) -> Place {
         let port = self.ports.get(slot).copied().unwrap_or_default();
         Place {
@@ -114,7 +114,7 @@ async fn connection(
     let mut first = gate.clone();
     first.pass().await;
     let Ok(far) = TcpStream::connect(silo).await else { return };
-    // Without it small messages would wait; that it is not possible changes nothing else.
+    // Without it small messages would wait. A failure changes nothing else.
     let _ = near.set_nodelay(true).and_then(|()| far.set_nodelay(true));
     let ((near_in, near_out), (far_in, far_out)) = (near.into_split(), far.into_split());
     tokio::join!(pump(near_in, far_out, gate.clone()), pump(far_in, near_out, gate));
@@ -152,8 +152,8 @@ async fn pump(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut gate: Gate) {
     let _ = to.shutdown().await;
 }
 
-/// Looks for the [`opener`] until it is found: a silo may dial before its process is noted, and the
-/// kernel's table of a busy machine may lack a row while it is read.
+/// Repeats [`opener`] until it finds the process: a silo may dial before its process is noted, and
+/// the kernel's table of a busy machine may lack a row while it is read.
 async fn opener_in_time(peer: SocketAddr, known: &Known) -> Option<usize> {
     for _ in 0..OPENER_TRIES {
         let pids = known.pids.lock().unwrap_or_else(PoisonError::into_inner).clone();

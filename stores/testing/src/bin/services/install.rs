@@ -6,8 +6,8 @@ use emmer_test_servers::{Trouble, process};
 
 use super::servers::Server;
 
-/// Installs what is missing for these servers, showing what happens. Whether each has all it needs
-/// now, one line for each.
+/// Installs missing parts for these servers, and shows progress. Returns for each server whether it
+/// has everything now.
 pub(super) fn install(servers: &[&Server]) -> bool {
     let missing: Vec<&&Server> = servers
         .iter()

@@ -18,9 +18,8 @@ use state::State;
 
 /// Real servers to try things with, on private ports and in temporary folders
 ///
-/// What is missing is installed by apt-get, npm (azure, dynamodb), Maven (cassandra) and pip
-/// (mongodb, cassandra). Exit codes: 0 every server is as asked; 1 one is not; 2 the command line
-/// is wrong.
+/// apt-get, npm (azure, dynamodb), Maven (cassandra) and pip (mongodb, cassandra) install missing
+/// parts. Exit codes: 0 every server is as asked; 1 one is not; 2 the command line is wrong.
 #[derive(Parser)]
 #[command(name = "cargo xtask services", bin_name = "cargo xtask services")]
 struct Cli {

@@ -1,4 +1,4 @@
-//! The servers there are, each as one entry: what it needs, how it is started, how it ends.
+//! The known servers, each as one entry: its needs, its start and its end.
 
 use std::fs;
 use std::net::TcpListener;
