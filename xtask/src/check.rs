@@ -74,7 +74,7 @@ fn run_step(context: &Context, step: &str, packages: &[&str]) -> Result<Vec<Row>
         })?],
         "book" => book(context)?,
         "deny" => deny(context)?,
-        // With every feature and store, so that the pages share what it has compiled.
+        // With every feature and store, so that the pages share its compiled code.
         "clippy" => vec![context.step(step, 200, clippy(context))?],
         "doc" => vec![context.step(step, 60, doc(context))?],
         "doctests" => doctests(context, packages)?,
@@ -142,8 +142,8 @@ fn doctests(context: &Context, packages: &[&str]) -> Result<Vec<Row>, String> {
     Ok(rows)
 }
 
-/// The commands in the READMEs of the examples, with the programs that are compiled for the tests:
-/// each command alone would compile what its package needs with other features.
+/// The commands in the READMEs of the examples, with the programs compiled for the tests: each
+/// command alone would compile its package with other features.
 fn examples(context: &Context, packages: &[&str]) -> Result<Vec<Row>, String> {
     let crates = first::packages()?;
     let crates: Vec<&str> = crates.iter().map(String::as_str).collect();

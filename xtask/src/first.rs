@@ -1,5 +1,6 @@
-//! The first tier, `cargo xtask test`: the tests of what users link, with SQLite, and the book's
-//! first page. One set of features, so that nothing is compiled twice; no step that is no test.
+//! The first tier, `cargo xtask test`: the tests of the crates that users link, with SQLite, and
+//! the book's first page. One set of features, so that nothing is compiled twice, and only steps
+//! that test.
 
 use std::process::Command;
 use std::time::Instant;
@@ -9,7 +10,7 @@ use crate::run::Context;
 use crate::tests;
 use crate::workspace::Workspace;
 
-/// Features added to the packages' own. The other tiers take them too, to share what they compile.
+/// Features added to the packages' own. The other tiers take them too, to share compiled code.
 pub(crate) const FEATURES: &[&str] = &["emmer/test", "emmer-cli/otlp", "emmer-cli/tls"];
 
 /// The packages: all of `crates/`.

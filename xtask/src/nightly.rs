@@ -104,8 +104,8 @@ fn run_step(context: &Context, step: &str) -> Result<Vec<Row>, String> {
             command.args(["--package", "emmer-reminders", "--lib", "--", "--ignored"]);
             vec![context.step(step, 120, command)?]
         }
-        // Several servers that are one, whose leader is killed and stands still: one test at a
-        // time, what each tells is printed.
+        // A cluster of servers whose leader is killed and stands still: one test at a time, with
+        // its output printed.
         "clusters" => {
             let run = |(store, module): &(&str, &str)| {
                 let mut command = context.cargo("test");
@@ -141,8 +141,8 @@ fn with(mut command: Command, arguments: &[&str]) -> Command {
     command
 }
 
-/// The mechanical mutants of this night, and the unit tests of their crates. One that survives is
-/// no failure: the note counts them, the log names them.
+/// The mechanical mutants of this night, and the unit tests of their crates. A survivor is not a
+/// failure: the note counts it, the log names it.
 fn mechanical(context: &Context) -> Result<Row, String> {
     let step = "mechanical";
     let program = match tools::MUTANTS.find(context) {

@@ -17,7 +17,7 @@ pub(crate) enum Verdict {
 pub(crate) struct Row {
     pub(crate) name: String,
     pub(crate) verdict: Verdict,
-    /// Counts of the step; a check that counts nothing of its own counts itself.
+    /// Counts of the step; a check without counts counts as one.
     pub(crate) counts: Counts,
     pub(crate) took: Duration,
     /// A remark on a row that passed.

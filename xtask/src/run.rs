@@ -57,7 +57,8 @@ impl Context {
     }
 
     /// Runs a step that passes or fails as a whole, and takes about `stated` seconds on two quiet
-    /// cores. One that takes twice as long says so; one that takes ten times as long is ended.
+    /// cores. A step that takes twice as long is reported; one that takes ten times as long is
+    /// ended.
     pub(crate) fn step(&self, name: &str, stated: u64, command: Command) -> Result<Row, String> {
         let limit = Duration::from_secs(stated.max(60) * 10);
         let ran = run(name, command, &self.log(name), limit)?;
@@ -192,7 +193,7 @@ fn set_own_group(_: &mut Command) -> bool {
     false
 }
 
-/// Ends the command, and everything it started when it has a process group of its own.
+/// Ends the command, and all its children when it has a process group of its own.
 fn kill(child: &mut Child, own_group: bool) {
     if own_group {
         let script = format!("kill -KILL -{}", child.id());

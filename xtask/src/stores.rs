@@ -1,7 +1,7 @@
-//! The third tier, `cargo xtask test --stores`: the suites of all system stores but SQLite, each
+//! The third tier, `cargo xtask test --stores`: the suites of all system stores except SQLite, each
 //! against its real server, at the same time where they mostly wait; and one line for each store,
-//! with the server it was run against. The build machine runs the conformance suite of each store,
-//! and the rest of those that a change may have touched.
+//! with its server. The build machine runs the conformance suite of each store, and the other tests
+//! of stores that a change may have touched.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -22,7 +22,7 @@ pub(crate) const SERVICES: &[&str] =
 /// meanwhile: six tests at a time took as long on two cores, and some ran into their time limits.
 const THREADS: u32 = 2;
 
-/// Servers whose tests share one, because it takes seconds to start; by the name of the service.
+/// Servers whose tests share one, because it takes seconds to start, by the name of the service.
 /// Their tests find it by the variable.
 const SHARED: &[(&str, &str)] =
     &[("cassandra", "EMMER_SHARED_CASSANDRA"), ("mongodb", "EMMER_SHARED_MONGODB")];
@@ -78,7 +78,7 @@ pub(crate) struct Store {
     package: &'static str,
     schemes: &'static [&'static str],
     server: Option<&'static str>,
-    /// The feature of the CLI that brings it; none for what is always there.
+    /// The feature of the CLI that brings it; None for stores that are always there.
     feature: Option<&'static str>,
     /// The variable that names a server where no package has one; without it the store is not run.
     variable: Option<&'static str>,
@@ -262,7 +262,7 @@ fn suites_of(
     let run = Run { name: &name, packages, features, env: &env, threads, ..how.clone() };
     let ran = tests::grouped(context, &run);
     for (server, _) in SHARED.iter().filter(|(_, v)| env.iter().any(|(name, _)| name == v)) {
-        // It is not worth a failure: it was started with data of its own, on a port of its own.
+        // Not worth a failure: it was started with data of its own, on a port of its own.
         let _ = services(context, "down", &[server]).output();
     }
     let (ran, mut groups) = ran?;

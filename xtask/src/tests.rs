@@ -1,4 +1,4 @@
-//! Running tests with cargo-nextest, and what its report says of them.
+//! Running tests with cargo-nextest, and reading its report.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -63,8 +63,8 @@ pub(crate) struct Group {
     pub(crate) failed: Vec<String>,
 }
 
-/// Adds packages and features to a command of cargo's. Commands with the same ones share what they
-/// compile.
+/// Adds packages and features to a command of cargo's. Commands with the same ones share compiled
+/// code.
 pub(crate) fn select(command: &mut Command, packages: &[&str], features: &[&str]) {
     command.args(packages.iter().flat_map(|package| ["--package", *package]));
     command.args(features.iter().flat_map(|feature| ["--features", *feature]));
@@ -128,8 +128,8 @@ pub(crate) fn on_path(program: &Path) -> std::ffi::OsString {
     std::env::join_paths(all).unwrap_or(rest)
 }
 
-/// The row of the run as a whole. The packages below it hold the counts; it counts only a failure
-/// that none of them shows (a test that does not compile) and a run without a single test.
+/// The row of the whole run. The packages below it hold the counts. It counts only a failure that
+/// none of them shows (a test that does not compile) and a run without a single test.
 fn whole(row: Row, groups: &BTreeMap<String, Group>, skipped: usize) -> Row {
     let failed: Vec<String> = groups.values().flat_map(|group| group.failed.clone()).collect();
     let verdict = match (&row.verdict, failed.is_empty()) {
@@ -179,7 +179,7 @@ fn groups(report: &str) -> Result<BTreeMap<String, Group>, String> {
     Ok(groups)
 }
 
-/// Number of tests that nextest left out: those marked `#[ignore]`, and those of other tiers.
+/// Number of tests that nextest left out: `#[ignore]`d ones, and those of other tiers.
 fn skipped(log: &str) -> usize {
     let summary = log.lines().rev().find(|line| line.trim_start().starts_with("Summary ["));
     let piece =

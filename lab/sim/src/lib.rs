@@ -1,11 +1,11 @@
 //! The virtual-time world that runs Emmer's state machines by the thousand.
 //!
-//! The same machines that run in production ([`emmer_membership::Membership`],
-//! [`emmer_directory::Directory`], [`emmer_placement::PlacementTable`]) are driven here by a queue
-//! of events in virtual time: one thread, no sockets, no clock, every choice drawn from one seed.
-//! Faults come from a [`scenario::Scenario`], either written by hand or derived from a single
-//! number; after every step the [`invariants`] look at what changed. A run that violates one is
-//! replayed exactly by its seed and shrunk to the few faults that matter.
+//! The production machines ([`emmer_membership::Membership`], [`emmer_directory::Directory`],
+//! [`emmer_placement::PlacementTable`]) are driven here by a queue of events in virtual time: one
+//! thread, no sockets, no clock, every choice drawn from one seed. Faults come from a
+//! [`scenario::Scenario`], written by hand or derived from a number. After every step the
+//! [`invariants`] check the changes. A run that violates one is replayed exactly by its seed and
+//! shrunk to the few faults that matter.
 //!
 //! `docs/proof.md` says how to run, replay and shrink, and what is not modelled.
 

@@ -48,7 +48,7 @@ pub struct Measures {
     pub messages_delivered: u64,
     /// Their estimated bytes, when the scenario asks for them.
     pub bytes_delivered: u64,
-    /// Of those, bytes of views and of what leads to them, not of probes.
+    /// Bytes of views and requests for them, without probes.
     pub bytes_of_views: u64,
     /// Connections dialled.
     pub dials: u64,
@@ -68,8 +68,8 @@ pub struct Measures {
     pub calls_done: u64,
     /// Calls of grains that failed.
     pub calls_failed: u64,
-    /// For each process whose grains could be granted to others while it ran: for how long after
-    /// that it could run turns.
+    /// For each process whose grains could be granted to others while it ran: the time after that
+    /// in which it could run turns.
     pub overruns: BTreeMap<u32, Overrun>,
 }
 

@@ -1,4 +1,4 @@
-//! One process: a silo's machine on a host, with its clock and what is wrong with it.
+//! One process: a silo's machine on a host, with its clock and its faults.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -88,10 +88,9 @@ pub struct Process {
     pub seen_itself: bool,
     /// True if its fence is closed, as its machine last said.
     pub fence_closed: bool,
-    /// True if it ever took itself for Active: before that it hosts no grain.
+    /// True if it was ever Active by its own view: before that it hosts no grain.
     pub hosted: bool,
-    /// When something was last wrong with this process or its links; none while it was always
-    /// healthy.
+    /// Time of the last fault of this process or its links; None while it was always healthy.
     pub faulty_at: Option<VirtualTime>,
     /// Hosts that answered its dials.
     pub dialled: HostSet,
@@ -197,8 +196,8 @@ impl Process {
         self.answered.contains(peer) || self.dialled.contains(peer)
     }
 
-    /// The connection to `peer` ended: the next one waits for no lost segment. What is under way
-    /// keeps its order.
+    /// The connection to `peer` ended: the next one waits for no lost segment. Packets under way
+    /// keep their order.
     pub fn renew_stream(&mut self, peer: u32) {
         if let Some(stream) = self.streams.get_mut(&peer) {
             stream.held_until = VirtualTime::ZERO;
@@ -217,7 +216,7 @@ impl Process {
         self.clock.now(at)
     }
 
-    /// When its IO runs again; `at` itself when it does not block then.
+    /// Time at which its IO runs again; `at` itself when it does not block then.
     pub fn io_at(&self, at: VirtualTime) -> VirtualTime {
         let at = at.max(self.paused_until);
         let Some(slow) = self.slow else { return at };
@@ -231,14 +230,14 @@ impl Process {
         self.is_running() && self.paused_until <= at
     }
 
-    /// Returns true if its code may start or resume a turn at `at`: it runs, is not standing still,
-    /// hosts grains (it is Active, or leaving), and its fence is open.
+    /// Returns true if its code may start or resume a turn at `at`: it runs without a stall, hosts
+    /// grains (it is Active, or leaving), and its fence is open.
     pub fn may_run_turns(&self, at: VirtualTime) -> bool {
         self.paused_until <= at && self.would_run_turns(at)
     }
 
-    /// As [`may_run_turns`](Self::may_run_turns), for a process that may stand still now: whether
-    /// it would run turns at `at` if its code ran then, before anything else reaches its machine.
+    /// Like [`may_run_turns`](Self::may_run_turns) for a process that may be stalled: returns true
+    /// if it would run turns at `at` before anything else reaches its machine.
     pub fn would_run_turns(&self, at: VirtualTime) -> bool {
         self.is_running()
             && self.machine.as_ref().is_some_and(|machine| {
@@ -248,8 +247,8 @@ impl Process {
             })
     }
 
-    /// Until when it may run turns, in true time, if nothing further confirms that it is alive;
-    /// none: without end.
+    /// End of the time in which it may run turns, in true time, without further confirmations;
+    /// None: no end.
     pub fn turns_until(&self) -> Option<VirtualTime> {
         self.machine
             .as_ref()

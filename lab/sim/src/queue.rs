@@ -10,11 +10,10 @@ const BUCKET_BITS: u32 = 18;
 
 /// A queue of `T` ordered by time, then by the order of insertion.
 ///
-/// What is due later waits unsorted in buckets of a quarter of a millisecond; a bucket is sorted
-/// when its time has come, which costs far less than a heap over millions of events in flight. Only
-/// what is added for the bucket that is being emptied goes through a heap. Keys of 24 bytes move;
-/// what they stand for lies still in a slab whose slots are used again, so that an event costs no
-/// allocation once the slab has grown.
+/// Later events wait unsorted in buckets of a quarter of a millisecond; a bucket is sorted when its
+/// time has come, which costs far less than a heap over millions of events in flight. Only events
+/// for the bucket that is being emptied go through a heap. Keys of 24 bytes move; the events stay
+/// in a slab whose slots are used again, so an event costs no allocation once the slab has grown.
 #[derive(Debug)]
 pub struct Queue<T> {
     /// The number of the bucket that is being emptied.

@@ -1,10 +1,10 @@
 //! Shrinking: from a scenario that violates an invariant to a smaller one that still violates the
 //! same.
 //!
-//! Faults are taken out in ever smaller groups, then the environment is made kinder property by
-//! property, the cluster smaller and the run shorter; each change stays only when the violation
-//! does. Every part of the world draws from its own random numbers, so that taking one fault out
-//! leaves most of the rest as it was.
+//! Faults are taken out in ever smaller groups; then the environment is made kinder property by
+//! property, the cluster smaller and the run shorter. Each change stays only if the violation does.
+//! Every part of the world has its own random numbers, so that taking one fault out leaves most of
+//! the rest unchanged.
 
 use std::time::Duration;
 

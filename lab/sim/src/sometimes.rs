@@ -7,9 +7,9 @@ use emmer_membership::{Event, Message, TerminateReason};
 
 use crate::table::Record;
 
-/// Situations that are counted and not asked for, because they come up in one of a thousand seeds
-/// only: since the directory takes back what it was refused, and since a silo that was away until
-/// no silo it knows is left hears of its death from the table alone.
+/// Situations that are counted without being required, because they come up in one of a thousand
+/// seeds only: the directory takes back refused registrations, and a silo that was away until no
+/// known silo is left hears of its death from the table alone.
 pub const RARE: &[&str] =
     &["a registration of an activation that is gone is removed", "an end: the row was missing"];
 

@@ -24,8 +24,7 @@ const STILL_KEPT: Duration = Duration::from_secs(10);
 pub struct Author {
     /// Index of the process in the world.
     pub process: u32,
-    /// Time of its wall clock when it sent the request: a commit is judged by what its writer could
-    /// know.
+    /// The sender's wall clock at the request: a commit is judged by its writer's knowledge.
     pub wall: Timestamp,
     /// When it sent the request.
     pub at: VirtualTime,
@@ -81,7 +80,7 @@ pub struct Table {
     /// Number of times it fell back to an earlier version: the same number never has the same etag
     /// twice.
     fallbacks: u32,
-    /// Its identity, as its first commit gave it.
+    /// Its identity, from its first commit.
     id: TableId,
     /// It was dropped, and no process has made it again.
     pub dropped: bool,
@@ -114,8 +113,8 @@ impl Table {
         self.rows.get(silo).map(|row| row.alive_at)
     }
 
-    /// When the row of `silo` was touched the time before last, and the IAmAliveTime it had until
-    /// the last touch: what a silo knows whose read is a little older than that.
+    /// Time of the last touch but one of the row of `silo`, and its IAmAliveTime until the last
+    /// touch: the knowledge of a silo with a slightly older read.
     pub fn alive_before(&self, silo: &SiloAddress) -> Option<(VirtualTime, Timestamp)> {
         self.rows.get(silo).and_then(|row| row.alive_before)
     }
@@ -261,8 +260,8 @@ impl Table {
         Ok(&self.history[self.history.len() - 1])
     }
 
-    /// Falls back by `commits` commits, as a store does that lost what it had acknowledged; how
-    /// many it lost.
+    /// Falls back by `commits` commits, like a store that lost acknowledged ones. Returns the
+    /// number of lost commits.
     pub fn fall_back(&mut self, at: VirtualTime, commits: usize) -> usize {
         let kept = self.history.len().saturating_sub(commits);
         let lost = self.history.split_off(kept);
@@ -332,8 +331,8 @@ impl Table {
     }
 }
 
-/// A hash of everything in a row but IAmAliveTime, which no version covers. Content hashes are sums
-/// of these, so that a commit changes them in proportion to what it touches.
+/// A hash of everything in a row except IAmAliveTime, which no version covers. Content hashes are
+/// sums of these, so a commit changes them in proportion to its rows.
 pub fn row_hash(row: &SiloEntry) -> u64 {
     let mut hasher = Mixer(0x1234_5678);
     row.address.hash(&mut hasher);

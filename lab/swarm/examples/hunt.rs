@@ -2,8 +2,8 @@
 //! asks of each mutant.
 //!
 //! `hunt cpu=60`, or `hunt seed=17` for one of them; `skip=runtime:17` leaves one out, `all=yes`
-//! continues after a violation. Each finding is one JSON object on a line. Other words are
-//! understood by the protocol's `hunt` only.
+//! continues after a violation. Each finding is one JSON object on a line. Only the protocol's
+//! `hunt` understands other words.
 #![allow(clippy::print_stdout, reason = "a program")]
 
 use std::collections::BTreeMap;

@@ -16,7 +16,7 @@ pub(crate) fn judge<T, E: std::fmt::Debug>(call: u64, answer: &Result<T, CallErr
     }
 }
 
-/// Notes the outcome of a one-way call, as its caller knows it.
+/// Notes the outcome of a one-way call for its caller.
 pub(crate) fn judge_send<E: std::fmt::Debug>(call: u64, sent: Result<(), CallError<E>>) {
     if let Err(e) = sent {
         let told = if e.maybe_executed() { Told::Perhaps } else { Told::NotRun };

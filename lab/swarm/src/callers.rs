@@ -54,7 +54,7 @@ fn step(plan: &Plan, depth: u32, may_add: bool) -> Step {
     }
 }
 
-/// Makes one call, in one of the ways in which callers make calls.
+/// Makes one call, in a random way.
 pub(crate) async fn call(plan: Plan, client: Client) {
     let key = ledger::below(plan.grains);
     let grain = client.grain::<dyn Subject>(key);

@@ -129,7 +129,7 @@ fn is_whole(cluster: &Cluster) -> bool {
     })
 }
 
-/// Makes a circle of up to four grains. What becomes of it is judged while it stands.
+/// Makes a circle of up to four grains, which is judged while it stands.
 pub(crate) fn make(client: &Client) {
     let number = BOOK.with_borrow_mut(|book| {
         book.made += 1;

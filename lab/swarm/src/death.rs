@@ -1,7 +1,7 @@
 //! R16: a call that waits for a turn of a silo that is dead gets its error as soon as the others
 //! know.
 //!
-//! A silo that has lost its machine says nothing: its connections stay open, and only the view says
+//! A silo that has lost its machine is silent: its connections stay open, and only the view says
 //! that it is dead.
 
 use std::cell::RefCell;
@@ -14,11 +14,11 @@ use emmer_core::{SiloAddress, SiloStatus};
 
 use crate::ledger;
 
-/// Time after the last silo has learned of the death by which clients have heard of it as well; and
-/// half a second is left for the last answers of one that may have left in good order.
+/// Time after the last silo has learned of the death by which clients have heard of it as well,
+/// plus half a second for the last answers of a silo that left in good order.
 const TOLD_WITHIN: Duration = millis(1_500);
 
-/// Share of leaves during which a silo loses its power, and how long after they began.
+/// Share of leaves during which a silo loses its power, and the delay.
 const LEAVES: f64 = 0.3;
 const AFTER: Duration = millis(300);
 
@@ -78,8 +78,7 @@ pub(crate) async fn unplug(
 ) {
     let end = world.elapsed() + time;
     let dead = cluster.node(silo).address();
-    // Only its other gateways can tell a client; one that has none looks at the table every ten
-    // seconds.
+    // Only its other gateways can tell a client. Without one it reads the table every ten seconds.
     let is_told = |client: &Client| client.gateways().into_iter().any(|gateway| gateway != dead);
     let clients_too = clients.iter().all(is_told);
     if ledger::chance(LEAVES) {

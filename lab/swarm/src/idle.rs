@@ -1,5 +1,5 @@
-//! R13: no call runs out of time in front of a grain that is free; R14: an activation that has
-//! asked to go lets no later call in; R15: a grain's queue has its limit.
+//! R13: no call runs out of time in front of a free grain. R14: an activation that has asked to go
+//! lets no later call in. R15: a grain's queue has its limit.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

@@ -1,5 +1,5 @@
-//! R17: a silo that is asked to leave has left within its time, and then everybody knows it; one
-//! that has nothing to do leaves at once.
+//! R17: a silo that is asked to leave has left within its time, and then all silos know it. An idle
+//! silo leaves at once.
 
 use std::time::Duration;
 
@@ -57,7 +57,7 @@ pub(crate) async fn leave(world: &World, cluster: &Cluster, at: usize) -> Durati
     if took >= MET_ITS_LIMIT {
         ledger::reach("a leave that met its limit");
     }
-    // Another one that has written it for this silo may have told it so before the view came.
+    // Another silo that has written it may have told this silo before the view came.
     let is_dead =
         |(named, status): (SiloAddress, SiloStatus)| named == silo && status == SiloStatus::Dead;
     if !cluster.nodes().iter().any(|node| node.view().into_iter().any(is_dead)) {
@@ -67,7 +67,7 @@ pub(crate) async fn leave(world: &World, cluster: &Cluster, at: usize) -> Durati
         );
     }
     let left = world.elapsed();
-    // Where no other silo runs, none is left to know it.
+    // Where no other silo runs, there is none to know it.
     let others = || cluster.nodes().iter().any(|node| node.address() != silo && !node.has_ended());
     while others() && !death::is_known(cluster, silo) {
         if world.elapsed() > left + KNOWN_WITHIN {

@@ -1,6 +1,6 @@
 //! The swarm of the runtime: whole clusters of real silos in virtual time, grains that do anything,
-//! callers that give up, faults of every kind, all from one seed; and a [`ledger`] that judges what
-//! it sees.
+//! callers that give up, faults of every kind, all from one seed; and a [`ledger`] that judges the
+//! results.
 //!
 //! | rule | what it says | where |
 //! |---|---|---|

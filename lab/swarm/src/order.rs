@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use crate::ledger;
 
 /// Time after an activation has dropped its grain for which it may still have a queue: it gives its
-/// registration back. Far more than that takes where nothing fails.
+/// registration back. Without faults it takes far less.
 const AFTER_ITS_END: Duration = Duration::from_secs(2);
 
 /// A call that was made and has not begun.

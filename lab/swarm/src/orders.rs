@@ -61,6 +61,6 @@ pub(crate) enum Step {
 pub(crate) trait Subject {
     /// Does it alone.
     async fn work(&mut self, order: Order) -> Result<u64, StateError>;
-    /// Does it while others look; adds nothing.
+    /// Does it in a shared turn; adds nothing.
     async fn look(&self, order: Order) -> u64;
 }

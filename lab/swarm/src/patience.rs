@@ -1,10 +1,10 @@
 //! R9: a call that certainly did not run is not given up before its time.
 //!
 //! It is tried again until its deadline (docs/calls.md), so a caller gets `unreachable` or
-//! `shutting_down` only when no time was left for one more try. And where silos only leave in good
-//! order, whatever they have not begun is tried again elsewhere: a call that never ran was not
-//! perhaps run. (A silo whose turns take longer than it waits for them leaves all the same, and
-//! what it had is lost. That is let pass.)
+//! `shutting_down` only when no time was left for another try. Where silos only leave in good
+//! order, calls that they have not begun are tried again elsewhere, so a call that never ran is
+//! reported as such. (A silo whose turns take longer than it waits for them leaves all the same,
+//! and its calls are lost. That is allowed.)
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -25,7 +25,7 @@ const IN_TIME: Duration = Duration::from_secs(50);
 /// A caller that keeps its call may hear that long after a silo has left what became of it.
 const HEARD_WITHIN: Duration = Duration::from_secs(40);
 
-/// Calls of which it is unknown whether they ran, and why.
+/// Calls of unknown outcome, each with the reason.
 #[derive(Default)]
 struct Book {
     doubtful: BTreeMap<u64, String>,

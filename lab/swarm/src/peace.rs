@@ -55,7 +55,7 @@ fn expect(who: &str, answer: &Result<u64, String>) {
     }
 }
 
-/// R9: after every connection between two silos broke. All of them have heard of it, and nothing is
+/// R9: after every connection between two silos broke. All silos have heard of it, and nothing is
 /// under way.
 pub(crate) fn break_connections(world: &World, cluster: &Cluster) {
     let ips: Vec<_> = cluster.nodes().iter().map(|node| node.address().endpoint().ip()).collect();

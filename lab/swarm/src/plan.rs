@@ -89,7 +89,7 @@ impl Plan {
     /// Changes one part: `calls=500`, `noisy=no`.
     ///
     /// # Errors
-    /// What was expected.
+    /// The expected values.
     pub fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
         let number =
             || value.parse::<u64>().map_err(|_| format!("{key}={value}: expected a whole number"));

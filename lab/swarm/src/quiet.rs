@@ -7,8 +7,8 @@ use crate::orders::{Order, Subject};
 use crate::plan::{CLIENTS, Plan};
 use crate::{ledger, turns};
 
-/// Tasks that a silo has without any work, besides one for each connection: the membership shell
-/// and its own measure, the directory's, the clock's, one for each of two ports.
+/// Tasks of an idle silo, besides one for each connection: the membership shell and its own
+/// measure, the directory's, the clock's, one for each of two ports.
 const TASKS_AT_REST: usize = 6;
 
 /// R5: every grain tells what it has stored.

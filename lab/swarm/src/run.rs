@@ -38,8 +38,7 @@ pub struct Report {
 /// The longest virtual time that a world may take to come to rest.
 const LONGEST: Duration = Duration::from_secs(4 * 3_600);
 
-/// Lets a panic of the runtime's own code break a rule. Those of grains are raised without the
-/// hook.
+/// Lets a panic of the runtime's own code break a rule. Grains' panics are raised without the hook.
 fn watch_panics() {
     static WATCHED: Once = Once::new();
     WATCHED.call_once(|| {
@@ -143,7 +142,7 @@ async fn make_calls(plan: Plan, clients: Vec<Client>) {
     }
 }
 
-/// Lets time pass in which nothing breaks, and looks at what waits.
+/// Lets quiet time pass, and checks waiting work.
 async fn watch(world: &World, plan: &Plan, cluster: &Cluster, time: Duration) {
     let end = world.elapsed() + time;
     while world.elapsed() < end && ledger::violation().is_none() {

@@ -1,4 +1,4 @@
-//! The grain under test: it does what its caller tells it, and makes trouble of its own.
+//! The grain under test: it follows its caller's orders, and makes trouble of its own.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -108,7 +108,7 @@ impl SubjectGrain {
             }
             Step::Keep { grain, mut order } => {
                 order.made_ms = ledger::now_ms();
-                // It inherits what is left of the turn's own time.
+                // It inherits the rest of the turn's own time.
                 let own = order.made_ms + RESPONSE_TIMEOUT_MS;
                 order.until_ms = if until_ms > 0 { own.min(until_ms) } else { own };
                 let (call, until) = (order.call, order.until_ms);

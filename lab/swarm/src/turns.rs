@@ -1,8 +1,8 @@
 //! R8: a turn that has begun on a silo that lives on runs to its end.
 //!
-//! A turn tells when it begins and when it ends. If it is dropped in between, that is noted with
-//! its silo; the part that knows which silos live judges it, before anything happens to them. What
-//! a panic of the grain's own code ends has ended.
+//! A turn notes its beginning and its end. If it is dropped in between, that is noted with its
+//! silo. The part that knows which silos live judges it, before anything happens to them. A panic
+//! of the grain's own code counts as an end.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -60,7 +60,7 @@ impl Drop for Turn {
     }
 }
 
-/// Judges what was dropped so far. Every silo runs now; those that have ended are let off.
+/// Judges the dropped turns so far. Every silo runs now; ended ones are excused.
 pub(crate) fn judge(cluster: &Cluster) {
     let dropped = TURNS.with_borrow_mut(|turns| std::mem::take(&mut turns.dropped));
     let living: Vec<String> = living(cluster).collect();

@@ -135,8 +135,8 @@ impl Package {
         below.filter_map(|other| other.last()).map(String::as_str).collect()
     }
 
-    /// The file that has what `path` names: the deepest module of it, or the one for which that
-    /// module hands the name on. None for what the crate's root defines.
+    /// The file that defines the name in `path`: its deepest module, or the one from which that
+    /// module re-exports the name. None for names of the crate's root.
     fn file_of(&self, path: &[String]) -> Option<&[String]> {
         let mut path = path.to_vec();
         // A name is handed on a few times at most.
@@ -231,7 +231,7 @@ fn paths_in(code: &str, module: &[String], children: &[&str]) -> Vec<Vec<String>
     found
 }
 
-/// The paths that `code` begins with: one, or those of the group in braces that it ends with.
+/// The paths at the start of `code`: one, or those of the group in braces at its end.
 fn whole_paths(code: &str) -> Vec<String> {
     let end = code.find(|c: char| !(c.is_alphanumeric() || c == '_' || c == ':'));
     let (head, rest) = code.split_at(end.unwrap_or(code.len()));

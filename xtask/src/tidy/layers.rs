@@ -19,7 +19,7 @@ pub(super) struct Layer {
     tests_may_use: Vec<String>,
 }
 
-/// The rows of a table of the page, each as its cells, between two marks; none without them.
+/// The rows of a table between two marks of the page, each as its cells; none without the marks.
 pub(super) fn rows<'a>(tree: &'a Tree, name: &str) -> Vec<Vec<&'a str>> {
     let (begin, end) = (format!("<!-- {name}: begin -->"), format!("<!-- {name}: end -->"));
     let shown = tree.text(PAGE).and_then(|text| text.split_once(&begin)?.1.split(&end).next());
@@ -90,7 +90,8 @@ fn check_member(layers: &[Layer], member: &Member) -> Vec<Finding> {
     forbidden.map(say).collect()
 }
 
-/// Checks the table itself: a layer uses only layers above it, and a sans-IO one only sans-IO ones.
+/// Checks the table itself: a layer uses only layers above it, and a sans-IO layer only sans-IO
+/// ones.
 fn check_order(layers: &[Layer]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (at, layer) in layers.iter().enumerate() {

@@ -99,7 +99,7 @@ impl Tree {
 /// to read.
 const OTHER_EXTENSIONS: &[&str] = &["md", "toml", "sh", "yml", "yaml", "stderr"];
 
-/// A rule: its name, what it keeps, and its check.
+/// A rule: its name, its purpose, and its check.
 struct Rule {
     name: &'static str,
     about: &'static str,

@@ -1,4 +1,4 @@
-//! Rules for a package that is published: its parts, and what it may not reach for.
+//! Rules for a published package: its parts, and what it may not reach for.
 
 use super::{Finding, Tree};
 use crate::workspace::Member;

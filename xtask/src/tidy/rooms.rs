@@ -1,5 +1,5 @@
-//! The rooms of the runtime: its modules. Which of them each may name is the table of rooms in
-//! `ARCHITECTURE.md`; within one crate the compiler forbids nothing.
+//! The rooms of the runtime: its modules. The table of rooms in `ARCHITECTURE.md` says which of
+//! them each may name; within one crate the compiler forbids nothing.
 
 use super::layers::{PAGE, names, rows};
 use super::{Finding, RustFile, Tree};
@@ -122,7 +122,7 @@ pub(super) fn paths(code: &str) -> Vec<String> {
     items.iter().flat_map(|item| members(item)).collect()
 }
 
-/// The paths of one item of a group: one, or as many as its own group has.
+/// The paths of one item of a group: one, or those of its own group.
 fn members(item: &str) -> Vec<String> {
     let item = item.trim();
     match item.split_once('{') {

@@ -1,6 +1,6 @@
-//! The packages below a package. An application takes on few by the facade. The program of
-//! operators has none of tests or of the laboratory, a sans-IO crate none that does IO. (Its
-//! `clippy.toml` says which names its own sources may not use.)
+//! The packages below a package. The facade brings an application few. The operators' program has
+//! none of tests or of the laboratory, a sans-IO crate none that does IO. (Its `clippy.toml` says
+//! which names its own sources may not use.)
 
 use super::{Finding, Tree, layers};
 use crate::workspace;
@@ -60,8 +60,8 @@ pub(crate) fn check(tree: &Tree) -> Result<Vec<Finding>, String> {
     let layers = layers::layers(tree);
     for member in &tree.workspace.members {
         if layers::layer_of(&layers, &member.name).is_some_and(|layer| layer.sans_io) {
-            // By `cargo tree` for this package alone: what the workspace resolves as a whole has
-            // the features of all members. A test library is made of what it likes.
+            // By `cargo tree` for this package alone: the workspace as a whole resolves to the
+            // features of all members. A test library may depend on anything.
             for edges in [&["--edges", "normal"][..], &["--edges", "dev", "--depth", "1"]] {
                 let below = graph(tree, &[&["--package", &member.name], edges].concat())?;
                 findings.extend(impure(&member.name, &below));

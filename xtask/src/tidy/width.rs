@@ -19,8 +19,7 @@ pub(crate) fn check(tree: &Tree) -> Result<Vec<Finding>, String> {
     Ok(findings)
 }
 
-/// Where a comment ends in its line, and what it says without its marker; the code before it is
-/// blank.
+/// The end of a comment in its line, and its words without the marker; the code before it is blank.
 fn text_of_comment(line: &str) -> (usize, &str) {
     let comment = line.trim();
     let marker = ["//!", "///", "//"].into_iter().find(|marker| comment.starts_with(marker));

@@ -104,10 +104,9 @@ fn stuck(facts: &Facts<'_>, before: &SiloEntry) -> bool {
         && process.is_some_and(|p| facts.now.since(p.started) >= bound)
 }
 
-/// The distinct voters whose votes count: Active before this commit, and voted within the window
-/// that ends with the row's newest vote or with what the writer's clock showed when it asked. The
-/// clock may step, and the votes grow old, while the request is on its way: a writer is judged by
-/// what it could know.
+/// The distinct voters whose votes count: Active before this commit, with a vote inside the window,
+/// which ends at the row's newest vote or at the writer's clock when it asked. The clock may step,
+/// and votes grow old, while the request is on its way: a writer is judged by its knowledge then.
 fn valid_votes(facts: &Facts<'_>, record: &Record, after: &SiloEntry) -> BTreeSet<SiloAddress> {
     let wall = record.asked;
     let slack = Duration::from_secs(15);
@@ -124,10 +123,9 @@ fn valid_votes(facts: &Facts<'_>, record: &Record, after: &SiloEntry) -> BTreeSe
         .collect()
 }
 
-/// As many as configured, fewer in small clusters: a majority of the Active silos that are not
-/// stale. Counted here is the least that any silo could have thought: a row that may have looked
-/// stale to some silo is left out. The writer's clock may have stepped while the request was on its
-/// way: what it showed when the writer asked decides.
+/// The configured number, less in small clusters: a majority of the Active silos that are not
+/// stale. This counts the least that any silo could have thought, so it leaves out rows that may
+/// have looked stale to some silo. The writer's clock when it asked decides.
 fn votes_needed(facts: &Facts<'_>, record: &Record) -> usize {
     let config = &facts.scenario.config;
     let active = facts
@@ -163,8 +161,8 @@ fn status_before(facts: &Facts<'_>, record: &Record, silo: &SiloAddress) -> Opti
     }
 }
 
-/// Time by which a vote may be dated after its voter's end, in addition to a quarter of the window,
-/// when a writer takes its own clock's time for it.
+/// Tolerance for the date of a vote after its voter's end, in addition to a quarter of the window,
+/// when a writer dates it by its own clock.
 const DATE_SLACK: Duration = Duration::from_millis(800);
 
 /// No vote bears a time after its voter has ended, by clocks that are right.

@@ -2,11 +2,10 @@
 //! one of its grains.
 //!
 //! In a world without grains that moment is the first one at which another silo, which runs and is
-//! Active by its own view, has installed the death and no longer takes the dead silo for fading
-//! (`Membership::fading`, by its own clock). From then on the dead silo is looked at after every
-//! input that it takes; between inputs its fence can only close. A process that stands still is
-//! judged by what its code would do at the moment at which it continues, before anything reaches
-//! its machine.
+//! Active by its own view, has installed the death and no longer counts the dead silo as fading
+//! (`Membership::fading`, by its own clock). From then on the dead silo is checked after each of
+//! its inputs; between inputs its fence can only close. A process that stands still is judged by
+//! its next step when it continues, before anything reaches its machine.
 //!
 //! A poll that began just before the fence closed may run on for `POLL_GRACE`, so the fence must
 //! have closed earlier than that moment by as much.

@@ -1,9 +1,9 @@
 //! I8 among grains: at any moment at most one silo runs, or could start or resume, a turn of a
 //! grain.
 //!
-//! Looked at whenever code of a grain begins to run and whenever a registration is acknowledged: no
-//! other silo may be running the grain's code, and none that holds an activation of the grain may
-//! have its fence open. A process that stands still is judged by what it would do when it wakes up.
+//! Checked whenever code of a grain begins to run and whenever a registration is acknowledged: no
+//! other silo may be running the grain's code, and no silo with an activation of the grain may have
+//! its fence open. A process that stands still is judged by its next step when it wakes up.
 //!
 //! Parameter sets without a fence promise it only among silos that are not Dead in the table.
 

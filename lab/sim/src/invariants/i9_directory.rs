@@ -1,11 +1,10 @@
-//! I9: a registration that was acknowledged is found until it is removed or its silo is Dead;
-//! nothing else is found; and in every view the ranges of the silos are disjoint and cover the
-//! ring.
+//! I9: an acknowledged registration is found until it is removed or its silo is Dead, and nothing
+//! else is found. In every view the ranges of the silos are disjoint and cover the ring.
 //!
-//! Judged as a history: a command is an interval from the moment it was given to the moment its
-//! outcome came. What was true all through the interval must be its outcome; what was over before
-//! it began must not be. Commands that failed or were lost have unknown outcomes and bind no one,
-//! but a registration that failed must never be found acknowledged.
+//! Judged as a history: a command is an interval from its start to its outcome. A fact that holds
+//! all through the interval must be its outcome; a fact that was over before must not be. Commands
+//! that failed or were lost have unknown outcomes, but a failed registration must never be found
+//! acknowledged.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! I9 within the directories: what `docs/directory.md` proves of those who serve, looked at after
-//! every step that can change it.
+//! I9 within the directories: the statements of `docs/directory.md` about silos that serve, checked
+//! after every step that can change them.
 //!
 //! * Lemma 1: no two silos that are not Dead in the table have one grain's range unlocked.
 //! * Lemma 2: whoever has it unlocked knows the registration that was acknowledged and is not being

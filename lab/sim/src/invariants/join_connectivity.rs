@@ -3,13 +3,13 @@
 //!
 //! Any two silos that are Active in one version have made a round trip: one of them answered a
 //! probe or a dial of the other. Every silo that was Active before a joiner started has answered
-//! that joiner. In clusters above 64 silos only the second half is looked at.
+//! that joiner. In clusters above 64 silos only the second half is checked.
 //!
-//! Stated so that it holds for every order of joins: every silo that was Active before the joiner
-//! started, still is, and is not stale, has been heard by the joiner (a message or an answered
-//! dial) before the joiner is Active. A silo whose row has stood still for longer than a living
-//! silo's would (`Config::overlooked_after`) need not be heard; of one that is gone, and whose host
-//! says so, it must have stood still for a little more than one publish period.
+//! In a form that holds for every order of joins: a joiner becomes Active only after it has heard
+//! (by a message or an answered dial) every silo that was Active before it started, still is, and
+//! is not stale. It need not hear a silo whose row has stood still for longer than a living silo's
+//! would (`Config::overlooked_after`), or for a little more than one publish period where the host
+//! says that the silo is gone.
 
 use emmer_core::SiloStatus;
 

@@ -53,8 +53,8 @@ use crate::scenario::Scenario;
 use crate::table::{Record, Table};
 use crate::time::VirtualTime;
 
-/// Age of the read behind a commit when it arrives: a silo reads again before it counts votes when
-/// its read is older than 2.5 s, and the commit is on its way for a while.
+/// Age of the read behind a commit when it arrives: a silo reads again before it counts votes on a
+/// read older than 2.5 s, and the commit is on its way for a while.
 const READ_AGE: Duration = Duration::from_secs(5);
 
 /// Facts that the invariants may see.
@@ -101,9 +101,8 @@ impl<'a> Facts<'a> {
     }
 
     /// Returns true if the row of `silo` may look stale to an observer whose clock shows `wall`:
-    /// not touched for more than `share` of the time that makes a row stale, or (where clocks are
-    /// compared) touched by a clock that is that far behind. What the observer knows is a read that
-    /// may be older than the last touch.
+    /// untouched for more than `share` of the stale time, or (where clocks are compared) touched by
+    /// a clock that is as far behind. The observer's last read may be older than the last touch.
     pub fn may_look_stale(&self, silo: &SiloAddress, wall: Timestamp, share: f64) -> bool {
         let config = &self.scenario.config;
         let bound = config.stale_after(1).mul_f64(share);

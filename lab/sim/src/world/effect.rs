@@ -84,8 +84,8 @@ impl World {
         self.send_packet(from, to, Packet::Membership(message));
     }
 
-    /// Sends over the silos' own connection. What the runtime itself has to say goes out to the
-    /// Dead as well: their connection ends a while after the view that calls them so.
+    /// Sends over the silos' own connection. The runtime's messages go to the Dead as well: their
+    /// connection ends a while after the view of their death.
     pub(super) fn send_packet(&mut self, from: u32, to: &SiloAddress, packet: Packet) {
         let Some(to) = self.process_of(to) else { return };
         if self.processes[to as usize].is_running() {
@@ -175,8 +175,7 @@ impl World {
         process.seen_itself |= view.get(&process.address).is_some();
         process.hosted |=
             process.machine.as_ref().is_some_and(|m| m.status() == SiloStatus::Active);
-        // Speed at which views reach the living: not those that are dead in it, or disturbed
-        // themselves.
+        // Speed at which views reach living and undisturbed silos.
         if process.faulty_at.is_none() {
             self.measures.installed(self.now, view.version());
         }
@@ -275,9 +274,8 @@ impl World {
         }
     }
 
-    /// Process `number` has installed `view`, and had `previous` before: it knows of the deaths in
-    /// between, and grants the grains of those silos to others as soon as it no longer takes them
-    /// for fading.
+    /// Process `number` has installed `view`, and had `previous` before. It knows of the deaths in
+    /// between, and grants the grains of those silos to others once they no longer count as fading.
     fn learns_of_deaths(&mut self, number: u32, view: &View, previous: u64) {
         if self.doomed.is_empty() {
             return;

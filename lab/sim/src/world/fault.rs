@@ -20,8 +20,7 @@ use crate::trace::mix;
 impl World {
     /// The identity of a process that starts on `host`. The shell takes the microseconds of the
     /// wall clock, and never less than the table has for its endpoint. So a clock that was set back
-    /// can give an epoch below that of a process which was never written, or whose row is gone; but
-    /// no two processes have the same.
+    /// can give an epoch below that of a process without a row; but no two processes have the same.
     fn new_address(&self, host: u32, clock: &Clock) -> SiloAddress {
         let endpoint = Hosts::endpoint(host);
         let mut address = SiloAddress::new(endpoint, clock.epoch());
@@ -58,7 +57,7 @@ impl World {
         self.trace.line(self.now, format_args!("{number:>4} starts as {address}"));
         let now = clock.now(self.now);
         let mut entry = SiloEntry::new(address, SiloStatus::Created, now.wall);
-        // Equal host names say that the two processes run under one kernel, which gives an
+        // Equal host names mean that the two processes run under one kernel, which gives an
         // `ip:port` to one of them at a time.
         let shared =
             self.hosts.incarnations(host).iter().any(|n| self.processes[*n as usize].is_running());
@@ -317,7 +316,7 @@ impl World {
         }
     }
 
-    /// The store falls back. What was true by the lost commits is true no more.
+    /// The store falls back. Facts of the lost commits no longer hold.
     fn store_forgets(&mut self, commits: u32) {
         if self.store.table.fall_back(self.now, commits as usize) == 0 {
             return;

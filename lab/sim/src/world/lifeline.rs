@@ -75,7 +75,7 @@ impl World {
     }
 
     /// The process `number` is over. Its lifelines end with it, `in_order` unless it said goodbye
-    /// or its host is gone; who is `told` so already hears nothing new.
+    /// or its host is gone. Silos in `told` know it already.
     pub(super) fn end_lifelines(&mut self, number: u32, in_order: bool, told: &HostSet) {
         let process = &mut self.processes[number as usize];
         process.watched = HostSet::default();

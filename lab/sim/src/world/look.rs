@@ -1,5 +1,4 @@
-//! Looks at the world when their time has come: whether what was to be over is over, and what no
-//! input shows.
+//! Timed checks of the world: things that should be over by then, and things that no input shows.
 
 use std::time::Duration;
 
@@ -84,7 +83,7 @@ impl World {
             Fault::Stop(host) => (host, Alone::Stop),
             _ => return None,
         };
-        // Of two silos that are left the other one cannot tell which of them is cut off.
+        // Of two silos that are left, neither can tell which of them is cut off.
         let enough =
             self.store.table.rows().filter(|row| row.status == SiloStatus::Active).count() > 3;
         (enough && self.running_on(*host).is_some() && self.is_calm()).then_some(what)
@@ -124,8 +123,8 @@ impl World {
         }
     }
 
-    /// A commit of which its writer was told that its end is unknown took effect. The writer has
-    /// looked since then, and written something else, if all went well.
+    /// A commit whose writer was told that its outcome is unknown took effect. The writer has read
+    /// since then, and written something else.
     pub(super) fn look_at_late(&mut self, number: u32, op: OpId) {
         let Some((sent, unknowns)) = self.late.remove(&(number, op)) else { return };
         let writer = &self.processes[number as usize];

@@ -104,7 +104,7 @@ pub struct World {
     grain_rng: SeededRng,
     /// Facts about grains.
     truth: GrainTruth,
-    /// Equal steps are computed once; none where messages pass through their bytes: there every
+    /// Equal steps are computed once. None where messages pass through their bytes: there every
     /// silo computes its own.
     memo: Option<Arc<Memo>>,
     /// Rare situations that came up.
@@ -331,8 +331,8 @@ impl World {
         self.hosts.process_of(&self.processes, silo)
     }
 
-    /// Returns true if the cluster is whole (invariant I10): every process that runs is Active in
-    /// the newest version and has it installed, and everybody else is Dead.
+    /// Returns true if the cluster is whole (invariant I10): every running process is Active in the
+    /// newest version and has it installed, and all others are Dead.
     pub fn is_whole(&self) -> bool {
         self.why_not_whole().is_none()
     }
@@ -395,8 +395,8 @@ impl World {
         self.arm(number);
     }
 
-    /// Sees to it that the process's next deadline has an event: one in the queue for each process,
-    /// moved up when the deadline does, looked at again when it fires too early.
+    /// Makes sure that the process's next deadline has an event: one in the queue for each process,
+    /// moved up when the deadline does, checked again when it fires too early.
     fn arm(&mut self, number: u32) {
         let process = &mut self.processes[number as usize];
         let Some(deadline) = process.machine.as_ref().and_then(|machine| machine.poll_timeout())

@@ -1,4 +1,4 @@
-//! IO that stands still: what waits for it, in order, until it runs again.
+//! IO that stands still: waiting work, in order, until it runs again.
 //!
 //! A stall ends with its fault. What waits then continues at once: else a silo would stand still,
 //! and be declared dead, when the checks count on a world without faults.
@@ -11,7 +11,7 @@ use crate::table::Author;
 use crate::time::VirtualTime;
 
 impl World {
-    /// When `process` can take an input that needs its IO; none when it does not run.
+    /// Time at which `process` can take an input that needs its IO; None when it does not run.
     pub(super) fn receptive_at(&self, process: u32) -> Option<VirtualTime> {
         let process = &self.processes[process as usize];
         process.is_running().then(|| process.io_at(self.now))

@@ -35,7 +35,7 @@ fn holds(scenario: &Scenario) {
     assert!(judged.breach.is_none(), "{:?}", judged.breach);
 }
 
-/// One silo sleeps for longer than newcomers wait; another has voted it out when it wakes. The
+/// One silo sleeps for longer than newcomers wait, and another has voted it out when it wakes. The
 /// store is slow: the touch of its row (which is Dead) is answered before the rows are.
 #[test]
 fn a_lone_silo_that_wakes_up_dead_starts_no_turn() {

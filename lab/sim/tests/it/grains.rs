@@ -66,7 +66,7 @@ fn calls_are_answered_and_the_directory_comes_to_rest() {
 #[test]
 fn nothing_is_at_rest_while_a_call_is_on_its_way() {
     let mut scenario = with_grains(2);
-    // So few calls that mostly nothing but one is under way.
+    // Few calls, so that mostly only one is under way.
     scenario.grains = Some(GrainLoad {
         grains: 2,
         call_every: Duration::from_secs(2),
@@ -111,7 +111,7 @@ fn turns_that_do_not_ask_the_fence_are_found() {
     let found = (0..40).any(|seed| {
         let mut scenario = cut_from_peers(seed);
         scenario.fence_not_asked = true;
-        // Else the silo reads of its death, and ends, before anybody else may be granted its
+        // Otherwise the silo reads of its death, and ends, before any silo may be granted its
         // grains.
         scenario = scenario.during(at(14), at(55), Fault::StoreCut((0..4).collect()));
         run(&scenario).violation.is_some_and(|violation| violation.invariant == "I8")

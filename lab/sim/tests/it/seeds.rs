@@ -3,7 +3,8 @@
 
 use emmer_sim::{Scenario, Swarm, run};
 
-/// Seeds that ever violated an invariant, one a line; what follows the number says what it was.
+/// Seeds that ever violated an invariant, one a line; the words after the number describe the
+/// violation.
 const FAILED: &str = include_str!("../../seeds/failed.txt");
 
 fn runs_twice_alike(seeds: impl Iterator<Item = u64>) -> usize {
@@ -46,8 +47,8 @@ fn every_seed_that_ever_failed_passes() {
     assert_eq!(scenarios_run_twice_alike(scenarios.into_iter()), count);
 }
 
-/// The scenario of a line: `vN` (what seeds meant then; the first meaning when left out), the seed,
-/// and `min=N` and `max=N` where the clusters of its swarm had other sizes than usual.
+/// The scenario of a line: `vN` (the meaning of seeds; the first one when left out), the seed, and
+/// `min=N` and `max=N` where the clusters of its swarm had unusual sizes.
 fn scenario_of(line: &str) -> Scenario {
     let mut swarm = Swarm { version: 1, ..Swarm::default() };
     let mut seed = None;

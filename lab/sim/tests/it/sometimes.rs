@@ -1,4 +1,4 @@
-//! Does the bounded swarm reach what is rare? What it never reaches, it does not test.
+//! Checks that the bounded swarm reaches rare situations. It does not test what it never reaches.
 
 use emmer_sim::sometimes::{MUST, RARE, Sometimes};
 use emmer_sim::{Swarm, run};

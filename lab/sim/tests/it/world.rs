@@ -117,8 +117,8 @@ fn a_silo_killed_with_unread_bytes_is_dead_within_150_ms() {
     }
 }
 
-/// A firewall resets the connections of a silo, its lifelines among them, and refuses new ones;
-/// what it lets through are the answers to probes. Between some pairs or all: no silo dies.
+/// A firewall resets the connections of a silo, its lifelines among them, and refuses new ones; it
+/// lets answers to probes through. Between some pairs or all: no silo dies.
 #[test]
 fn a_firewall_that_resets_and_refuses_kills_nobody() {
     for seed in 0..20 {

@@ -153,7 +153,7 @@ impl World {
             self.create(number, call);
             return;
         }
-        // Leaving: what the sender remembers is stale, and so may be what this one does.
+        // Leaving: the sender's memory is stale, and this silo's may be too.
         if let Some(shell) = process.shell.as_deref_mut() {
             shell.locations.remove(&call.grain);
         }

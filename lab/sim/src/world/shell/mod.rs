@@ -120,8 +120,8 @@ impl World {
         self.judge(|facts, truth| i9_serving::check(facts, truth, number));
     }
 
-    /// Has the directory of `number` do something, and carries out what comes of it. None when
-    /// there is none.
+    /// Lets the directory of `number` do something, and executes its effects. None when it has no
+    /// directory.
     fn with_directory<T>(
         &mut self,
         number: u32,

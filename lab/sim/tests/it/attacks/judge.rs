@@ -1,5 +1,5 @@
-//! Runs a scenario under a stricter judge than the invariants: every pair of a silo that is Dead
-//! and a silo that may grant its grains is looked at before every event, newcomers included.
+//! Runs a scenario under a stricter judge than the invariants: every pair of a Dead silo and a silo
+//! that may grant its grains is checked before every event, newcomers included.
 
 use emmer_core::SiloStatus;
 use emmer_sim::process::Process;
@@ -27,7 +27,7 @@ pub(crate) struct Judged {
     pub(crate) lines: Vec<String>,
 }
 
-/// Since when, looked at from now on, `granter` may grant what `victim` had; none when it may not.
+/// Time from which `granter` may grant the grains of `victim`; None when it may not.
 fn may_grant_from(now: VirtualTime, granter: &Process, victim: &Process) -> Option<VirtualTime> {
     let machine =
         granter.machine.as_ref().filter(|machine| machine.status() == SiloStatus::Active)?;
@@ -44,7 +44,7 @@ fn may_grant_from(now: VirtualTime, granter: &Process, victim: &Process) -> Opti
     Some(from.max(now).max(granter.paused_until))
 }
 
-/// Until when `victim` may start turns if nothing else happens; none when it may not now.
+/// Time until which `victim` may start turns if nothing else happens; None when it may not now.
 fn runs_until(now: VirtualTime, victim: &Process) -> Option<VirtualTime> {
     let at = now.max(victim.paused_until);
     victim.would_run_turns(at).then(|| victim.turns_until().unwrap_or(VirtualTime::MAX))
@@ -139,7 +139,7 @@ fn run(world: &mut World, scenario: &Scenario) -> Option<Breach> {
     let restores = scenario.steps.iter().any(|step| matches!(step.fault, Fault::StoreForgets(_)));
     let quiet = scenario.network.loss == 0.0 && scenario.network.latency.tail == 0.0;
     let ill = ill_hosts(scenario);
-    // With one ill host among three or more it alone speaks against the others.
+    // With one ill host among three or more, only that host speaks against the others.
     let guarded = quiet && ill.len() <= 1 && scenario.hosts >= 3 && !restores;
     let fenced = !scenario.config.fence_timeout.is_zero();
     let mut due: Option<(VirtualTime, String)> = None;

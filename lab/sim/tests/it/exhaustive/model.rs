@@ -1,10 +1,10 @@
 //! Three silos and one store as a model for stateright: the state holds the very machines that run
 //! in production.
 //!
-//! Everything that can happen is an action: a message arrives or is lost, a request reaches the
-//! store (and its answer may be lost, or the request itself), an answer arrives, a dial ends, time
-//! moves on to the next deadline, a silo crashes. What is in flight may stay there while time
-//! passes. Budgets bound what can go wrong on one path.
+//! Every possible event is an action: a message arrives or is lost, a request reaches the store
+//! (and its answer may be lost, or the request itself), an answer arrives, a dial ends, time moves
+//! on to the next deadline, a silo crashes. Messages may stay in flight while time passes. Budgets
+//! bound the faults on one path.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -272,7 +272,7 @@ impl World {
         me.and_then(|me| view.get(&me).map(|row| row.status)) == Some(SiloStatus::Dead)
     }
 
-    /// The order of what is in flight means nothing: states that differ only in it are one.
+    /// The order of messages in flight means nothing: states that differ only in it are one.
     fn canonicalise(&mut self) {
         let gone = |silo: u8| self.silos[usize::from(silo)].is_none();
         let mut flights = std::mem::take(&mut self.flights);
