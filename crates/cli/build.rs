@@ -11,7 +11,7 @@ fn main() {
         println!("cargo::rerun-if-changed=build.rs");
         return;
     }
-    // A commit moves the log of HEAD; where nobody keeps one, only another branch is noticed.
+    // A commit moves the log of HEAD. Without that log only another branch is noticed.
     let log = git(&["rev-parse", "--git-path", "logs/HEAD"]).filter(|log| Path::new(log).exists());
     println!("cargo::rerun-if-changed={}", log.unwrap_or(head));
     // Not EMMER_..: `cargo run` passes it on, and all those are settings.

@@ -94,8 +94,8 @@ fn run_step(context: &Context, step: &str, packages: &[&str]) -> Result<Vec<Row>
     })
 }
 
-/// The packages as a registry gets them. That each compiles by itself is not looked at: it would
-/// compile everything a second time.
+/// The packages as a registry gets them. It does not check that each compiles by itself, which
+/// would compile everything a second time.
 fn package(context: &Context) -> Result<Row, String> {
     let members = Workspace::load()?.members;
     let private = members.iter().filter(|member| !tidy::packages::is_published(member));

@@ -93,7 +93,7 @@ fn renew(root: &Path, counts: &Counts) -> Result<(), String> {
     std::fs::write(root.join(BASELINE), text + "\n").map_err(|e| format!("{BASELINE}: {e}"))
 }
 
-/// `cargo xtask guard`: counts, and compares or writes the baseline. Whether all is well.
+/// `cargo xtask guard`: counts, and compares or writes the baseline. Returns true if all is well.
 pub(crate) fn run(context: &Context, renewing: bool) -> Result<bool, String> {
     let (row, counts) = count(context)?;
     if row.verdict != Verdict::Passed {

@@ -56,8 +56,8 @@ enum Task {
     /// The second tier: form, spelling, links, licences, clippy, pages, doctests, the laboratory,
     /// the examples and the packages
     Check(CheckArgs),
-    /// The first three tiers, as the build machine runs them: of the stores what has changed since
-    /// the commit that EMMER_BASE names, and each one's conformance suite
+    /// The first three tiers, as the build machine runs them: of the stores those changed since the
+    /// commit that EMMER_BASE names, and each one's conformance suite
     Ci,
     /// The fourth tier: mutants, instruction counts, traces of two builds, models of threads, long
     /// swarms, every store's server under the whole program
@@ -66,7 +66,7 @@ enum Task {
     Tidy,
     /// Count the instructions of the hot paths and compare them with lab/benches/guard.json
     Guard {
-        /// Write that file from what was counted
+        /// Write that file from the counts
         #[arg(long)]
         renew: bool,
     },

@@ -202,7 +202,7 @@ fn traces(context: &Context) -> Result<Row, String> {
     Ok(Row::check("traces", Verdict::Passed, start.elapsed()).noted(note).stated(300))
 }
 
-/// Where cargo puts what it compiles.
+/// Folder of cargo's compiled files.
 fn target(context: &Context) -> PathBuf {
     let other = std::env::var_os("CARGO_TARGET_DIR");
     other.map_or_else(|| context.root.join("target"), PathBuf::from)

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::report::{Row, Verdict};
 use crate::workspace;
 
-/// Interval at which a command is looked at.
+/// Interval of the checks of a command.
 const TICK: Duration = Duration::from_millis(100);
 /// Interval at which a sign of life is given: on a terminal, and elsewhere.
 const SIGNS: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(30)];
@@ -23,7 +23,7 @@ const SHOWN_LINES: usize = 80;
 pub(crate) struct Context {
     pub(crate) root: PathBuf,
     pub(crate) logs: PathBuf,
-    /// As the build machine does it: Cargo.lock is binding, and what is missing is a failure.
+    /// Like the build machine: Cargo.lock is binding, and a missing part is a failure.
     pub(crate) ci: bool,
     /// Only these packages; all of the tier when empty.
     pub(crate) packages: Vec<String>,

@@ -231,7 +231,7 @@ fn suites_of(
     how: &Run<'_>,
 ) -> Result<Vec<Row>, String> {
     let told = context.logs.join(tests::TOLD);
-    // A file of last time tells of last time.
+    // A file of an earlier run would be misleading.
     let _ = std::fs::remove_file(&told);
     let mut env = Vec::new();
     for (server, variable) in SHARED {

@@ -35,7 +35,7 @@ pub(crate) struct Run<'a> {
     pub(crate) env: &'a [(String, String)],
     /// Number of tests that run at a time; as many as cores when none.
     pub(crate) threads: Option<u32>,
-    /// The profile of `.config/nextest.toml`, which says what is left to another tier.
+    /// The profile of `.config/nextest.toml`, which leaves some tests to other tiers.
     pub(crate) profile: &'a str,
 }
 
@@ -112,7 +112,7 @@ pub(crate) fn grouped(
     }
     command.env(TOLD_VARIABLE, context.logs.join(TOLD)).envs(run.env.iter().cloned());
     let report = context.root.join("target/nextest").join(run.profile).join("junit.xml");
-    // A report of last time tells of last time.
+    // A report of an earlier run would be misleading.
     let _ = std::fs::remove_file(&report);
     let row = context.step(run.name, run.stated, command)?;
     let groups = groups(&std::fs::read_to_string(&report).unwrap_or_default())?;

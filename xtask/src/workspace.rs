@@ -165,8 +165,8 @@ fn wanted(path: &Path, extensions: &[&str]) -> bool {
     script || path.extension().is_some_and(|e| extensions.iter().any(|x| e == *x))
 }
 
-/// The file, or `None` when it is too large or not UTF-8 (then it is data). A file deleted since it
-/// was listed is none.
+/// The file, or `None` when it is too large or not UTF-8 (then it is data), or was deleted since
+/// the listing.
 fn read_text(root: &Path, path: &Path) -> Result<Option<TextFile>, String> {
     let size = match std::fs::metadata(path) {
         Ok(metadata) => metadata.len(),

@@ -35,7 +35,7 @@ impl Settings {
         self.parsed("service_id")
     }
 
-    /// The options of a silo: the defaults, and what was set.
+    /// The options of a silo: the defaults, with the settings.
     ///
     /// # Errors
     /// [`ConfigError`], with all that keeps a silo from starting: a store that is not set and a

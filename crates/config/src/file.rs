@@ -46,7 +46,7 @@ struct Text<'a> {
 }
 
 impl Text<'_> {
-    /// Takes up the keys of a table; what is wrong goes to `wrong`, with its line.
+    /// Reads the keys of a table. Mistakes go to `wrong`, with their lines.
     fn take(
         &self,
         prefix: &str,

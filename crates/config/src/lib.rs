@@ -39,7 +39,7 @@ pub struct ConfigArgs {
     pub set: Vec<String>,
 }
 
-/// The mistakes in settings, a sentence each: it names the place, the key, and what was expected.
+/// The mistakes in settings, a sentence each: the place, the key, and the expected value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConfigError(Vec<String>);
 

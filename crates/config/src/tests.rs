@@ -70,7 +70,7 @@ fn a_profile_is_what_the_keys_change() {
     assert_eq!((options.membership.num_probed_silos, options.membership.fan_out), (4, 4));
 }
 
-/// Loads and builds, and returns what is said against it.
+/// Loads and builds, and returns the mistakes.
 fn refusal(file: &str, variables: &[(&str, &str)], set: &[&str]) -> String {
     load(file, variables, set).and_then(|settings| settings.silo_options()).unwrap_err().to_string()
 }
@@ -177,7 +177,7 @@ fn the_page_tells_the_true_defaults() {
                 assert_eq!(&cells[1].trim_matches('`'), value, "{key}");
                 compared += 1;
             }
-            // In words: none, or what is made when a silo starts.
+            // In words: none, or a value that is made when a silo starts.
             None => {
                 let is_a_value = cells[1].matches('`').count() == 2 && cells[1].ends_with('`');
                 assert!(!is_a_value || cells[1] == "`listen`", "{key}: {}", cells[1]);
@@ -261,7 +261,7 @@ fn tls_is_a_certificate_or_a_secret() {
     let wanted = Tls::new("a.pem", "s.pem", "s.key").rollout(TlsRollout::Prefer);
     let wanted = wanted.overlap(std::time::Duration::from_secs(300)).anonymous_clients();
     assert_eq!(tls(&[&files[..], &more].concat()), Ok(Some(wanted)));
-    // The secret itself in the place of its file's name is shown nowhere.
+    // A secret in the place of its file's name is shown nowhere.
     let secret = "tls.secret=Zm9vYmFyYmF6cXV4Zm9vYmFyYmF6cXV4Zm9vYmFy";
     let mistaken = load(FILE, &[], &[secret]).unwrap();
     let shown = format!("{} {:?}", mistaken.told(), mistaken.effective().unwrap());

@@ -91,7 +91,7 @@ fn millis_until(now: Instant, until: Instant) -> u64 {
 pub(crate) struct Progress {
     series: u64,
     next: u32,
-    /// Something came since this was last looked at.
+    /// Something came since the last check.
     fresh: bool,
 }
 

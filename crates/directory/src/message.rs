@@ -1,4 +1,4 @@
-//! The messages between directories, as they go on the wire (serde, compact names).
+//! The messages between directories, in their form on the wire (serde, compact names).
 
 use emmer_core::ring::RingRange;
 use emmer_core::{GrainId, SiloAddress};
@@ -92,7 +92,7 @@ pub enum Message {
         /// The view that gave the receiver the ranges.
         #[serde(rename = "v")]
         view: u64,
-        /// The newest view at which anybody told, or was found dead without having told.
+        /// The newest view at which a host told, or was found dead without having told.
         #[serde(rename = "n")]
         at: u64,
         /// The collector's number for this list: batches of different lists do not mix.
@@ -219,7 +219,7 @@ pub enum Answer {
     /// requester is no member that may host grains: try again with a newer view.
     #[serde(rename = "w")]
     WrongView,
-    /// The owner has as many registrations as it may.
+    /// The owner has reached its limit of registrations.
     #[serde(rename = "m")]
     Full,
 }

@@ -7,7 +7,7 @@ use emmer::prelude::*;
 pub trait Counter {
     /// Adds `n` and returns the new total.
     async fn add(&mut self, n: u64) -> Result<u64, StateError>;
-    /// The total; `&self`: may run beside other reads.
+    /// The total. With `&self`: it may run during other reads.
     async fn total(&self) -> u64;
 }
 

@@ -4,7 +4,7 @@ use crate::config::Settings;
 use crate::{Result, Silo, SiloBuilder};
 
 /// Serves a silo with these settings until the process is asked to stop (Ctrl-C, or SIGTERM where
-/// there is one): `describe` says what it hosts.
+/// there is one). `describe` adds the hosted classes.
 ///
 /// The silo leaves in good order, and logs what it still waits for. A second request makes it leave
 /// in haste. A request before the silo is Active ends the process at once.

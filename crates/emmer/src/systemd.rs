@@ -43,7 +43,7 @@ mod linux {
         }
     }
 
-    /// Tells of every change, until the silo has ended.
+    /// Reports every change, until the silo has ended.
     async fn tell(silo: SiloWatch) {
         // It is notified twice in the time after which systemd would kill the process. A silo whose
         // threads all stand still does not get here.

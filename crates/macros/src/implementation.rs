@@ -46,7 +46,7 @@ pub(crate) fn expand(args: &TokenStream, item: TokenStream) -> syn::Result<Token
     })
 }
 
-/// The implementation, or what it is instead.
+/// The implementation, or an error that names the other kind of item.
 fn implementation(item: Item) -> syn::Result<ItemImpl> {
     match item {
         Item::Impl(item) => Ok(item),

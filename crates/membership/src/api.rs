@@ -142,7 +142,7 @@ pub enum TerminateReason {
     Superseded(SiloAddress),
     /// The membership table went back: it has lost a commit that this silo had seen committed.
     TableWentBack,
-    /// Another membership table is where the one was that this silo had joined.
+    /// Another membership table is in the place of the one that this silo had joined.
     TableReplaced,
     /// The store answers, and the membership table is gone.
     TableGone,

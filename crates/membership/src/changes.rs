@@ -151,7 +151,7 @@ pub fn change(
                 What::Leaves
             }
             SiloStatus::Dead => match successor {
-                // A row that was Dead before anybody here knew it is no news.
+                // A row that was Dead before this silo knew it is not news.
                 _ if status.is_none() => return None,
                 Some(by) => What::Replaced { by },
                 // Its own vote says that it has left.

@@ -176,8 +176,8 @@ pub struct Config {
     // --------------------------------------------------------------------------------------------
     /// UseLivenessGossip: whether a new view is sent to the other silos. Default yes.
     pub use_liveness_gossip: bool,
-    /// True if views travel as deltas down a tree (improvement 6), instead of as snapshots to
-    /// everybody. Default yes.
+    /// True if views travel as deltas down a tree (improvement 6), instead of as snapshots to all
+    /// silos. Default yes.
     pub delta_views: bool,
     /// Number of silos that one silo passes a view on to. Default 8.
     pub fan_out: u32,

@@ -154,13 +154,12 @@ impl Facts {
         self.now = Now { mono: self.now.mono.max(now.mono), wall: now.wall };
     }
 
-    /// Puts `config`, which is equal, in the place of the options.
+    /// Replaces the options by `config`, which is equal.
     pub(crate) fn share_config(&mut self, share: impl FnOnce(Arc<Config>) -> Arc<Config>) {
         self.config = share(self.config.clone());
     }
 
-    /// Puts `view` in force, and returns the one before. `delta` is the step, if one step led
-    /// there.
+    /// Installs `view`, and returns the one before. `delta` is the step, if one step led there.
     pub(crate) fn install(&mut self, view: Arc<View>, delta: Option<&Arc<Delta>>) -> Arc<View> {
         self.steps.follow(delta, self.config.delta_log_max as usize);
         std::mem::replace(&mut self.view, view)

@@ -162,8 +162,8 @@ fn a_touch_is_good_for_as_long_as_the_page_says() {
     }
 }
 
-/// A group of silos loses the store and the few that keep it, too few to declare anybody dead,
-/// until a newcomer helps them.
+/// A group of silos loses the store. The few that keep it are too few to declare a silo dead, until
+/// a newcomer helps them.
 #[test]
 fn a_group_without_the_store_stops_where_it_is_told_to() {
     let stops = [(2, 0, false), (3, 0, false), (5, 0, false), (5, 2, false), (3, 0, true)];

@@ -11,7 +11,7 @@ const SEARCHED_MAX: usize = 32;
 
 /// A hash table of positions: open addressing, half full at most.
 pub(crate) struct Index {
-    /// A power of two of them; [`FREE`] where there is none.
+    /// A power of two slots; [`FREE`] in empty ones.
     slots: Box<[u32]>,
 }
 

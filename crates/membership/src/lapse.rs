@@ -8,7 +8,7 @@ pub const CLOCK_RATE_PERCENT: u32 = 2;
 /// Time for which the code of a turn may run between its look at the fence and its next wait.
 pub const POLL_GRACE: Duration = Duration::from_millis(50);
 
-/// `span` by another silo's clock, as long as it can take by this one's.
+/// The longest time by this silo's clock that `span` can take by another silo's clock.
 pub(crate) fn lapse(span: Duration) -> Duration {
     if span.is_zero() {
         span

@@ -15,7 +15,7 @@ use crate::world::{World, address, ms};
 const PLANS: u64 = 200;
 /// Number of plans of the long run.
 const MANY_PLANS: u64 = 40_000;
-/// Interval at which the fences are looked at.
+/// Interval of the checks of all fences.
 const LOOK_EVERY: Duration = Duration::from_millis(25);
 
 /// One silo, or one of a pair.

@@ -414,9 +414,9 @@ fn a_silo_that_lives_on_the_tables_word_is_confirmed_while_commits_come_one_afte
     assert!(world.silos[0].fences.is_empty(), "{:?}", world.silos[0].fences);
 }
 
-/// Scenario 27 of the class `split` in the hunt for mutants. Two of three silos are cut off and
-/// know nothing of those who join. To the third only one Active silo seems to monitor each of the
-/// two, for joiners took the others' places; and these go on.
+/// Scenario 27 of the class `split` in the hunt for mutants. Two of three silos are cut off and do
+/// not know the joiners. To the third only one Active silo seems to monitor each of the two,
+/// because joiners took the others' places; and the joiners continue.
 #[test]
 fn joiners_in_the_places_of_monitors_make_no_death_cheaper() {
     let config = Config { num_probed_silos: 4, num_probe_rings: 1, ..Config::default() };

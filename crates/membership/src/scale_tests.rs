@@ -10,8 +10,8 @@ use crate::world::{World, address};
 
 const STEP: Duration = Duration::from_millis(5);
 
-/// `n` silos that start within `spread`; the world after all are Active on one version, and how
-/// long it took after the last start.
+/// Reads the value from the store, replacing the value in memory; the default when the store has
+/// none.
 fn cold_start(config: &Config, n: u64, spread: Duration) -> (World, Duration) {
     let mut world = World::new();
     for i in 0..n {

@@ -11,7 +11,7 @@ use crate::compact;
 use crate::index::Index;
 use crate::snapshot::TableSnapshot;
 
-/// The most rings a view keeps the order of. [`Config`](crate::Config) allows no more.
+/// Maximum rings whose order a view keeps. [`Config`](crate::Config) allows no more.
 pub const RINGS_MAX: usize = 16;
 
 /// The members of the cluster at one version of the table.
@@ -22,7 +22,7 @@ pub const RINGS_MAX: usize = 16;
 pub struct View {
     table: TableVersion,
     members: Box<[Arc<SiloEntry>]>,
-    /// Their statuses, side by side: who is what is asked with every message.
+    /// Their statuses in one array: every message asks for one.
     statuses: Box<[SiloStatus]>,
     digest: u64,
     active: u32,

@@ -39,7 +39,7 @@ impl VoteWindow {
         wall.saturating_since(at) < self.longest()
     }
 
-    /// After this no vote that was cast before counts for anybody.
+    /// Time after which no earlier vote counts for any silo.
     pub(crate) fn longest(self) -> Duration {
         self.0 + self.0 / 2
     }

@@ -193,7 +193,7 @@ impl World {
         Timestamp::from_millis(START_MS + millis + skew_ms)
     }
 
-    /// Calls into silo `i` and executes what it wants.
+    /// Calls into silo `i` and executes its effects.
     pub(crate) fn call(&mut self, i: usize, input: impl FnOnce(&mut Membership, Now)) {
         if !self.silos[i].up {
             return;

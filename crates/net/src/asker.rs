@@ -25,7 +25,7 @@ struct Told {
 }
 
 impl Asker {
-    /// Returns true if the call was not given up, as far as is known here.
+    /// Returns true if the call was not given up, as far as this side knows.
     #[inline]
     pub fn waits(&self) -> bool {
         !self.gone.load(Ordering::Acquire)

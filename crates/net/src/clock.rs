@@ -91,8 +91,8 @@ impl CoarseInstant {
     }
 }
 
-/// End of a call's time: a moment, or a span that begins when it is first looked at. A call that is
-/// over before it ever waits never looks at the clock.
+/// End of a call's time: a moment, or a span that begins at its first check. A call that ends
+/// before it ever waits never reads the clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Due(u64);
 
@@ -106,7 +106,7 @@ impl Due {
         Self(if at.0 < SPAN { at.0 } else { SPAN - 1 })
     }
 
-    /// `span` after now, whenever that is looked at first.
+    /// `span` after the first check.
     #[inline]
     pub fn after(span: Duration) -> Self {
         let millis =

@@ -1,4 +1,4 @@
-//! The silos that a director chooses from, and what is known of each.
+//! The silos that a director chooses from, and the knowledge of each.
 
 use std::sync::Arc;
 

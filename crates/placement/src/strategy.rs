@@ -120,8 +120,7 @@ impl Strategy {
         }
     }
 
-    /// The name: that of the attribute, as in `prefer_local`, or the one that its director is
-    /// registered under.
+    /// The name: that of the attribute, as in `prefer_local`, or of its director.
     pub fn name(&self) -> &str {
         match self {
             Self::Random => "random",

@@ -33,8 +33,8 @@ enum Custom {
 pub enum Placed {
     /// This silo gets the activation.
     At(SiloAddress),
-    /// The director has to be asked, and may answer later;
-    /// [`PlacementTable::answered`] looks at what it says.
+    /// The director has to be asked, and may answer later; [`PlacementTable::answered`] handles its
+    /// answer.
     Ask(Arc<dyn AsyncDirector>),
 }
 
@@ -55,8 +55,8 @@ impl PlacementTable {
         }
     }
 
-    /// Lets `director` carry out the custom strategies called `name` from now on, in the place of
-    /// the one that did before.
+    /// Lets `director` carry out the custom strategies called `name` from now on, instead of the
+    /// earlier director of that name.
     pub fn register(&mut self, name: impl Into<String>, director: Box<dyn Director>) {
         self.custom.insert(name.into(), Custom::Now(director));
     }

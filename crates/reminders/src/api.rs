@@ -16,8 +16,8 @@ pub struct Config {
     pub window: Duration,
     /// An occurrence that is later than this, or than its period, was missed. Default 1 min.
     pub late_after: Duration,
-    /// The most rows that a read asks for of what is due soon in one bucket. A read of all rows, in
-    /// several buckets, asks for an eighth. Default 500.
+    /// Maximum rows of a read of due rows in one bucket. A read of all rows, in several buckets,
+    /// asks for an eighth. Default 500.
     pub read_limit: usize,
     /// The most reads under way at once. Default 2.
     pub reads_max: usize,
@@ -82,7 +82,7 @@ pub enum Effect {
         from: u16,
         /// The last bucket.
         to: u16,
-        /// Only what is due by then; everything when none.
+        /// Only rows that are due by then; None: all rows.
         by: Option<Timestamp>,
         /// The most rows.
         limit: usize,
@@ -155,7 +155,7 @@ pub enum Ticked {
 pub enum Settled {
     /// It is written, under this etag.
     Written(Etag),
-    /// The row is gone, as was wanted.
+    /// The row is gone, as wanted.
     Removed,
     /// Nothing was written: the row has changed.
     Changed,

@@ -25,7 +25,7 @@ pub(crate) enum Doing {
 /// The next step, when its time comes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// Fire what is due.
+    /// Fire due reminders.
     Fire,
     /// Write that an occurrence was delivered.
     Settle(Box<Reminder>),

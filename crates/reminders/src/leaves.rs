@@ -32,7 +32,7 @@ const NEVER: Instant = Instant::from_nanos(u64::MAX);
 pub(crate) struct Leaf {
     pub(crate) from: u16,
     pub(crate) to: u16,
-    /// Only what is due soon is asked for.
+    /// True if only rows that are due soon are asked for.
     pub(crate) soon: bool,
     pub(crate) limit: usize,
     next_read: Instant,
@@ -106,7 +106,7 @@ impl Leaves {
         self.look_next();
     }
 
-    /// A leaf for what is owned in a span that has none.
+    /// A leaf for owned buckets in a span that has none.
     fn fill(
         &mut self,
         now: Instant,
@@ -205,8 +205,8 @@ impl Leaves {
         }
     }
 
-    /// The read found this many rows, and perhaps not all. Returns the buckets and if only what is
-    /// due soon was asked for, when all of that was found.
+    /// The read found this many rows, and perhaps not all. Returns the buckets, and whether only
+    /// due rows were asked for, when all of them were found.
     pub(crate) fn done(
         &mut self,
         now: Instant,
@@ -286,8 +286,8 @@ fn gains(before: &[(u16, u16)], runs: &[(u16, u16)], from: u16, to: u16) -> bool
 mod tests {
     use super::*;
 
-    /// Reads what is due to be read until nothing is, of a table with rows in some buckets. Returns
-    /// how many reads it took, and how many rows they returned.
+    /// Reads until no read is due, in a table with rows in some buckets. Returns the number of
+    /// reads and of rows.
     fn read_all(
         leaves: &mut Leaves,
         now: Instant,

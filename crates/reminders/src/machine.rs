@@ -24,7 +24,7 @@ const TRIES_MIN: u32 = 3;
 const PAUSES: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(60));
 /// Reads after a change of owners begin within this time, so that silos do not begin together.
 const SPREAD: Duration = Duration::from_millis(500);
-/// The wall clock is looked at this often while something waits for it: a person may set it.
+/// Interval of the checks of the wall clock while something waits for it: a person may set it.
 const CLOCK_LOOK: Duration = Duration::from_secs(5);
 
 /// A read under way.
@@ -353,8 +353,8 @@ impl Reminders {
         self.effects.push_back(Effect::Look { grain, grain_type, name });
     }
 
-    /// Takes up a row that was read when the machine had counted `begun_at` events. Returns what it
-    /// is about, if that is in memory.
+    /// Takes a row that was read when the machine had counted `begun_at` events. Returns its
+    /// reminder, if that is in memory.
     fn take_row(&mut self, now: Now, row: Row, begun_at: u64) -> Option<EntryId> {
         let Row { reminder, etag } = row;
         if !self.owners.is_mine(reminder.bucket()) {
@@ -404,7 +404,7 @@ impl Reminders {
         }
     }
 
-    /// Does what is due.
+    /// Does due work.
     fn attend(&mut self, now: Now) {
         while self.in_flight < self.config.in_flight_max {
             let Some((_, entry)) = self.entries.first().filter(|(at, _)| *at <= now.wall) else {

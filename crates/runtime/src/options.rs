@@ -36,8 +36,8 @@ pub struct SiloOptions {
     pub service_id: Option<ClusterId>,
     /// Address where other silos connect to. Port 0 takes a free one. Default `127.0.0.1:0`.
     pub listen: SocketAddr,
-    /// The address other silos connect to, when it is not the one listened on (behind a wildcard or
-    /// an address translation).
+    /// The address other silos connect to, if it differs from the one listened on (behind a
+    /// wildcard or an address translation).
     pub advertise: Option<SocketAddr>,
     /// Address where clients connect to; no gateway when none. Default none.
     pub gateway: Option<SocketAddr>,

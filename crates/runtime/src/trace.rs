@@ -53,7 +53,7 @@ static TRACING: OnceLock<Tracing> = OnceLock::new();
 /// # Errors
 /// [`AlreadyTraced`] after the first time.
 pub fn trace_calls(tracer: impl Tracer, share: f64) -> Result<(), AlreadyTraced> {
-    // The conversion of a float saturates, and makes 0 of what is no number.
+    // The conversion of a float saturates, and makes 0 of NaN.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "see above")]
     let begins_below = (share * 2f64.powi(64)) as u64;
     let tracing = Tracing { tracer: Box::new(tracer), begins_below };

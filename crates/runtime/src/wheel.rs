@@ -69,7 +69,7 @@ impl Wheel {
         place
     }
 
-    /// Takes out what is at this place, if it was not fired yet.
+    /// Takes out the entry at this place, if it was not fired yet.
     pub(crate) fn take(&self, place: Place) {
         let taken = self.entries.lock().by_time.remove(&place);
         // It may hold much, which is dropped without the lock.
@@ -87,7 +87,7 @@ impl Wheel {
         self.sleep_until(Some(self.clock.mono() + time)).await;
     }
 
-    /// Fires what is due; never ends.
+    /// Fires due entries; never ends.
     pub(crate) async fn drive(&self) {
         loop {
             let due = self.entries.lock().by_time.first_key_value().map(|(first, _)| first.at);

@@ -1,4 +1,4 @@
-//! Making tables, and finding out whether what is there is what is declared.
+//! Making tables, and comparing existing ones with their declarations.
 
 use emmer_store::{ColumnType, StoreErrorKind, TableDecl};
 use emmer_store_relational::schema::{self, Found, FoundTable};

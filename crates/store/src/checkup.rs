@@ -91,9 +91,8 @@ impl Checkup {
     }
 }
 
-/// Checks `store`, and with `other`, a second handle to the same tables, what becomes of two
-/// writers that want the same row. `nonce` tells this run's rows from those of another that may run
-/// at the same time.
+/// Checks `store`, and with `other`, a second handle to the same tables, two writers that want the
+/// same row. `nonce` tells this run's rows from those of another run at the same time.
 pub async fn run(
     store: &Arc<dyn SystemStore>,
     other: &Arc<dyn SystemStore>,

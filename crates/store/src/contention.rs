@@ -22,9 +22,9 @@ const WIN: u32 = 1;
 /// Weight of a win, in parts of the losses that widened the window: it counts for more the wider
 /// the window is.
 const COOLING_PARTS: u32 = 16;
-/// Losses beyond this widen the window no more: it has doubled for each two of them.
+/// Number of losses above which the window grows no further: it has doubled for each two of them.
 const HEAT_MAX: u32 = 24;
-/// The longest anybody waits, unless a store says otherwise.
+/// Longest wait, unless a store sets another.
 const WAIT_MAX: Duration = Duration::from_millis(100);
 /// Share of waits that are zero for a writer that has lost for longer, until it wins. A winner that
 /// continues to write reads before writers that come later, and only writers that read together

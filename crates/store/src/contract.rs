@@ -95,8 +95,8 @@ impl Mutation {
         self.holds_where(now, |now, etag| now == etag)
     }
 
-    /// As [`holds`](Self::holds), for a server that keeps something else in the place of an etag,
-    /// `now` for this row; `is_same` says if an etag stands for it.
+    /// Like [`holds`](Self::holds) for a server that keeps another value instead of an etag, `now`
+    /// for this row. `is_same` compares it with an etag.
     pub fn holds_where<E>(&self, now: Option<E>, is_same: impl FnOnce(E, &Etag) -> bool) -> bool {
         match self {
             Self::Insert { .. } => now.is_none(),
@@ -131,8 +131,7 @@ pub struct StoredRow {
     pub etag: Etag,
 }
 
-/// Why a store did not do what was asked. Except for [`CommitOutcome::Unknown`], nothing was
-/// changed.
+/// Error of a store. Except for [`CommitOutcome::Unknown`], nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreError {
     /// The kind, for a program.
@@ -217,8 +216,7 @@ pub trait SystemStore: Send + Sync + 'static {
         false
     }
 
-    /// Creates what is missing of `tables`, idempotently, also when several processes start at
-    /// once.
+    /// Creates missing parts of `tables`, idempotently, also when several processes start at once.
     ///
     /// # Errors
     /// `Corrupt` when a table exists with another shape or a newer schema version. One with an
@@ -242,9 +240,9 @@ pub trait SystemStore: Send + Sync + 'static {
     ) -> BoxFuture<'a, Result<Option<StoredRow>>>;
 
     /// Some rows of a partition, at most `limit`
-    /// ([`SAMPLE_ROWS_MAX`](crate::validate::SAMPLE_ROWS_MAX)), without the contents of the others
-    /// being read: all of them when there are no more. Ordered by row key. Each is a row as it was
-    /// at some moment during the read, the whole is no snapshot.
+    /// ([`SAMPLE_ROWS_MAX`](crate::validate::SAMPLE_ROWS_MAX)), without reading the contents of the
+    /// others; all of them when there are no more. Ordered by row key. Each row is as it was at
+    /// some moment during the read; the whole is not a snapshot.
     ///
     /// Rows from the key `from` on, and around, where the server [keeps an
     /// order](Self::keeps_order); otherwise any rows. Ask from different keys, so that silos do not

@@ -144,7 +144,7 @@ impl HistoryTable {
         understood.collect()
     }
 
-    /// Deletes what was written before `cutoff`.
+    /// Deletes rows that were written before `cutoff`.
     ///
     /// # Errors
     /// As the store.

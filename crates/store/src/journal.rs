@@ -39,7 +39,7 @@ pub struct Head {
 pub enum Change {
     /// The row of one more append, with these events.
     Append(Stored),
-    /// A snapshot in the place of this number of appends.
+    /// A snapshot that replaces this number of appends.
     Snapshot(Stored, u64),
     /// Nothing.
     Nothing,
@@ -158,8 +158,8 @@ impl JournalSlot {
         })
     }
 
-    /// Deletes the head, if it still is what was read, and the snapshot. The rows of appends have
-    /// to be removed before.
+    /// Deletes the head, if it is unchanged since the read, and the snapshot. The rows of appends
+    /// have to be removed before.
     ///
     /// # Errors
     /// As the store: then nothing was changed.

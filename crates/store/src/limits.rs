@@ -58,7 +58,7 @@ impl StoreLimits {
         Self { commit_bytes, row_bytes: whole.row_bytes.min(commit_bytes), ..whole }
     }
 
-    /// The first limit that is below what is `needed`; none when there is enough of everything.
+    /// The first limit that is below the needed one; None when all suffice.
     pub fn lack(&self, needed: &Self) -> Option<Lack> {
         let both = [
             ("mutations in a commit", self.mutations, needed.mutations),

@@ -189,7 +189,7 @@ async fn repaired<P: Pages>(
             let hot = now.recent.written_again();
             wanted.extend(hot.into_iter().take(P::TOGETHER_MAX.saturating_sub(wanted.len())));
         }
-        // It is looked at, not read.
+        // The version row is read by itself.
         wanted.remove(VERSION_ROW);
         let (again, at_once) = pages.rows(&wanted).await?;
         rows.retain(|key, _| !wanted.contains(key));
@@ -203,7 +203,7 @@ async fn repaired<P: Pages>(
         let meanwhile = if next.etag == now.etag {
             BTreeSet::default()
         } else {
-            // Longer ago than is kept: the next turn ends.
+            // The change is older than the list: the next turn ends.
             let Some(mut meanwhile) = next.recent.since(&now.etag) else { break };
             meanwhile.remove(VERSION_ROW);
             meanwhile

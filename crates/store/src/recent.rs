@@ -62,8 +62,8 @@ impl Recent {
         Self(commits.map_while(fits).collect())
     }
 
-    /// Every row that was written since the version row had this etag, the version row among them;
-    /// none if that is longer ago than is kept.
+    /// Every row that was written since the version row had this etag, the version row among them.
+    /// None if that is older than the list.
     pub fn since(&self, etag: &Etag) -> Option<BTreeSet<String>> {
         let last = self.0.iter().position(|commit| commit.before == *etag)?;
         Some(self.0.iter().take(last + 1).flat_map(|commit| commit.keys.iter().cloned()).collect())

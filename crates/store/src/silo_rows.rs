@@ -21,7 +21,7 @@ pub(crate) fn row_key(silo: &SiloAddress) -> String {
     format!("{}-{}-{}", silo.ip(), silo.port(), silo.epoch())
 }
 
-/// The column of the version row with the table's identity: what is InstanceName to a silo's row. A
+/// The column of the version row with the table's identity. For a silo's row it is InstanceName. A
 /// column of its own would be another schema, which older silos refuse.
 const TABLE_ID: &str = "InstanceName";
 

@@ -78,7 +78,7 @@ pub struct Statistic {
     pub name: Arc<str>,
     /// The value as text.
     pub value: Arc<str>,
-    /// True for what was counted since the last report, false for a level.
+    /// True for counts since the last report, false for a level.
     pub is_delta: bool,
 }
 
@@ -188,7 +188,7 @@ impl StatisticsTable {
         Ok(all)
     }
 
-    /// Deletes what was reported before `cutoff`, as far as two days further back.
+    /// Deletes reports from before `cutoff`, up to two days further back.
     ///
     /// # Errors
     /// As the store.

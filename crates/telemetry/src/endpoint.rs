@@ -100,9 +100,9 @@ impl Endpoint {
         })
     }
 
-    /// Encrypts what is read, with the certificate of the silo: HTTPS. A scraper that checks the
-    /// server's name expects `silo.CLUSTER.emmer`. Certificates that are replaced count for the
-    /// next connection.
+    /// Encrypts the answers with the certificate of the silo: HTTPS. A scraper that checks the
+    /// server's name expects `silo.CLUSTER.emmer`. Replaced certificates count for the next
+    /// connection.
     ///
     /// # Errors
     /// The files cannot be used, or are a secret's.

@@ -64,7 +64,7 @@ pub(crate) struct Publisher {
 }
 
 impl Publisher {
-    /// Tells `recorder` what has changed since the last time; it has to be the same recorder.
+    /// Tells `recorder` the changes since the last call; it has to be the same recorder.
     pub(crate) fn publish(&mut self, samples: &[Sample], recorder: &dyn Recorder) {
         if !std::mem::replace(&mut self.is_described, true) {
             METRICS.iter().for_each(|metric| describe(metric, recorder));

@@ -25,8 +25,8 @@ impl<'a> Alone<'a> {
         Self { world, describe, states: StateTable::new(store, service) }
     }
 
-    /// Stores a state before anybody reads it: the one that `#[state("name")]` of the grain `key`
-    /// of interface `I` finds.
+    /// Stores a state before the first activation reads it: `#[state("name")]` of the grain `key`
+    /// of interface `I`.
     ///
     /// # Panics
     /// The value cannot be encoded, or the state is there already.

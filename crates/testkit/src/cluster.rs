@@ -113,7 +113,7 @@ impl Cluster {
     /// The silo `n`.
     ///
     /// # Panics
-    /// There is none.
+    /// There is no such silo.
     pub fn node(&self, n: usize) -> &Node {
         &self.nodes[n]
     }
@@ -185,7 +185,7 @@ impl Cluster {
         self.nodes[n].host.pause();
     }
 
-    /// Lets it go on.
+    /// Lets it continue.
     pub fn resume(&self, n: usize) {
         self.nodes[n].host.resume();
     }

@@ -86,7 +86,7 @@ impl Calls {
         self.rule(name, |rule| rule.delay = by);
     }
 
-    /// The next call of this name fails; the one after it as the next request says.
+    /// The next call of this name fails; the next request decides about the call after it.
     pub fn fail_next(&self, name: &str, how: CallFault) {
         self.rule(name, |rule| rule.next.push_back(how));
     }

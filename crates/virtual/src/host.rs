@@ -170,7 +170,7 @@ impl Host {
         }
     }
 
-    /// Lets it go on after a [`pause`](Self::pause).
+    /// Lets it continue after a [`pause`](Self::pause).
     pub fn resume(&self) {
         let mut life = self.life.lock();
         if life.state == State::Paused {

@@ -185,7 +185,7 @@ impl Net {
         links.iter().for_each(|link| link.forget());
     }
 
-    /// Holds back what is cut, and lets go what is not.
+    /// Holds back bytes on cut links, and releases the others.
     fn apply(&self) {
         for link in self.links() {
             let [one, other] = link.ips();

@@ -63,7 +63,7 @@ impl Pipe {
         Ok(PIPE_BYTES_MAX.saturating_sub(self.bytes))
     }
 
-    /// Sends bytes that arrive at `due`, or behind what arrives later.
+    /// Sends bytes that arrive at `due`, or behind earlier bytes that arrive later.
     pub(crate) fn send(&mut self, bytes: &[u8], due: Instant) {
         if self.deaf || self.forgotten {
             // The sender does not know it yet: it learns it by the peer's end or reset.
@@ -136,7 +136,7 @@ impl Pipe {
         !self.under_way.is_empty()
     }
 
-    /// The connection breaks now; what is under way is lost.
+    /// The connection breaks now; bytes under way are lost.
     pub(crate) fn break_now(&mut self) {
         // The reset is lost as well.
         self.broken = !self.forgotten;
@@ -146,7 +146,7 @@ impl Pipe {
         self.wake_writer();
     }
 
-    /// Lets nothing arrive ever again; what was sent is lost.
+    /// Nothing arrives from now on; sent bytes are lost.
     pub(crate) fn forget(&mut self) {
         self.forgotten = true;
         self.under_way.clear();
@@ -159,7 +159,7 @@ impl Pipe {
         self.held = true;
     }
 
-    /// Lets arrive what was held back, at `at` or later.
+    /// Releases held bytes, to arrive at `at` or later.
     pub(crate) fn release(&mut self, at: Instant) {
         if std::mem::take(&mut self.held) {
             for piece in &mut self.under_way {

@@ -86,7 +86,7 @@ struct End {
     link: Arc<Link>,
     side: usize,
     net: Arc<Net>,
-    /// The wait for what is on its way here.
+    /// The wait for bytes that are on their way here.
     arrival: Mutex<Option<Pin<Box<Sleep>>>>,
 }
 

@@ -135,7 +135,7 @@ async fn clocks_drift_jump_and_stand_still() {
     assert_eq!(before - clock.wall_micros(), 3_600_000_000);
 }
 
-/// As a host does whose process is gone: the first bytes find out, and the next ones are told.
+/// Like a host whose process is gone: the first bytes cause a reset, and the next ones fail.
 #[tokio::test(start_paused = true)]
 async fn who_writes_to_an_end_that_was_closed_is_told_by_a_reset() {
     let world = World::new(3);

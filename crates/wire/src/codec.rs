@@ -147,8 +147,8 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, CodecError> {
     MessagePack::decode(bytes)
 }
 
-/// A value could not be encoded or decoded. Says which type, and why. Only the one call is
-/// concerned: the connection lives on.
+/// A value could not be encoded or decoded. It names the type and the reason. Only one call is
+/// concerned: the connection stays.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CodecError {
     /// The value's own `Serialize` failed.

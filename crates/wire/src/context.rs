@@ -84,7 +84,7 @@ impl RequestContext {
         self.entries().iter().map(|(key, value)| (&**key, &**value))
     }
 
-    /// Copies the context with a text under a key, in the place of another one.
+    /// Copies the context with a text under a key, which replaces an earlier one.
     ///
     /// # Errors
     /// [`ContextError`].
@@ -143,7 +143,7 @@ impl RequestContext {
         self.kept(|key| !is_by_gateway(key))
     }
 
-    /// This context with the entries of another one in the place of its own.
+    /// This context with the entries of `other`, which replace its own.
     ///
     /// # Errors
     /// [`ContextError::Full`].

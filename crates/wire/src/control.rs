@@ -124,7 +124,7 @@ pub fn decode_cancel(payload: &[u8]) -> Result<Vec<u64>, HeaderError> {
 pub enum GoodbyeCode {
     /// 1: the sender stops gracefully.
     Stopping,
-    /// 2: what arrived was not Emmer's protocol; the text says what was wrong.
+    /// 2: the received bytes were not Emmer's protocol; the text describes the fault.
     ProtocolError,
     /// 3: nothing was said for too long.
     Idle,

@@ -12,7 +12,7 @@ pub const FRAME_PREFIX_BYTES: usize = 4;
 /// The buffer is grown when less than this is left in it ...
 const SPARE_BYTES_MIN: usize = 4 << 10;
 
-/// ... by this much, or by as much as has already arrived, whichever is more. So a peer that
+/// ... by this much, or by the number of received bytes, whichever is more. So a peer that
 /// announces a large frame gets memory only as fast as it sends.
 const GROWTH_BYTES: usize = 32 << 10;
 
@@ -74,7 +74,7 @@ pub struct Frame {
 ///
 /// `frame_bytes_max` bounds the announced length. Use
 /// [`HANDSHAKE_BYTES_MAX`](crate::HANDSHAKE_BYTES_MAX) until the peer has introduced itself. An
-/// announced length alone never allocates: memory grows with what has arrived.
+/// announced length alone never allocates: memory grows with the received bytes.
 ///
 /// # Errors
 /// [`FrameError`] when the length is 0 or too large or the kind is unknown, as soon as that byte is

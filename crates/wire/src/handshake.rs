@@ -180,8 +180,8 @@ impl Hello {
     ///
     /// # Errors
     /// [`HeaderError::NotEmmer`] for a foreign protocol, [`HeaderError::Version`] when no version
-    /// is shared (the rest is not looked at), others for a broken Hello;
-    /// [`HeaderError::refuse_code`] is the answer.
+    /// is shared (the rest is not read), others for a broken Hello; [`HeaderError::refuse_code`] is
+    /// the answer.
     pub fn decode(payload: &[u8]) -> Result<Self, HeaderError> {
         let mut input = Reader::new(payload);
         let magic = input.array("the magic number")?;

@@ -26,8 +26,8 @@ pub struct AccountGrain {
 #[derive(Default, Serialize, Deserialize)]
 struct Ledger {
     cents: Option<u64>,
-    /// By transfer: what was answered, and when. An account is the first or the second of a
-    /// transfer, never both.
+    /// By transfer: the answer and its time. An account is the first or the second of a transfer,
+    /// never both.
     answered: BTreeMap<String, (Withdrawal, Timestamp)>,
 }
 

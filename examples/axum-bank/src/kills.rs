@@ -85,7 +85,7 @@ pub async fn run(Args { kills, seed }: Args) -> emmer::Result<()> {
     Ok(())
 }
 
-/// Waits until every transfer is over, and compares each account with what it has to have.
+/// Waits until every transfer is over, and compares each account with its expected money.
 async fn count(bank: &Bank, made: Vec<Made>) -> emmer::Result<String> {
     let deadline = Instant::now() + PATIENCE;
     let opened = (0..ACCOUNTS).map(|account| (account, i64::from(OPENED)));

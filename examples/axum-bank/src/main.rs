@@ -16,7 +16,7 @@ struct Args {
 enum Command {
     /// A silo of the bank; run several for a cluster
     Silo(#[command(flatten)] Box<SiloFlags>),
-    /// A web server in front of the silos; run as many as you like
+    /// A web server in front of the silos; run any number of them
     Web {
         /// The store of the silos
         #[arg(long, default_value = "sqlite://bank.db")]

@@ -82,7 +82,7 @@ async fn a_transfer_whose_customer_has_gone_comes_to_its_end(world: World) {
     for n in 0..12_u64 {
         let transfer = client.grain::<dyn Transfer>(n.to_string());
         let patience = millis(1 + 3 * n);
-        // Whatever it says: it was asked for, and nobody asks again.
+        // The answer is ignored: the transfer was asked for, and no client repeats it.
         let _ = transfer.make(order("ann", "bob", 10)).timeout(patience).await;
         let victim = usize::try_from(n % 3).unwrap();
         cluster.kill(victim);

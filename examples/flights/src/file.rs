@@ -37,7 +37,7 @@ const DELAY_MAX: i32 = 7 * 24 * 60;
 /// The file cannot be used; none of it was.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    /// A line is not what it should be.
+    /// A line has the wrong form.
     #[error("line {line}: {reason}")]
     Line {
         /// The line, counted from 1, the header included.

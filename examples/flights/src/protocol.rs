@@ -20,7 +20,7 @@ pub struct Applied {
 /// Why nothing of a batch counts as applied.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub enum ApplyError {
-    /// The batch starts behind what is applied: departures in between would be missed.
+    /// The batch starts behind the applied departures: those in between would be missed.
     #[error("the batch starts at departure {from} of the stream, but only {expected} are applied")]
     Gap {
         /// Where the batch starts.

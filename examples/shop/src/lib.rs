@@ -1,4 +1,4 @@
-//! The grains of a shop, and what they need: prices from a service over HTTP, a filter that logs.
+//! The grains of a shop, and their services: prices over HTTP, a filter that logs.
 
 mod cart;
 mod log;

@@ -5,7 +5,7 @@ use std::time::Instant;
 use emmer::filters::{Filter, FilterCall, Next, Outcome};
 use emmer_example_shop_api::CUSTOMER;
 
-/// Tells of each call: for whom, on what, how long, and how it ended.
+/// Logs each call: its grain, its method, its duration and its result.
 #[derive(Clone, Copy, Debug)]
 pub struct Log;
 

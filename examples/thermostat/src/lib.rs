@@ -23,7 +23,7 @@ pub trait Thermostat {
 pub struct Report {
     /// The number of the reminder's occurrence.
     pub number: u64,
-    /// The number of reports before it that were missed because nobody ran.
+    /// The number of reports before it that were missed because no silo ran.
     pub missed: u64,
     /// The number of samples.
     pub samples: u64,

@@ -28,7 +28,7 @@ async fn it_reports_daily_and_survives_restarts(world: World) {
         attic.reports().await.unwrap().iter().map(|one| (one.number, one.missed)).collect()
     };
     assert_eq!(numbers().await, [(1, 0), (2, 0), (3, 0), (4, 0)]);
-    // Nobody runs for six hours: one report comes late, and says what was missed.
+    // No silo runs for six hours: one report comes late, and counts the missed ones.
     cluster.stop(2).await;
     cluster.stop(3).await;
     world.advance(hours(6) + secs(600)).await;

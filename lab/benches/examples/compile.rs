@@ -15,7 +15,7 @@ use emmer_benches::Result;
 use emmer_report::Goal;
 use emmer_report::numbers::record;
 
-/// Set for the program itself where cargo calls it in the place of rustc: the file of its figures.
+/// Set for the program itself where cargo calls it instead of rustc: the file of its figures.
 const FIGURES: &str = "EMMER_COMPILE_FIGURES";
 /// The name of the crate that is measured.
 const APPLICATION: &str = "application";

@@ -21,7 +21,7 @@ use tokio::task::JoinSet;
 
 /// The time that a call computes.
 const WORK: Duration = Duration::from_micros(200);
-/// The callers that find out what the silo can do.
+/// Callers that measure the silo's capacity.
 const CALLERS: u64 = 64;
 /// The queue from which on calls are refused.
 const QUEUE: usize = 100;

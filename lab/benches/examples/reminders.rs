@@ -138,7 +138,7 @@ async fn fill(store: &str, count: u64) -> Result<()> {
     Ok(())
 }
 
-/// Starts the silos, and prints what they say.
+/// Starts the silos, and prints their lines.
 fn watch(store: &str, secs: &str) -> Result<()> {
     let program = std::env::current_exe()?;
     let mut silos = Vec::new();

@@ -27,7 +27,7 @@ pub trait Tell: Clone + Send + Sync + 'static {
     fn told(&self) -> impl Future<Output = Result<u64>> + Send;
 }
 
-/// Something in another process that sends back what it is sent.
+/// A process that sends every body back.
 pub trait Exchange: Clone + Send + Sync + 'static {
     /// Returns the length of the answer. `call` numbers the call, for contenders that choose a
     /// target.
@@ -115,7 +115,7 @@ pub async fn tell<T: Tell>(target: &T, messages: u64) -> Result<Run> {
     Ok(Run { calls: messages, took: meter.read(), latency: Histogram::default() })
 }
 
-/// Callers that exchange bodies for as long as it is wanted.
+/// Callers that exchange bodies until they are stopped.
 #[derive(Debug)]
 pub struct Exchanging {
     stop: Arc<AtomicBool>,
@@ -164,7 +164,7 @@ impl Exchanging {
         let _ = tokio::time::timeout(at_most, self.counted.notified()).await;
     }
 
-    /// Counts calls, or no more.
+    /// Turns the counting of calls on or off.
     pub fn record(&self, on: bool) {
         self.recording.store(on, Ordering::Relaxed);
     }

@@ -83,7 +83,7 @@ impl Counter for CounterGrain {
     }
 }
 
-/// A grain that answers with what it is sent.
+/// A grain that returns its argument.
 #[grain_interface(key = u64, grain = "bench-echo")]
 pub trait Echo {
     /// The body.

@@ -14,7 +14,7 @@ use crate::report::{Compared, Rounds};
 use crate::sample::Sample;
 use crate::{Result, Settings, silos};
 
-/// The names of what is measured.
+/// The names of the measurements.
 pub const ONE: &str = "1 caller, 1 grain";
 /// See [`ONE`].
 pub const HOT: &str = "64 callers, 1 grain";

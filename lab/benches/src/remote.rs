@@ -28,7 +28,7 @@ const GRAINS: u64 = 16;
 const WARM: Duration = Duration::from_millis(300);
 /// A window is kept open at most this long until a first call was counted.
 const FIRST_ANSWER: Duration = Duration::from_secs(10);
-/// Interval at which a cluster is looked at until it is complete.
+/// Interval of the checks until a cluster is complete.
 const LOOK: Duration = Duration::from_millis(5);
 /// Time that it may take.
 const PATIENCE: Duration = Duration::from_secs(60);

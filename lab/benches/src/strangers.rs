@@ -55,7 +55,7 @@ pub struct Plan {
     pub count: usize,
     /// Sockets that say nothing while honest handshakes are timed.
     pub silent: usize,
-    /// Decides what they say.
+    /// Seed of their bytes.
     pub seed: u64,
 }
 
@@ -333,7 +333,7 @@ fn spoilt(good: &[u8], rng: &mut SeededRng) -> Vec<u8> {
     bytes
 }
 
-/// Frames that are none, or of a kind that a client does not send, or cut.
+/// Invalid frames: cut ones, or of a kind that a client does not send.
 fn no_frames(rng: &mut SeededRng) -> Vec<u8> {
     let mut out = BytesMut::new();
     for _ in 0..=rng.below(4) {

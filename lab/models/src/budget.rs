@@ -10,7 +10,7 @@ enum Bug {
     None,
     /// It looks before it takes.
     LooksFirst,
-    /// A caller that finds no room keeps what it has added.
+    /// A caller that finds no room keeps the sum that it had added.
     KeepsWhatItHadNot,
 }
 

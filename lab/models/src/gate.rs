@@ -1,4 +1,4 @@
-//! The door to a grain: a lock that is only tried, a count of those who wait, and a queue.
+//! The door to a grain: a lock that is only tried, a count of waiters, and a queue.
 //!
 //! A turn that has to wait leaves its thread, as a task does that is pending; the thread that wakes
 //! it polls it. When all threads are done, a turn that is still in the queue will sleep for good.

@@ -52,7 +52,7 @@ pub(crate) struct Survivor {
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, PartialOrd, Ord)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Kind {
-    /// No input makes a difference that anybody could see.
+    /// No input makes a visible difference.
     Equivalent,
     /// It costs time, memory or messages, and breaks nothing that is promised.
     Cost,

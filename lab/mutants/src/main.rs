@@ -70,7 +70,7 @@ struct Options {
     /// Compile, and look whether the unmutated sources pass, but hunt nothing
     #[arg(long = "build")]
     build_only: bool,
-    /// Look again for what is known already
+    /// Hunt again, although a result is known
     #[arg(long)]
     fresh: bool,
     /// Format of the output
@@ -185,7 +185,7 @@ fn run(options: &Options) -> Result<bool, String> {
     Ok(options.build_only || report.passed())
 }
 
-/// The mutants asked for, and what is wrong with the lists.
+/// The wanted mutants, and the mistakes in the lists.
 fn wanted(
     root: &Path,
     options: &Options,
@@ -284,7 +284,7 @@ fn compile_and_hunt(
     Ok(())
 }
 
-/// The swarm, and what it finds without any mutant.
+/// The swarm, and its findings without any mutant.
 struct Swarm {
     program: Program,
     baseline: Mutex<Baseline>,
@@ -312,7 +312,7 @@ impl Swarm {
         Ok(Self { program, baseline: Mutex::new(baseline), cpu })
     }
 
-    /// Hunts mutants, `jobs` at a time, and hands on what was found as soon as it is known.
+    /// Hunts mutants, `jobs` at a time, and reports each result as soon as it is known.
     fn hunt_all(
         &self,
         jobs: usize,

@@ -1,5 +1,5 @@
-//! The functions of a source file, by syntax: where a mutant may be and what has to be repeated for
-//! it.
+//! The functions of a source file, by syntax: where a mutant may be, and the code to be repeated
+//! for it.
 
 use std::ops::Range;
 

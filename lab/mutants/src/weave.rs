@@ -1,8 +1,8 @@
 //! Many mutants in one source: every function that one changes gets a body for each, and the
 //! process chooses by a number in its environment.
 //!
-//! So a hundred mutants are compiled at once, and what is not mutated is compiled once. The price
-//! is that a mutant has to lie within the body of one function, which does not return `impl Trait`.
+//! So a hundred mutants are compiled at once, and unmutated code is compiled once. The price is
+//! that a mutant has to lie within the body of one function, which does not return `impl Trait`.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -1,7 +1,7 @@
 //! The book's table of numbers: figures that were reached, each next to its goal.
 //!
-//! Each row belongs to a measurement and says what was measured. A measurement that runs again
-//! replaces its own rows and leaves the others alone.
+//! Each row belongs to a measurement and names its value. A measurement that runs again replaces
+//! its own rows and leaves the others alone.
 
 use std::path::Path;
 use std::{env, fs, io};

@@ -28,7 +28,7 @@ pub fn through<T: Serialize + DeserializeOwned>(message: &T) -> Result<T, String
 /// A frame's header, about.
 const FRAME_HEADER_BYTES: u64 = 16;
 
-/// Counts what is written to it.
+/// Counts written bytes.
 struct Counter(u64);
 
 impl io::Write for Counter {

@@ -322,7 +322,7 @@ impl GrainTruth {
         }
     }
 
-    /// `silo` is Dead in the table: what it held may go.
+    /// `silo` is Dead in the table: its grains may go.
     pub fn died(&mut self, silo: &SiloAddress) {
         self.held.retain(|_, (held, _)| held.silo != *silo);
     }

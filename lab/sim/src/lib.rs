@@ -7,7 +7,7 @@
 //! [`invariants`] check the changes. A run that violates one is replayed exactly by its seed and
 //! shrunk to the few faults that matter.
 //!
-//! `docs/proof.md` says how to run, replay and shrink, and what is not modelled.
+//! `docs/proof.md` says how to run, replay and shrink, and lists the limits of the model.
 
 pub mod bytes;
 pub mod calm;

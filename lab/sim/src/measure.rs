@@ -78,10 +78,10 @@ pub struct Measures {
 pub struct Overrun {
     /// Since when its grains could be granted.
     pub granted_at: VirtualTime,
-    /// Until when it can run turns, when it was looked at last and could; later than everything: no
-    /// end is in sight.
+    /// Time until which it can run turns, at the last check; later than everything: no end is in
+    /// sight.
     open_until: Option<VirtualTime>,
-    /// The longest so far, what is still going on left out.
+    /// The longest finished one.
     longest: Duration,
 }
 
@@ -90,13 +90,13 @@ impl Overrun {
         Self { granted_at, open_until: None, longest: Duration::ZERO }
     }
 
-    /// It can run turns until `open_until`, or cannot; looked at `now`.
+    /// The silo can run turns until `open_until`, or cannot, by a check at `now`.
     pub(crate) fn look(&mut self, now: VirtualTime, open_until: Option<VirtualTime>) {
         self.longest = self.until(now);
         self.open_until = open_until;
     }
 
-    /// Length of it, as far as is known `now`.
+    /// Its length so far, at `now`.
     pub fn until(&self, now: VirtualTime) -> Duration {
         self.open_until
             .map_or(self.longest, |open| self.longest.max(open.min(now).since(self.granted_at)))

@@ -288,7 +288,7 @@ impl Network {
         self.broken_links.retain(|(link, ..)| *link != id);
     }
 
-    /// Loses a share of what goes in and out of `host`; zero ends it.
+    /// Loses a share of the packets of `host`, in both directions; zero ends it.
     pub fn set_loss(&mut self, host: u32, loss_in: f64, loss_out: f64) {
         let trouble = &mut self.hosts[host as usize];
         (trouble.loss_in, trouble.loss_out) = (loss_in, loss_out);

@@ -63,7 +63,7 @@ pub struct Process {
     pub shell: Option<Box<Shell>>,
     /// When the membership machine was last told of bytes from each peer.
     pub heard_at: BTreeMap<u32, VirtualTime>,
-    /// When the one timer event that counts is due; later than everything when there is none.
+    /// Time of its one valid timer event; later than everything without one.
     pub timer_at: VirtualTime,
     /// Number of times in a row that the timer fired at this same moment.
     pub timer_spins: u32,
@@ -204,7 +204,7 @@ impl Process {
         }
     }
 
-    /// The connection to `peer` ended, and what is under way on it never arrives.
+    /// The connection to `peer` ended; packets on it never arrive.
     pub fn lose_stream(&mut self, peer: u32) {
         if let Some(stream) = self.streams.get_mut(&peer) {
             stream.delivered = stream.sent + 1;

@@ -165,7 +165,7 @@ pub enum Fault {
     StoreEmptied,
     /// The store answers no request.
     StoreOutage,
-    /// The store answers everybody but these.
+    /// The store answers all hosts but these.
     StoreCut(HostSet),
 }
 
@@ -282,11 +282,11 @@ pub struct Scenario {
     pub thorough: bool,
     /// Grains that are called; none: the silos have no directory.
     pub grains: Option<GrainLoad>,
-    /// True if what is under way on a connection that is reset is lost, in worlds with grains.
+    /// True if packets on a reset connection are lost, in worlds with grains.
     pub resets_lose: bool,
     /// A planted bug, for tests: the shell does not tell the directory which silos fade.
     pub fading_forgotten: bool,
-    /// A planted bug, for tests: turns go on without a look at the fence.
+    /// A planted bug, for tests: turns continue without a check of the fence.
     pub fence_not_asked: bool,
     /// Pass every message through its bytes.
     pub through_bytes: bool,

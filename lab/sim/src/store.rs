@@ -205,7 +205,7 @@ impl Store {
         self.outages > 0 || self.cuts.iter().any(|(_, hosts)| hosts.contains(host))
     }
 
-    /// Takes every random fault away: what is in force by windows ends by itself.
+    /// Removes every random fault; faults in windows end by themselves.
     pub const fn calm(&mut self) {
         let latency = self.model.latency;
         self.model = StoreModel {

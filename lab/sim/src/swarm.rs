@@ -37,8 +37,8 @@ pub struct Swarm {
 pub const VERSION: u32 = 2;
 
 impl Default for Swarm {
-    /// 3 to 16 silos, up to five minutes of faults, any profile, then a liveness phase; seeds mean
-    /// what they mean now.
+    /// 3 to 16 silos, up to five minutes of faults, any profile, then a liveness phase; with the
+    /// present meaning of seeds.
     fn default() -> Self {
         Self {
             hosts_min: 3,
@@ -335,7 +335,7 @@ fn draw_steps(rng: &mut SeededRng, scenario: &mut Scenario) {
             scenario.steps.push(Step { at, until, fault });
         }
     }
-    // Now and then the classics: everybody dies and starts again; two processes race for one
+    // Now and then the classics: all silos die and start again; two processes race for one
     // endpoint.
     if rng.chance(0.1) {
         let at = VirtualTime::ZERO + rng.duration_below(span);

@@ -148,7 +148,7 @@ impl Table {
         self.rows.is_empty()
     }
 
-    /// Every committed write; the one that made version `n` stands at `n - 1`.
+    /// Every committed write; the write of version `n` is at `n - 1`.
     pub fn history(&self) -> &[Record] {
         &self.history
     }

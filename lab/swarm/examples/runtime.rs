@@ -60,7 +60,7 @@ fn main() {
     std::process::exit(i32::from(failed > 0));
 }
 
-/// Tells of a seed that failed, and how to replay the simplest form of it.
+/// Prints a seed that failed, and how to replay its simplest form.
 fn tell(plan: &Plan, report: &Report) -> bool {
     let Some(violation) = &report.violation else { return false };
     println!("seed {}: {}: {}", plan.seed, violation.rule, violation.what);

@@ -1,8 +1,8 @@
 //! R11: a circle of calls ends within a second, with `Deadlock` for one of them, as soon as nothing
 //! is broken.
 //!
-//! When all is quiet nothing else may become of a circle. While silos, network or store fail, any
-//! of its calls may end for another reason; but one that stands, stands for a second at most after
+//! When all is quiet nothing else may end a circle. While silos, network or store fail, any of its
+//! calls may end for another reason; but a circle that stands ends at most a second after
 //! everything is well again.
 
 use std::cell::RefCell;
@@ -160,7 +160,7 @@ fn turn(
 ) -> impl Future<Output = Result<u64, String>> + Send + use<> {
     let steps = vec![Step::Wait(hold), Step::Call { grain: next, timeout_ms: CALL_MS, order }];
     let grain = client.grain::<dyn Subject>(grain);
-    // Its own call inherits what is left of this.
+    // Its own call inherits the rest of this time.
     let until_ms = ledger::now_ms() + TURN_MS;
     let order = Order { steps, until_ms, ..Order::nothing() };
     let number = order.call;
@@ -195,7 +195,7 @@ pub(crate) async fn when_quiet(client: &Client, plan: &Plan) {
         }
         let told: Vec<_> = inner.into_iter().map(ledger::told_why).collect();
         let ended = |how: &str| told.iter().filter(|why| **why == how).count();
-        // One call fails, and the others go on.
+        // One call fails, and the others continue.
         let is_well = ended("deadlock") == 1 && ended("an answer") == told.len() - 1;
         if !is_well {
             ledger::violate("R11", format!("the calls of a circle of {length} ended as {told:?}"));

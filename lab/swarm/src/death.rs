@@ -22,7 +22,7 @@ const TOLD_WITHIN: Duration = millis(1_500);
 const LEAVES: f64 = 0.3;
 const AFTER: Duration = millis(300);
 
-/// Interval at which views are looked at.
+/// Interval of the checks of views.
 const LOOK_EVERY: Duration = millis(100);
 
 /// A call that is awaited all the time.
@@ -67,8 +67,8 @@ pub(crate) fn begins(call: u64, silo: &str) {
     });
 }
 
-/// The machine of a silo loses its power. Lets so much time pass, and judges who waits for it when
-/// everybody knows.
+/// The machine of a silo loses its power. Lets this time pass, and judges calls that still wait
+/// when all silos know.
 pub(crate) async fn unplug(
     world: &World,
     cluster: &Cluster,

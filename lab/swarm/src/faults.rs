@@ -100,7 +100,7 @@ async fn leave(world: &World, cluster: &Cluster, at: usize, a_while: Duration) {
     patience::left(took);
 }
 
-/// Starts again what was declared dead meanwhile.
+/// Restarts silos that were declared dead meanwhile.
 async fn bring_back(cluster: &mut Cluster, plan: &Plan) {
     for n in 0..cluster.nodes().len() {
         if cluster.node(n).has_ended() {

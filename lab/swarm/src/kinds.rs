@@ -28,7 +28,7 @@ impl Later for SubjectGrain {
     }
 }
 
-/// Kind of a silo, by what it hosts.
+/// Kind of a silo, by its hosted types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     /// Everything.
@@ -88,7 +88,7 @@ pub(crate) async fn start(world: &World, plan: &Plan) -> Cluster {
     world.cluster(silos, next).await
 }
 
-/// The silo `n` comes back as what it was.
+/// The silo `n` comes back with its kind.
 pub(crate) async fn restart(cluster: &mut Cluster, plan: &Plan, n: usize) {
     let plan = plan.clone();
     cluster.describe(move |silo| describe(&plan, n, silo));

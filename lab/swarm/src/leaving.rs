@@ -22,7 +22,7 @@ const MET_ITS_LIMIT: Duration = secs(55);
 /// Time after a silo has left by which every silo knows.
 const KNOWN_WITHIN: Duration = secs(2);
 
-/// Interval at which views are looked at.
+/// Interval of the checks of views.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// The longest time in which a silo leaves that has nothing to do.

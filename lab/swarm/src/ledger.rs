@@ -31,7 +31,7 @@ pub struct Violation {
     pub what: String,
 }
 
-/// Number of times rare things happened: what is never reached is not tested.
+/// Number of times of rare events: an event that never happens is not tested.
 pub type Sometimes = BTreeMap<&'static str, u64>;
 
 /// Everything that was told.

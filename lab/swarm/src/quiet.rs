@@ -11,7 +11,7 @@ use crate::{ledger, turns};
 /// measure, the directory's, the clock's, one for each of two ports.
 const TASKS_AT_REST: usize = 6;
 
-/// R5: every grain tells what it has stored.
+/// R5: every grain returns its stored values.
 pub(crate) async fn totals(world: &World, client: &Client, plan: &Plan) {
     for grain in ledger::expected().into_keys() {
         let order = Order::nothing();

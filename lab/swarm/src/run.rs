@@ -17,7 +17,7 @@ use crate::{
 /// Number of circles that are made before every fault.
 const CIRCLES: usize = 3;
 
-/// Interval at which queues and circles are looked at.
+/// Interval of the checks of queues and circles.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// Result of a seed.

@@ -74,7 +74,7 @@ pub(crate) fn judge(cluster: &Cluster) {
     }
 }
 
-/// Judges what has not ended although all is quiet.
+/// Judges turns that have not ended although all is quiet.
 pub(crate) fn judge_rest(cluster: &Cluster) {
     let running = TURNS.with_borrow(|turns| turns.running.clone());
     let living: Vec<String> = living(cluster).collect();

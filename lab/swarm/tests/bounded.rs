@@ -14,7 +14,7 @@ const SEEDS_MIN: usize = 10;
 /// Most seeds of a test run, while something was not reached. `cargo xtask nightly` runs hundreds.
 const SEEDS_MAX: usize = 64;
 
-/// Situations that they have to reach: what is never reached is not tested.
+/// Situations that they have to reach: a situation that never comes up is not tested.
 const MUST: &[&str] = &[
     "a call that a turn kept",
     "a call that not every silo serves",

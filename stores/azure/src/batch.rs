@@ -20,7 +20,7 @@ pub(crate) const BATCH_BYTES_MAX: usize = 4 << 20;
 pub(crate) enum Verb {
     /// Makes an entity that must not exist.
     Insert,
-    /// Makes an entity or replaces what is there.
+    /// Makes an entity or replaces the existing one.
     Put,
     /// Sets some properties of an entity that exists.
     Merge,
@@ -111,7 +111,7 @@ pub(crate) fn encode(table: &str, operations: &[Operation], mark: &str) -> (Stri
     (out, format!("multipart/mixed; boundary=batch_{mark}"))
 }
 
-/// Outcome of a transaction that the service looked at.
+/// Outcome of a transaction that the service executed or refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Done {
     /// All of it happened, with the service's etags; None for deleted rows.
@@ -288,7 +288,7 @@ mod tests {
             ("503 Busy", "ServerBusy", Unavailable),
             ("429 Slow", "TooManyRequests", Unavailable),
             ("409 Conflict", "TableBeingDeleted", Unavailable),
-            // A position beyond the operations is none.
+            // A position beyond the operations does not count.
             ("412 Precondition Failed", "UpdateConditionNotSatisfied", Refused),
         ] {
             match decode(&refusal(status, code, "7:It is so."), 2) {

@@ -24,7 +24,7 @@ const ETAG: &str = "_Etag";
 const RECENT: &str = "_Recent";
 const CUT_PARTITION: &str = "_PartitionKey";
 const CUT_ROW: &str = "_RowKey";
-/// The service's own etag, in what it answers.
+/// The service's own etag, in its answers.
 const SERVICE_ETAG: &str = "odata.etag";
 /// The most UTF-16 units of text in one property, and the most bytes: 64 KiB.
 const TEXT_UNITS_MAX: usize = 32 << 10;

@@ -31,7 +31,7 @@ const SETTLE_LIMIT: Duration = Duration::from_secs(20);
 /// Number of questions about it that an operation has time for.
 const SETTLE_ATTEMPTS: u32 = 6;
 
-/// A statement and what is bound to it.
+/// A statement and its bound values.
 pub(crate) type Statement = (String, Vec<Bound>);
 
 /// Outcome of a batch.

@@ -160,8 +160,7 @@ impl Client {
         let profile = ExecutionProfile::builder()
             .consistency(Consistency::Quorum)
             .serial_consistency(Some(SerialConsistency::Serial))
-            // The time of a request, and what is sent again, are set here, the same for every
-            // store.
+            // The time of a request, and repetitions, are set here, the same for every store.
             .request_timeout(None)
             .retry_policy(Arc::new(FallthroughRetryPolicy))
             .build();

@@ -100,7 +100,7 @@ fn attempt(error: &RequestAttemptError) -> Ended {
         | RequestAttemptError::CqlRequestSerialization(_) => {
             Ended::Refused(Fault::new(StoreErrorKind::Invalid, words(error)))
         }
-        // The connection ended, or what came is not understood.
+        // The connection ended, or the answer is not understood.
         error => uncertain(error),
     }
 }

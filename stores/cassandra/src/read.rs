@@ -274,7 +274,7 @@ impl Reads for Cassandra {
         scan: &Scan,
         deadline: Instant,
     ) -> Answered<Vec<StoredRow>> {
-        // No question about several partitions is serial; what was acknowledged a majority has.
+        // No question about several partitions is serial; a majority has every acknowledged commit.
         let ask = Ask { decl, level: Level::Majority, deadline };
         let (start, end) = (*scan.range.start(), *scan.range.end());
         let ranges = if start <= end {

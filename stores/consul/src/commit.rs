@@ -131,7 +131,7 @@ impl Consul {
         match self.client().txn(&[close], deadline, false).await {
             Ok(Ok(answer)) => Ok(index_of(&answer)),
             Ok(Err(_)) => Ok(None),
-            // Whether it is closed or not, nothing of the commit has happened, nor will.
+            // Closed or not: nothing of the commit has happened, nor will.
             Err(failure) => Err(Failure::Nothing(failure.fault())),
         }
     }

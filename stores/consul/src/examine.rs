@@ -30,7 +30,7 @@ struct DebugConfig {
 /// The whole report. What this token may not ask is left out.
 pub(crate) async fn examine(client: &Client) -> Result<Examination, Fault> {
     let deadline = client.deadline();
-    // Something everybody may ask: whether anybody is there.
+    // A question that every client may ask, to see that a server answers.
     let peers: Vec<String> = client.get("/v1/status/peers", deadline).await?;
     let mut found = Examination::of("Consul", "");
     found.clock = client.clock(deadline).await;

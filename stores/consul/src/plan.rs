@@ -85,7 +85,8 @@ impl Plan {
             }
             Mutation::Delete { etag, .. } => {
                 match etag {
-                    // Not `delete-cas`: to delete what is not there is no failure to Consul.
+                    // Not `delete-cas`: Consul does not report the deletion of a missing key as a
+                    // failure.
                     Some(etag) => {
                         self.push(Operation::check(&own, index(etag)), Asks::Condition(at));
                     }

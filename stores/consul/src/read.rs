@@ -40,8 +40,8 @@ impl Snapshot {
 }
 
 impl Consul {
-    /// The keys under `trees` (which follow the partition's prefix; all when there are none), once
-    /// no commit is half written.
+    /// The keys under `trees` (behind the partition's prefix; all for an empty list), once no
+    /// commit is half written.
     pub(crate) async fn snapshot(
         &self,
         prefix: &str,
@@ -159,7 +159,7 @@ impl Reads for Consul {
         let At { table: decl, partition, deadline } = at;
         let prefix = self.partition(decl, partition);
         let names = self.client().names(&prefix, deadline).await?;
-        // Each row is a folder; the fence is none.
+        // Each row is a folder; the fence is not.
         let mut trees: Vec<String> = names
             .iter()
             .filter_map(|name| name.strip_prefix(&prefix))

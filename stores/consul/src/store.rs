@@ -51,8 +51,8 @@ impl Backend for Consul {
     /// One transaction each, at least an operation for a row.
     const APPEND_ROWS: usize = 30;
     const IN_MEMORY: bool = true;
-    /// Here those who lose cost the winner's reads time as well: a consistent read waits for the
-    /// commits before it.
+    /// Here losers cost the winner's reads time as well: a consistent read waits for the commits
+    /// before it.
     const LOSER_WAITS: Duration = Duration::from_millis(800);
 
     fn new(url: &str) -> Result<Self> {

@@ -25,7 +25,7 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// The longest time without a request that the memory waits for another door.
 const IDLE_LIMIT: Duration = Duration::from_secs(900);
-/// The pause between two looks of the memory if anybody needs it.
+/// Pause between two checks of the memory's use.
 const LOOK: Duration = Duration::from_secs(1);
 
 fn main() -> ExitCode {

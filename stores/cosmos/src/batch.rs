@@ -53,7 +53,7 @@ impl Operation {
     }
 }
 
-/// The outcome of a batch that the service looked at.
+/// The outcome of a batch that the service executed or refused.
 #[derive(Clone, Debug)]
 pub(crate) enum Done {
     /// All of it happened: the service's etag of each item, and an item that was read.

@@ -103,12 +103,11 @@ impl Commit<'_> {
 #[derive(Default)]
 struct Sight {
     known: Known,
-    /// The rows that were looked at, and found.
+    /// The rows that were read and found.
     documents: BTreeMap<String, Json>,
     /// The mutation whose condition did not hold when the commit was last sent.
     failed: Option<usize>,
-    /// True if the rows that are written without a condition were looked at, and none was in the
-    /// way since.
+    /// True if the rows that are written without a condition were read, and none conflicted since.
     upserts_are_known: bool,
     /// The rows that the first attempt without an answer was to replace, as they were.
     doubted: BTreeMap<String, Etag>,
@@ -237,7 +236,7 @@ impl Cosmos {
                     | Mutation::Delete { etag: None, .. }
             )
         };
-        // An upsert that was in the way is looked at with all others.
+        // A conflicting upsert is read with all others.
         let is_upsert = |at: &usize| matches!(mutations.get(*at), Some(Mutation::Upsert { .. }));
         let failed = sight.failed.filter(|at| !is_upsert(at));
         let wanted = mutations
@@ -253,7 +252,7 @@ impl Cosmos {
             match upserts.as_slice() {
                 [] => {}
                 [key] => found.extend(self.row(table, partition, key, deadline).await?),
-                // As new as the session, which has seen what was in the way.
+                // As new as the session, which has seen the conflicting row.
                 _ => found.extend(self.some_rows(table, partition, &upserts, deadline).await?),
             }
             looked_at.extend(upserts);

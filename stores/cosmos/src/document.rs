@@ -49,7 +49,7 @@ pub(crate) fn id(row_key: &str) -> String {
     }
 }
 
-/// A row that has no more than this at the very most is not measured.
+/// Upper bound below which a row is not measured.
 const SMALL: usize = 8 << 10;
 
 /// Estimate of the size of a row as it is sent, in bytes; for a small row an upper bound.

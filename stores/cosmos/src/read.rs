@@ -233,7 +233,7 @@ impl Reads for Cosmos {
     ) -> Answered<Vec<StoredRow>> {
         let (column, start, end) = (scan.column, *scan.range.start(), *scan.range.end());
         let joined = if start <= end { "AND" } else { "OR" };
-        // A number beyond the service's own is text, and is looked at here.
+        // A number beyond the service's own is text, and is compared here.
         let text = format!(
             "SELECT * FROM c WHERE c.{TABLE} = @table AND (IS_STRING(c.{column}) OR \
              (c.{column} >= @start {joined} c.{column} <= @end))"

@@ -60,7 +60,7 @@ impl Credentials {
     /// The key to use now.
     ///
     /// # Errors
-    /// `Refused`: there is none, or its file cannot be read.
+    /// `Refused`: there are no credentials, or their file cannot be read.
     pub(crate) fn now(&self) -> Result<Key, Fault> {
         match self {
             Self::Key(key) => Ok(key.clone()),

@@ -194,7 +194,7 @@ mod tests {
             Attempt::Conditions(vec![1, 3])
         );
         assert_eq!(reasons(&[CONDITION, "TransactionConflict"]), Attempt::Conditions(vec![0]));
-        // Whether its condition holds was not looked at: it would be the first.
+        // Its condition was not checked: its failure would come first.
         let busy = |code: &str| Attempt::Busy(format!("{code}: So."));
         assert_eq!(reasons(&["TransactionConflict", CONDITION]), busy("TransactionConflict"));
         for code in ["ThrottlingError", "ProvisionedThroughputExceeded"] {

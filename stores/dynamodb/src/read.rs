@@ -141,7 +141,7 @@ impl DynamoDb {
         Ok((answer.items.unwrap_or_default(), next))
     }
 
-    /// Number of items to ask for; none for as many as the service likes.
+    /// Number of items to ask for; None: as many as the service likes.
     fn page_limit(&self, limit: usize) -> Option<i32> {
         let wanted = i32::try_from(limit).ok().map(|limit| limit.max(1));
         match (wanted, self.client().address.page_rows) {

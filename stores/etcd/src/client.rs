@@ -86,7 +86,7 @@ impl Client {
         Ok(())
     }
 
-    /// Sends a request; what is not 200 comes back as why.
+    /// Sends a request. Any status except 200 is an error.
     async fn once(
         &self,
         path: &str,

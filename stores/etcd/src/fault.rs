@@ -25,7 +25,7 @@ mod code {
     pub(super) const UNAUTHENTICATED: u32 = 16;
 }
 
-/// Why an answer that is no success is none.
+/// Reason of an answer that is not a success.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
     /// The token is not valid, or no longer: ask for another and try again. Nothing was done.

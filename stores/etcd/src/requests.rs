@@ -95,7 +95,7 @@ fn condition(mutation: &Mutation, key: &str) -> Option<Json> {
     }
 }
 
-/// Adds a row if there is none.
+/// Adds a row unless it exists.
 pub(crate) fn add(decl: &TableDecl, partition: &str, prefix: &str, row: &Row) -> Json {
     let key = layout::row(prefix, row.key());
     inner_txn(&[is_missing(&key)], &create(decl, partition, &key, row), &[])

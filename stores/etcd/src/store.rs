@@ -69,7 +69,7 @@ impl Backend for Etcd {
         Ok(Self { client: Client::new(url, std::env::var("ETCDCTL_PASSWORD").ok().as_deref())? })
     }
 
-    /// A leader must answer it: the credentials are looked at, and the cluster works.
+    /// A leader must answer it, so it checks the credentials and the cluster.
     async fn probe(&self, deadline: Instant) -> Answered<()> {
         self.client.authenticate(deadline).await?;
         let probe = format!("{}/.tables/", self.client.layout.prefix());

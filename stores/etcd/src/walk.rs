@@ -117,7 +117,7 @@ impl Found<'_> {
             None => {
                 let found = stored_row(self.decl, row, kv)?;
                 if self.is_volatile() {
-                    // Whether it is wanted, its column will say.
+                    // Its column decides whether it is wanted.
                     self.rows.insert(key, found);
                 } else if self.scan.wants(&found.row) {
                     self.rows.insert(key, found);

@@ -1,5 +1,5 @@
 //! Requests and answers of the JSON gateway. Keys and values are base64, 64-bit integers are
-//! strings, what has its default is left out.
+//! strings, default values are left out.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;

@@ -134,7 +134,7 @@ pub fn check_sizes(
 /// deletes all of a part or none. Returns the number of deleted rows.
 ///
 /// # Errors
-/// The first of `delete`'s; what was deleted before stays so.
+/// The first error of `delete`. Rows that were deleted before stay deleted.
 pub async fn delete_in_parts<'a, F>(
     rows: &'a [StoredRow],
     together: usize,

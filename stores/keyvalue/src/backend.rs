@@ -112,8 +112,8 @@ pub trait Reads {
         row_key: &str,
     ) -> impl Future<Output = Answered<Option<StoredRow>>> + Send;
 
-    /// At most `limit` rows of a partition, in any order: the next ones from `from` on, and around,
-    /// if the server keeps an order, else any. All of them when there are no more.
+    /// At most `limit` rows of a partition, in any order: from `from` on, and around, if the server
+    /// keeps an order, otherwise any rows. All of them when there are no more.
     ///
     /// # Errors
     /// See [`Reads`].

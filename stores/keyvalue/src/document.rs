@@ -45,7 +45,7 @@ pub fn decode_marked(
         text.strip_prefix(begin.as_bytes()).and_then(|rest| rest.split(|b| *b == b'"').next());
     let mark = mark.and_then(|mark| std::str::from_utf8(mark).ok()).map(str::to_owned);
     let mark = mark.ok_or_else(|| format!("row {row_key:?} does not begin with {name}"))?;
-    // The comma behind the mark becomes the brace of what is left.
+    // The comma behind the mark becomes the opening brace of the rest.
     let at = begin.len() + mark.len() + 1;
     if let Some(comma @ b',') = text.get_mut(at) {
         *comma = b'{';
@@ -75,7 +75,7 @@ pub fn encode_value(value: &Value) -> String {
 /// Sets a volatile column of a row. One that is not declared, or not volatile, is left out.
 ///
 /// # Errors
-/// In words: it holds something else than is declared.
+/// Error in words: a value differs from its declaration.
 pub fn set_volatile(
     decl: &TableDecl,
     row: &mut Row,

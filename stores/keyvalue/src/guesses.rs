@@ -31,7 +31,7 @@ impl<T: Clone> Guesses<T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Belief about a row; none when there is none.
+    /// Belief about a row, if there is one.
     pub fn about(&self, table: &TableDecl, partition: &str, row_key: &str) -> Option<T> {
         self.lock().get(&name(table, partition, row_key)).cloned()
     }

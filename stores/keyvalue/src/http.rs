@@ -245,7 +245,7 @@ fn failure(error: &reqwest::Error) -> Failure {
     if !tls {
         return Failure::Nothing(Fault::unavailable(words));
     }
-    // Certificates name what is wrong themselves.
+    // Errors about certificates describe their fault themselves.
     let hint = if lower.contains("certificate") {
         ""
     } else {

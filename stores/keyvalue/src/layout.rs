@@ -41,7 +41,7 @@ impl Layout {
     /// Names below the prefix of an address.
     ///
     /// # Errors
-    /// `Invalid`: the prefix is none.
+    /// `Invalid`: the prefix is not valid.
     pub fn of(address: &Address) -> Result<Self> {
         const RULE: &str = "prefix is not made of letters, digits, '-', '_', '.' and single '/'";
         Self::new(address.text("prefix").unwrap_or(PREFIX)).ok_or_else(|| address.invalid(RULE))

@@ -36,7 +36,7 @@ impl<'d, K: Borrow<str> + Ord, V: AsRef<[u8]>> Rows<'d, K, V> {
     /// All rows with their columns, ordered by row key.
     ///
     /// # Errors
-    /// In words: a column holds something else than is declared.
+    /// Error in words: a column's value differs from its declaration.
     pub fn finish(self) -> Result<Vec<StoredRow>, String> {
         let Self { table, mut rows, columns } = self;
         for (key, value) in columns {

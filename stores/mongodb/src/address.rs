@@ -31,7 +31,7 @@ const RULES: Rules = Rules {
 #[derive(Debug)]
 pub(crate) struct Address {
     pub(crate) place: emmer_store::Address,
-    /// True if to talk to the one host only, whatever other members there are.
+    /// True if only the one host is used, whatever other members exist.
     pub(crate) direct: bool,
     pub(crate) tls: bool,
 }

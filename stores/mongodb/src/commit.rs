@@ -205,7 +205,7 @@ impl Commits for MongoDb {
                 Ok(true) => {
                     if mutations.iter().all(|mutation| matches!(mutation, Mutation::Delete { .. }))
                     {
-                        // It happened, whatever becomes of this.
+                        // The commit happened, whatever the outcome of this.
                         let _ = self.forget_empty(decl, partition, deadline).await;
                     }
                     return Ok(self.committed(decl, partition, mutations, &mark));

@@ -145,7 +145,7 @@ pub(crate) fn understood(error: &Error) -> Ended {
         ErrorKind::ConnectionPoolCleared { .. } => Ended::Away(Fault::unavailable(said)),
         ErrorKind::Command(command) => code(command.code, &said),
         ErrorKind::Write(WriteFailure::WriteError(write)) => code(write.code, &said),
-        // A connection that ended, a majority that did not come in time, what comes newly.
+        // A connection that ended, a majority that did not answer in time, and unknown errors.
         _ => Ended::Uncertain(Fault::unavailable(said)),
     }
 }

@@ -15,8 +15,8 @@ pub(crate) const COMMIT_BYTES_MAX: usize = 4 << 20;
 
 /// A system store in MongoDB: `MongoDbStore::open("mongodb://user:password@host,host/database")`.
 ///
-/// The hosts are some members of a replica set; the others are found by them, unless
-/// `?directConnection=true` says that the one host is meant. Without a database it is `emmer`.
+/// The hosts are some members of a replica set, through which the driver finds the others, unless
+/// `?directConnection=true` restricts it to one host. Without a database it is `emmer`.
 /// `?replicaSet=` is the set's name where it is to be compared, `?authSource=admin` the database
 /// that knows the user.
 ///

@@ -94,7 +94,7 @@ impl Writes for MongoDb {
             let mark = self.mark();
             let mut builder = Builder::new(decl, partition, &mark);
             rows.iter().for_each(|row| builder.insert(row));
-            // Done or not, the next look sees what is missing.
+            // Done or not: the next check finds missing ones.
             match self.apply(decl, &builder.update(), deadline).await {
                 Ok(true) => break,
                 Ok(false) => {}

@@ -1,4 +1,4 @@
-//! Faults in the contract's kinds, and what they say about the batch that was sent.
+//! Faults in the contract's kinds, and the fate of the sent batch.
 
 use emmer_store::StoreErrorKind;
 use emmer_store_relational::{Failure, Fault};
@@ -12,8 +12,7 @@ const AGAIN: [u32; 6] = [1205, 1222, 2627, 2601, 3960, 3961];
 const SECONDARY: [u32; 6] = [976, 978, 982, 983, 3906, 3908];
 /// From this severity on the server ends the session.
 const FATAL: u8 = 20;
-/// Azure moves the database elsewhere, or gives up on the request: what was asked may have been
-/// done.
+/// Azure moves the database elsewhere, or gives up on the request: it may have been executed.
 const MOVED: [u32; 4] = [40_143, 40_166, 40_197, 40_540];
 
 /// The outcome of a batch by the server's error: every write is in one transaction, which any error

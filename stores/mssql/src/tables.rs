@@ -1,4 +1,4 @@
-//! Making tables, and finding out whether what is there is what is declared.
+//! Making tables, and comparing existing ones with their declarations.
 
 use std::time::Duration;
 
@@ -74,7 +74,7 @@ async fn missing(
     connection: &mut Connection,
     tables: &[&'static TableDecl],
 ) -> Result<Vec<String>, Failure> {
-    // Tables first: what is seen here was recorded before.
+    // Tables first: a table seen here was recorded before.
     let mut found = Found::default();
     for decl in tables {
         found.tables.push(read_table(connection, decl).await?);
@@ -97,8 +97,7 @@ async fn read_table(connection: &mut Connection, decl: &TableDecl) -> Result<Fou
 }
 
 async fn read_meta(connection: &mut Connection) -> Result<Option<Vec<(String, i64)>>, Failure> {
-    // Asked for first: an error, such as that there is none, would end the transaction this may be
-    // in.
+    // A separate request: its error, such as a missing table, would end a transaction around it.
     if connection.query(IS_THERE, &[&schema::META]).await?.is_empty() {
         return Ok(None);
     }

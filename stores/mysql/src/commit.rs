@@ -18,7 +18,7 @@ use crate::values::{integer, literal, text_literal};
 enum If {
     /// On nothing.
     Always,
-    /// On the one condition there is, which [`Commit::holds`] looked at.
+    /// On the only condition, which [`Commit::holds`] checked.
     Holds,
     /// On the verdict on many conditions.
     Verdict,
@@ -43,7 +43,7 @@ pub(crate) enum Judge {
     Answered,
 }
 
-/// The texts of a commit, each to be sent when the one before was answered. Most commits are one
+/// The texts of a commit. Each is sent after the answer to the one before. Most commits are one
 /// text.
 #[derive(Debug)]
 pub(crate) struct Script {
@@ -63,8 +63,8 @@ pub(crate) struct Commit<'a> {
     pub(crate) packet_max: usize,
 }
 
-/// A session's variables: whether the one condition holds; the verdict on many; and the ones,
-/// numbered, that hold the etags found.
+/// A session's variables: the single condition's result; the verdict on many; and, numbered, the
+/// etags that were found.
 const HOLDS: &str = "@emmer_holds";
 const VERDICT: &str = "@emmer_verdict";
 const FOUND: &str = "@emmer_found";
@@ -257,7 +257,7 @@ impl Commit<'_> {
         text_literal(out, row_key.as_bytes());
     }
 
-    /// An etag that is none of this store's is no row's.
+    /// A foreign etag belongs to no row.
     fn and_etag(&self, out: &mut Vec<u8>, etag: &Etag) {
         let condition = match etags::number(etag) {
             Some(number) => format!(" AND {} = {number}", self.sql.names.etag),

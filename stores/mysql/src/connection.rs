@@ -41,7 +41,7 @@ pub(crate) struct Said {
     pub(crate) affected: Vec<u64>,
 }
 
-/// A text that failed: the error, and what was answered before.
+/// A text that failed: the error, and the answers before it.
 pub(crate) struct Cut {
     pub(crate) error: Error,
     pub(crate) said: Said,
@@ -74,7 +74,7 @@ impl Connection {
         Ok(Self { conn, flavour, packet_max, last_used: Instant::now(), in_flight: false })
     }
 
-    /// Returns true if the connection can take a request, as far as is known here.
+    /// Returns true if the connection can take a request, as far as this side knows.
     pub(crate) fn is_usable(&self) -> bool {
         !self.in_flight && !self.conn.is_disconnected()
     }
@@ -182,7 +182,7 @@ fn settings(flavour: Flavour, statement_timeout: Duration) -> String {
     let (seconds, ms) = (statement_timeout.as_secs().max(1), statement_timeout.as_millis());
     let limit = match flavour {
         Flavour::MariaDb => format!("max_statement_time = {}", statement_timeout.as_secs_f64()),
-        // Selects only; what waits for a lock is ended by that wait's own limit.
+        // Only selects: a wait for a lock has its own limit.
         Flavour::MySql => format!("max_execution_time = {ms}"),
     };
     format!(

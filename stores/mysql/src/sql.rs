@@ -17,7 +17,7 @@ pub(crate) struct TableSql {
     pub(crate) read_row: String,
     /// Up to the values: `INSERT INTO t (...)`.
     pub(crate) insert: String,
-    /// Behind the values: what becomes of a row that is there, volatile columns excepted.
+    /// Behind the values: the update of an existing row, volatile columns excepted.
     pub(crate) or_update: String,
     /// Behind the values: a row that is there stays.
     pub(crate) or_keep: String,

@@ -1,4 +1,4 @@
-//! Making tables, and finding out whether what is there is what is declared.
+//! Making tables, and comparing existing ones with their declarations.
 
 use emmer_store::{StoreErrorKind, TableDecl};
 use emmer_store_relational::schema::{self, Found, FoundTable};
@@ -11,14 +11,14 @@ use crate::connection::Connection;
 use crate::dialect::MySql;
 use crate::fault;
 
-/// The lock that those who make tables take, one at a time per database.
+/// The lock for making tables, one holder at a time per database.
 const MAKING_LOCK: &str = "CONCAT('emmer ', LEFT(DATABASE(), 50))";
 /// Time that one maker waits for the others, in seconds.
 const MAKING_WAIT: u32 = 25;
 /// There is no such table.
 const NO_TABLE: u16 = 1146;
 
-/// Makes what is missing of `tables`.
+/// Makes missing tables of `tables`.
 pub(crate) async fn ensure(
     connection: &mut Connection,
     tables: &[&'static TableDecl],
@@ -61,7 +61,7 @@ async fn missing(
     dialect: MySql,
     tables: &[&'static TableDecl],
 ) -> Result<Vec<String>, Fault> {
-    // Tables first: what is seen here was recorded before.
+    // Tables first: a table seen here was recorded before.
     let mut found = Found::default();
     for decl in tables {
         found.tables.push(read_table(conn, decl).await.map_err(refused)?);

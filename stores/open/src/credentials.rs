@@ -190,7 +190,7 @@ impl Origin {
     fn ways(&self, given: Option<&StoreCredentials>) -> Result<Vec<Way>, String> {
         let mut files = Vec::new();
         for path in &self.files {
-            // The store itself says what is wrong with a file that is missing.
+            // The store itself describes a missing file.
             files.push(read(path).ok());
         }
         let mut found = Vec::new();

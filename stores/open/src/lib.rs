@@ -85,21 +85,21 @@ fn parsed(url: &str) -> Result<StoreUrl, StoreError> {
 }
 
 /// Opens a system store: `sqlite://relative.db`, `sqlite:///absolute.db`, `memory://name` (inside
-/// this process: the same name is the same store as long as it is held), and a scheme for each
-/// feature that brings a store, as in `postgres://user:password@host/database` (`docs/store.md` has
-/// them all).
+/// this process: the same name is the same store while it is held), and a scheme for each feature
+/// that brings a store, as in `postgres://user:password@host/database` (`docs/store.md` has them
+/// all).
 ///
 /// A secret may stand in a file: `postgres://user@host/database?password_file=/run/secrets/db`. It
 /// is read again when the server refuses it, and when the file has changed.
 ///
 /// # Errors
-/// An unknown scheme, naming the known ones; or what the store says, naming the store and never a
+/// An unknown scheme, with the known ones; or the store's error, which names the store and never a
 /// password.
 pub fn open(url: &str) -> BoxFuture<'static, Result<Arc<dyn SystemStore>, StoreError>> {
     open_with(url, None)
 }
 
-/// Opens a system store with credentials that the program gives in the place of the URL's.
+/// Opens a system store with credentials that the program gives instead of the URL's.
 ///
 /// # Errors
 /// As [`open`]; `Refused` if the program gives none, `Invalid` for a store that takes none.
@@ -142,8 +142,7 @@ pub fn open_to_read(url: &str) -> BoxFuture<'static, Result<Arc<dyn SystemStore>
     open_to_read_with(url, None)
 }
 
-/// Opens a system store to read it, with credentials that the program gives in the place of the
-/// URL's.
+/// Opens a system store to read it, with credentials that the program gives instead of the URL's.
 ///
 /// # Errors
 /// As [`open_with`].

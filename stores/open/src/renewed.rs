@@ -86,8 +86,8 @@ impl Renewed {
     /// Opens the store with the first credentials that its server takes.
     ///
     /// # Errors
-    /// `Refused`: no credentials can be had, or the server takes none of them. Or what the store
-    /// says.
+    /// `Refused`: there are no credentials, or the server takes none of them. Or the store's own
+    /// error.
     pub(crate) async fn open(url: &StoreUrl, origin: Origin, open: Open) -> Result<Self> {
         let name = url.to_string();
         let ways = origin.read().await.map_err(|why| refused(&name, why))?;

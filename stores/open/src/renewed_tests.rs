@@ -11,7 +11,7 @@ use crate::credentials::{CredentialSource, StoreCredentials};
 #[derive(Default)]
 struct Server {
     taken: Mutex<BTreeSet<String>>,
-    /// Passwords are looked at by each request only, not when a store is opened.
+    /// True if only requests check passwords, not the opening of a store.
     is_late: bool,
     /// Time that a request takes.
     slow: Mutex<Duration>,

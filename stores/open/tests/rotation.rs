@@ -57,7 +57,7 @@ async fn rotates(
     tokio::task::block_in_place(|| change(one, two));
     secret.write(two);
     write_and_read(&store, 10).await;
-    // The file first, with what the server still takes on its second line.
+    // The file first, with the accepted secret on its second line.
     secret.write(&format!("{three}\n{two}\n"));
     write_and_read(&store, 20).await;
     let again = emmer_stores::open(&url).await.unwrap();

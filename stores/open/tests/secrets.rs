@@ -15,7 +15,7 @@ use tracing::{Event, Metadata, Subscriber};
 /// The secret, and the same in base 64: some servers have keys of that form.
 const SECRETS: [&str; 2] = ["s3cr3tS3CR3Tkey0", "czNjcjN0UzNDUjNUa2V5MA=="];
 
-/// Addresses of a scheme, `SECRET` in the place of its secret. Nothing listens at port 1.
+/// Addresses of a scheme, each with `SECRET` as its secret. Nothing listens at port 1.
 fn addresses(scheme: &str) -> Vec<String> {
     let ends: &[&str] = match scheme {
         "memory" => &["a?password=SECRET"],
@@ -80,7 +80,7 @@ async fn said(url: &str) -> String {
     said
 }
 
-/// Keeps what is logged, at every level.
+/// Keeps log lines of every level.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<String>>);
 

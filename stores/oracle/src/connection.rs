@@ -39,8 +39,8 @@ impl Threads {
     }
 }
 
-/// A session on a thread of its own. Dropped, the session ends, and what it had not committed is
-/// rolled back.
+/// A session on a thread of its own. Dropping it ends the session, and uncommitted work is rolled
+/// back.
 pub struct Connection {
     jobs: SyncSender<Job>,
     /// True if something was begun whose end was not seen: then this connection must not be used

@@ -25,7 +25,7 @@ pub(crate) struct TableSql {
     pub(crate) read_row: String,
     /// Adds a row: partition, row key, etag, columns in order.
     pub(crate) insert: String,
-    /// Replaces what is not volatile of a row: etag, columns in order without the volatile ones,
+    /// Replaces the non-volatile part of a row: etag, columns in order without the volatile ones,
     /// partition, row key.
     pub(crate) update: String,
     /// Deletes the row with partition 1 and row key 2.

@@ -1,4 +1,4 @@
-//! Making tables, and finding out whether what is there is what is declared.
+//! Making tables, and comparing existing ones with their declarations.
 //!
 //! A `CREATE` commits everything before it and frees every lock. So a second session holds the lock
 //! that lets one process at a time make tables: the row `layout` of `emmer_meta`. A holder that
@@ -36,7 +36,7 @@ pub(crate) const COLUMNS: &str = "SELECT column_name, \
 pub(crate) const INDEXES: &str = "SELECT index_name FROM all_indexes \
      WHERE table_owner = SYS_CONTEXT('USERENV', 'CURRENT_SCHEMA') AND table_name = :1";
 
-/// Takes the lock of those who make tables.
+/// Takes the lock for making tables.
 pub(crate) fn lock() -> String {
     let [meta, name] = [schema::META, "name"].map(|n| names::quoted(&OracleSql, n));
     format!(
@@ -50,7 +50,7 @@ pub(crate) fn patient_ddl() -> String {
     format!("ALTER SESSION SET DDL_LOCK_TIMEOUT = {WAIT}")
 }
 
-/// Makes what is missing of `tables`.
+/// Makes missing tables of `tables`.
 pub(crate) async fn ensure(
     place: &Place,
     threads: &Threads,
@@ -123,13 +123,13 @@ fn make(
     made
 }
 
-/// The statements that make what is missing; the inner error says, in words, what is not as
-/// declared.
+/// The statements that make missing tables. The inner error names, in words, a table that differs
+/// from its declaration.
 fn missing(
     session: &mut Session,
     tables: &[&'static TableDecl],
 ) -> Result<Result<Vec<String>, String>, Trouble> {
-    // Tables first: what is seen here was recorded before.
+    // Tables first: a table seen here was recorded before.
     let mut found = Found::default();
     for decl in tables {
         found.tables.push(read_table(session, decl)?);

@@ -43,8 +43,8 @@ pub struct Connection {
 impl Drop for Connection {
     fn drop(&mut self) {
         if self.in_flight {
-            // The server takes the closed socket for the end of the session and rolls back what is
-            // open.
+            // The server takes the closed socket for the end of the session and rolls back open
+            // work.
             self.driver.abort();
         }
         // Otherwise the driver sees that the client is gone, says goodbye and ends.
@@ -134,7 +134,7 @@ impl Connection {
         Ok(row.unwrap_or_default().to_owned())
     }
 
-    /// Returns true if the connection can take a request, as far as is known here.
+    /// Returns true if the connection can take a request, as far as this side knows.
     pub(crate) fn is_usable(&self) -> bool {
         !self.in_flight && !self.client.is_closed()
     }

@@ -72,7 +72,7 @@ mod op {
     pub(super) const UPSERT: i16 = 2;
     pub(super) const DELETE: i16 = 3;
     pub(super) const CHECK: i16 = 4;
-    /// Its condition cannot hold: the etag expected is none of this store's.
+    /// Its condition cannot hold: the expected etag is foreign.
     pub(super) const NEVER: i16 = 5;
     pub(super) const DELETE_IF: i16 = 6;
 }
@@ -297,7 +297,7 @@ pub(crate) struct ReplaceParameters<'a> {
 }
 
 impl<'a> ReplaceParameters<'a> {
-    /// None if the commit has other mutations, or expects an etag that is none of this store's.
+    /// None if the commit has other mutations, or expects a foreign etag.
     pub(crate) fn new(
         decl: &TableDecl,
         partition: &'a str,

@@ -1,4 +1,4 @@
-//! Making tables, and finding out whether what is there is what is declared.
+//! Making tables, and comparing existing ones with their declarations.
 
 use emmer_store::{StoreErrorKind, TableDecl};
 use emmer_store_relational::schema::{self, Found, FoundTable};
@@ -9,14 +9,14 @@ use crate::connection::Connection;
 use crate::dialect::Postgres;
 use crate::fault;
 
-/// The advisory lock that those who make tables take, one at a time per database: the letters
-/// "emmer" and 1.
+/// The advisory lock for making tables, one holder at a time per database: the letters "emmer" and
+/// 1.
 const MAKING_LOCK: i64 = 0x65_6d_6d_65_72_01;
 /// Time that makers wait for each other, and for a statement of their own: longer than a request
 /// may take otherwise.
 const MAKING_WAIT: &str = "25s";
 
-/// Makes what is missing of `tables`.
+/// Makes missing tables of `tables`.
 pub(crate) async fn ensure(
     connection: &mut Connection,
     tables: &[&'static TableDecl],
@@ -26,7 +26,7 @@ pub(crate) async fn ensure(
     if !schema::is_all_there(missing(&connection.client, tables).await)? {
         make(&connection.client, tables).await?;
     }
-    // Plans and types of what was there before are void.
+    // Earlier plans and types are void.
     connection.forget_statements();
     connection.in_flight = false;
     Ok(())
@@ -45,7 +45,7 @@ async fn make(client: &Client, tables: &[&'static TableDecl]) -> Result<(), Faul
 }
 
 async fn missing(client: &Client, tables: &[&'static TableDecl]) -> Result<Vec<String>, Fault> {
-    // Tables first: what is seen here was recorded before.
+    // Tables first: a table seen here was recorded before.
     let tables_found = read_tables(client, tables).await.map_err(refused)?;
     let found = Found { meta: read_meta(client).await?, tables: tables_found };
     schema::missing(&Postgres, tables, &found).map_err(Fault::corrupt)

@@ -10,8 +10,8 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-/// Connector for TLS; none with `sslmode=disable`. `root` is a file of trusted root certificates,
-/// the system's where there is none.
+/// Connector for TLS; None with `sslmode=disable`. `root` is a file of trusted root certificates;
+/// None: the system's.
 ///
 /// Errors are words: a file that cannot be read, no root at all.
 pub(crate) fn connector(

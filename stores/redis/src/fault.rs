@@ -33,7 +33,7 @@ pub(crate) fn connecting(error: &RedisError, tls: bool) -> Fault {
         }
         None => StoreErrorKind::Unavailable,
     };
-    // What becomes of a greeting that the other side does not understand.
+    // Hint for a greeting that the peer does not understand.
     let hint = match kind {
         StoreErrorKind::Unavailable if tls && error.is_timeout() => {
             " over TLS: the server may not speak it at this port"
@@ -92,7 +92,7 @@ fn kind(code: &str) -> StoreErrorKind {
         "WRONGPASS" | "NOAUTH" | "NOPERM" | "DENIED" | "MOVED" | "ASK" | "CROSSSLOT" => Refused,
         "READONLY" | "LOADING" | "BUSY" | "MASTERDOWN" | "TRYAGAIN" | "CLUSTERDOWN" | "OOM"
         | "MISCONF" | "NOREPLICAS" | "UNKILLABLE" | "NOTREADY" => Unavailable,
-        // A key of another type, a script that found what it cannot understand.
+        // A key of another type, or a script with an unexpected value.
         _ => Corrupt,
     }
 }

@@ -23,7 +23,7 @@ const ATTEMPTS_MAX: u32 = 3;
 const REDIRECTS_MAX: u32 = 64;
 /// Pause while a slot moves.
 const MOVING_PAUSE: Duration = Duration::from_millis(10);
-/// The most nodes that are remembered, as many as a cluster has.
+/// Maximum remembered nodes, as many as a cluster has.
 const NODES_MAX: usize = 1_000;
 /// The slots of a cluster.
 const SLOTS: u16 = 16_384;
@@ -104,7 +104,7 @@ impl Nodes {
     }
 
     /// A node did not answer: its slots may be another's by now, and others are asked first.
-    /// Whether there are any.
+    /// Returns true if there are any.
     fn pass_over(&self, gone: &Link) -> bool {
         let mut known = self.known();
         known.slots.retain(|_, name| name != gone.name());

@@ -45,7 +45,7 @@ impl Arguments {
         arguments
     }
 
-    /// Rows that are added where there are none.
+    /// Rows to add where none exist.
     pub(crate) fn of_append(decl: &TableDecl, partition: &str, rows: &[Row], etag: &str) -> Self {
         let mut arguments = Self::new(decl, rows.len());
         for row in rows {

@@ -9,7 +9,7 @@ use redis::Value;
 /// The field of a row's etag in its document. No column may be called so.
 pub(crate) const ETAG: &str = "etag";
 
-/// Words about an answer that is not what it should be.
+/// Error text for an answer of the wrong form.
 pub(crate) fn strange(answer: &Value) -> String {
     let shown: String = format!("{answer:?}").chars().take(80).collect();
     format!("the server answered something else: {shown}")

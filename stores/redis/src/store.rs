@@ -54,12 +54,12 @@ pub struct Redis {
 }
 
 impl Redis {
-    /// Words of a node about itself, of the one asked first when none is named.
+    /// A node's description of itself; None: the node that was asked first.
     async fn server(&self, node: Option<&str>, deadline: Instant) -> Answered<Server> {
         let server =
             match self.nodes.ask(node, redis::cmd("INFO").arg("everything"), deadline).await {
                 Ok(info) => Server::of_info(&rows::text(info).map_err(Fault::corrupt)?),
-                // A user that may do what a store needs, and no more.
+                // A user with exactly the rights that a store needs.
                 Err(fault) if fault.detail.contains("no permissions to run") => {
                     return Ok(Server::default());
                 }
@@ -79,7 +79,7 @@ impl Redis {
         Ok(server.with_config(&settings.collect::<Vec<_>>()))
     }
 
-    /// Adds what the other primaries of the cluster may lose.
+    /// Adds findings about the other primaries of the cluster.
     async fn examine_others(&self, found: &mut Examination) {
         let deadline = self.nodes.deadline();
         let mut ask = redis::cmd("CLUSTER");
@@ -215,7 +215,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 }
 
 impl Backend for Redis {
-    /// A script holds the server up for as long as it runs.
+    /// A script blocks the server while it runs.
     const APPEND_ROWS: usize = 200;
     const IN_MEMORY: bool = true;
     /// A hash has none.

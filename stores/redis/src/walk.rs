@@ -82,7 +82,7 @@ impl Redis {
         Ok(found)
     }
 
-    /// Deletes rows whose field (or column field) still holds what was read.
+    /// Deletes rows whose field (or column field) is unchanged since the read.
     async fn delete_unchanged(
         &self,
         decl: &TableDecl,

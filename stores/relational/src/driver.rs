@@ -126,11 +126,11 @@ pub trait Driver: Sized + Send + Sync + 'static {
     /// Connects and makes the session ours.
     fn open(&self) -> impl Future<Output = Result<Self::Connection, Fault>> + Send;
 
-    /// Looks at what is between this process and the server, once, before anything is done. A
-    /// driver that knows of nothing keeps this default.
+    /// Checks the way between this process and the server, once, before anything else. A driver
+    /// without such a check keeps this default.
     ///
     /// # Errors
-    /// `Refused`, if sessions there are none.
+    /// `Refused`, if the server has no sessions.
     fn look(
         &self,
         connection: &mut Self::Connection,
@@ -139,12 +139,12 @@ pub trait Driver: Sized + Send + Sync + 'static {
         async { Ok(()) }
     }
 
-    /// Returns true if a connection can take a request, as far as is known here. One whose request
-    /// was left in the middle cannot.
+    /// Returns true if a connection can take a request, as far as this side knows. A connection
+    /// with a half-done request cannot.
     fn is_usable(&self, connection: &Self::Connection) -> bool;
 
-    /// Forgets what was prepared: the last request failed with [`Failure::Again`]. A driver that
-    /// keeps nothing keeps this default.
+    /// Forgets prepared statements: the last request failed with [`Failure::Again`]. A driver
+    /// without any keeps this default.
     fn forget_prepared(&self, connection: &mut Self::Connection) {
         let _ = connection;
     }
@@ -158,7 +158,7 @@ pub trait Driver: Sized + Send + Sync + 'static {
         sent: &mut bool,
     ) -> impl Future<Output = Result<Answer, Failure>> + Send;
 
-    /// Makes what is missing of `tables`, safely while others do the same.
+    /// Makes missing tables of `tables`, safely while others do the same.
     fn ensure(
         &self,
         connection: &mut Self::Connection,

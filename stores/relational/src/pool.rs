@@ -57,9 +57,9 @@ struct Core<D: Driver> {
 }
 
 struct Shared<C> {
-    /// Unused connections, the one used last on top.
+    /// Unused connections, the most recently used on top.
     idle: Vec<C>,
-    /// No attempt before this moment: the last one found no server.
+    /// Counts the changes of the list of gateways: a choice of an earlier number is made again.
     not_before: Option<Instant>,
 }
 

@@ -40,7 +40,7 @@ pub trait Cells {
 /// The row in an answer of [`Statements`](crate::Statements): row key, etag, columns in order.
 ///
 /// # Errors
-/// In words: a cell does not hold what is declared, a foreign writer was here.
+/// Error in words: a cell differs from its declaration, because of a foreign writer.
 pub fn stored_row(decl: &TableDecl, cells: &impl Cells) -> Result<StoredRow, String> {
     let named = |name: &str, error: String| format!("column {name} {error}");
     let null = || "is null".to_owned();

@@ -1,4 +1,4 @@
-//! Making tables, and whether what is found is what is declared.
+//! Making tables, and comparing existing ones with their declarations.
 //!
 //! The table `emmer_meta` (columns `name`, `value`) records the layout number of this crate and the
 //! schema version of each table. A table of an older version gets its missing parts. A database
@@ -43,8 +43,7 @@ pub fn record(dialect: &dyn Dialect, name: &str, value: i64) -> String {
     format!("INSERT INTO {meta} ({name_column}, {value_column}) VALUES ('{name}', {value})")
 }
 
-/// The statement that forgets what was recorded under `name`: a table that was dropped is made and
-/// recorded again.
+/// The statement that forgets the record of `name`: a dropped table is made and recorded again.
 pub fn forget(dialect: &dyn Dialect, name: &str) -> String {
     let [meta, name_column] = [META, "name"].map(|n| quoted(dialect, n));
     format!("DELETE FROM {meta} WHERE {name_column} = '{name}'")
@@ -196,7 +195,7 @@ pub fn missing(
     Ok(script)
 }
 
-/// Returns true if a look taken without the lock of those who make tables found all there.
+/// Returns true if a look without the lock for making tables found all of them.
 ///
 /// A look is several queries. When another process upgrades a table in between, old columns meet a
 /// new version, which looks like another program's table. So a refusal counts only when it is found

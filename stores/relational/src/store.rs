@@ -368,7 +368,7 @@ impl<D: Driver> Unchecked for Relational<D> {
         let (cutoff, at_most) = (&Value::Time(cutoff), CLEAN_UP_ROWS.cast_signed());
         let request = Request::DeleteOlderThan { partition, column, cutoff, at_most };
         let mut deleted = 0;
-        // Ends: rows as old as this are added no more, and each round deletes some.
+        // It ends: no rows as old as this are added now, and each round deletes some.
         loop {
             let round = self.changed(table, &request).await?;
             deleted += round;

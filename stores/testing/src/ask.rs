@@ -9,8 +9,8 @@ const LIMIT: Duration = Duration::from_secs(2);
 /// Maximum bytes of an answer that are read.
 const ANSWER_BYTES_MAX: u64 = 64 * 1024;
 
-/// The status of `GET path` at a port of 127.0.0.1, and the whole answer; none when there is none
-/// in time.
+/// The status of `GET path` at a port of 127.0.0.1, and the whole answer; None without an answer in
+/// time.
 pub(crate) fn get(port: u16, path: &str) -> Option<(u16, String)> {
     let address = SocketAddr::from(([127, 0, 0, 1], port));
     let mut stream = TcpStream::connect_timeout(&address, LIMIT).ok()?;

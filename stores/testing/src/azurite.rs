@@ -1,9 +1,8 @@
 //! Azurite, the vendor's emulator of Azure Storage: its table service, its own folder, its own
 //! port.
 //!
-//! It is a package of npm, as is the Node.js that it asks for (22, newer than Debian's). Both are
-//! fetched once, by npm, and unpacked, not installed: into a folder of this user's below the
-//! temporary folder.
+//! It is a package of npm, as is its Node.js (22, newer than Debian's). npm fetches both once, into
+//! a folder of this user's below the temporary folder.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -26,8 +26,8 @@ pub const PACKAGE: &str = "maven";
 pub const JAVA_PACKAGE: &str = "default-jre-headless";
 /// The version that is fetched.
 const VERSION: &str = "5.0.5";
-/// A setting of a server that writes to its disk before it acknowledges. By default it does so up
-/// to ten seconds later, and a kill loses what it acknowledged within the last tenth of a second.
+/// Setting of a server that writes to its disk before it acknowledges. By default it writes up to
+/// ten seconds later, and a kill loses the commits of the last tenth of a second.
 pub const SYNC_EACH: &str = "commitlog_sync: batch";
 /// The keyspace of URLs.
 const KEYSPACE: &str = "emmer";
@@ -308,7 +308,7 @@ impl Starter for Programs {
         let mut command = Command::new(&self.java);
         command
             .args([format!("-Xms{}m", self.place.heap_mb), format!("-Xmx{}m", self.place.heap_mb)]);
-        // It lives for seconds: what is quick at once is better than what is quickest later.
+        // It lives for seconds: a quick start is better than a high peak speed.
         command.args(["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]);
         command.args([
             "-Djdk.attach.allowAttachSelf=true",

@@ -24,7 +24,7 @@ impl Certificates {
     /// Makes new ones in `folder`.
     ///
     /// # Errors
-    /// OpenSSL is not installed; what it says.
+    /// OpenSSL is not installed, or fails.
     pub fn new(folder: &Path) -> Result<Self, Trouble> {
         let missing = || Trouble::Missing { program: "openssl".to_owned(), package: PACKAGE };
         let openssl = find("openssl", &[]).ok_or_else(missing)?;

@@ -50,7 +50,7 @@ impl Programs {
         command
     }
 
-    /// Returns true if a server on `port` answers: to a question that is none, with a refusal.
+    /// Returns true if a server on `port` refuses an invalid question.
     pub fn is_ready(&self, port: u16) -> bool {
         ask::get(port, "/").is_some_and(|(status, _)| status == 400)
     }

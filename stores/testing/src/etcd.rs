@@ -83,7 +83,7 @@ impl EtcdServer {
     /// Output of `etcdctl`.
     ///
     /// # Errors
-    /// It is not installed; what it says.
+    /// It is not installed, or fails.
     pub fn ctl(&self, arguments: &[&str]) -> Result<String, Trouble> {
         let missing =
             || Trouble::Missing { program: "etcdctl".to_owned(), package: CLIENT_PACKAGE };

@@ -1,6 +1,6 @@
 //! Real servers for tests and for `cargo xtask services`: child processes on private ports of this
 //! host, in folders of their own. Nothing here touches a server it did not start, and nothing here
-//! is installed: what is missing is named.
+//! installs one: an error names missing parts.
 //!
 //! ```no_run
 //! # use emmer_test_servers::PostgresServer;

@@ -16,8 +16,8 @@ pub trait Starter: Sized {
     /// The server's name, for folders.
     const NAME: &'static str;
 
-    /// The signal that ends it as a crash would; another one where a server is known to lose what
-    /// it acknowledged before.
+    /// Signal that ends it like a crash; another one for a server that loses acknowledged commits
+    /// at a kill.
     const CRASH: &'static str = "KILL";
 
     /// The signal that ends it when it is no longer needed.
@@ -47,7 +47,7 @@ pub trait Starter: Sized {
     #[must_use]
     fn with(self, settings: &[&str]) -> Self;
 
-    /// Makes what the server needs in a new folder.
+    /// Makes the server's files in a new folder.
     ///
     /// # Errors
     /// The folder cannot be written, or what a program says.

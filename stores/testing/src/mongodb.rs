@@ -25,7 +25,7 @@ pub const PACKAGE: &str = "python3";
 pub const PIP_PACKAGE: &str = "python3-pip";
 /// The version that is fetched.
 const VERSION: &str = "0.7.0b3";
-/// The setting of a server that has on its disk what it acknowledged.
+/// Setting of a server that syncs each commit before it acknowledges.
 pub const SYNC: &str = "--sync-on-commit";
 /// The setting of a server that lets no client in without a password.
 const AUTH: &str = "--auth";
@@ -171,7 +171,7 @@ impl MongoDbDatabase {
         server.start_again()
     }
 
-    /// Runs a program in Python on the database `db`, as an administrator does; what it prints.
+    /// Runs a program in Python on the database `db`, like an administrator. Returns its output.
     ///
     /// # Errors
     /// It fails; its own words.

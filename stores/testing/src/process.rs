@@ -83,12 +83,12 @@ pub fn run(command: &mut Command) -> Result<(), Trouble> {
 
 /// A port of this host that is free at this moment.
 ///
-/// It is none of those that the kernel gives to clients: a client that looks for a server which is
-/// away would be given the server's own port at last, be connected to itself, and keep the server
-/// from coming back.
+/// A port outside the range that the kernel gives to clients. Otherwise a client that looks for an
+/// absent server would sooner or later get the server's own port, be connected to itself, and keep
+/// the server from coming back.
 ///
 /// # Errors
-/// There is none.
+/// There is no free port.
 pub fn free_port() -> Result<u16, Trouble> {
     let random = || RandomState::new().build_hasher().finish();
     let count = u64::from(PORTS.end - PORTS.start);
@@ -151,7 +151,7 @@ pub fn signal(pid: u32, name: &str) -> Result<(), Trouble> {
     run(Command::new("kill").arg(format!("-{name}")).arg(pid.to_string()))
 }
 
-/// A process that stands still (SIGSTOP), and all its children. Dropped, they go on.
+/// A process that stands still (SIGSTOP), with all its children. Dropping it lets them continue.
 #[derive(Debug)]
 pub struct Frozen(Vec<u32>);
 

@@ -35,7 +35,7 @@ impl Programs {
     /// What it says.
     pub fn cli(&self, port: u16, arguments: &[&str]) -> Result<String, Trouble> {
         let mut command = Command::new(&self.cli);
-        // Not on the command line, where everybody sees it.
+        // Not on the command line, where every user sees it.
         command
             .env("REDISCLI_AUTH", PASSWORD)
             .args(["-h", "127.0.0.1", "-p"])
@@ -207,7 +207,7 @@ impl RedisCluster {
         let mut other = None;
         let mut owner = None;
         for node in &self.nodes {
-            // Anybody else says whose it is.
+            // Any other node names the owner.
             let moved = node.cli(&["EXISTS", key])?.contains("MOVED");
             *(if moved { &mut other } else { &mut owner }) = Some(node);
         }

@@ -15,8 +15,8 @@ use crate::process::{READY_LIMIT, find, free_port, wait_until};
 
 /// Debian's package.
 pub const PACKAGE: &str = "zookeeper";
-/// A user for tests of passwords (ZooKeeper knows no users: the client that makes a node may say
-/// whose it is).
+/// A user for tests of passwords (ZooKeeper keeps no users: the client that makes a node names its
+/// owner).
 pub const USER: &str = "silo";
 /// That user's password. It holds characters that a URL must escape.
 pub const PASSWORD: &str = "only/for:tests";

@@ -20,7 +20,7 @@ use crate::tables;
 /// Number of times an append or a clean-up begins again because others changed the same rows.
 const ATTEMPTS_MAX: u32 = 64;
 
-/// A session and what goes with it.
+/// A session and its parts.
 pub(crate) struct Bulk<'s> {
     pub(crate) client: &'s Client,
     pub(crate) memory: &'s Memory,
@@ -89,7 +89,7 @@ impl Bulk<'_> {
         }
     }
 
-    /// Deletes the old rows asked for, each only if it still is what was read.
+    /// Deletes the wanted old rows, each only if it is unchanged since the read.
     pub(crate) async fn delete_older_than(
         &self,
         decl: &'static TableDecl,
@@ -108,7 +108,7 @@ impl Bulk<'_> {
         for _ in 0..ATTEMPTS_MAX {
             let found =
                 snapshot::partition(self.client, decl, nodes, self.lists, self.deadline).await;
-            // Asked again from the beginning, it would not count what is deleted already.
+            // A repetition from the beginning would not count rows that are deleted already.
             let found =
                 found.map_err(|fault| Fault { lost: fault.lost && deleted == 0, ..fault })?;
             let mut old = Vec::new();

@@ -1,5 +1,5 @@
-//! Sending commits: the plan is made from what is known, and made again when what was known is out
-//! of date.
+//! Sending commits: the plan is made from remembered rows, and made again when they are out of
+//! date.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
@@ -14,8 +14,7 @@ use crate::plan::{Deletions, Known, Plan, REQUEST_BYTES_MAX, Request, condition,
 use crate::rows::Written;
 use crate::{snapshot, tables};
 
-/// Number of times a commit is planned again because what was known of the partition was out of
-/// date.
+/// Number of times a commit is planned again because the memory of the partition was out of date.
 const ATTEMPTS_MAX: u32 = 16;
 /// The most rows whose existence is remembered; all are forgotten when there would be more.
 const ROWS_MAX: usize = 50_000;
@@ -117,7 +116,7 @@ impl Committer<'_> {
     pub(crate) async fn commit(&self, request: &Request<'_>) -> Ended {
         let mut known = Known::default();
         for _ in 0..ATTEMPTS_MAX {
-            // Everything before the one request that writes changes nothing.
+            // Only the last request writes; everything before it changes nothing.
             match timeout_at(self.deadline, self.learn(request, &mut known)).await {
                 Err(_) => return Ended::Failed(Fault::too_late()),
                 Ok(Err(fault)) => return Ended::Failed(fault),
@@ -228,7 +227,7 @@ impl Committer<'_> {
                 None if error == Error::NoNode => {
                     tables::make_partition(self.client, request.nodes, self.acls).await?;
                 }
-                // Rows were deleted meanwhile: what was known of them is void.
+                // Rows were deleted meanwhile: the memory of them is void.
                 None => {
                     let path = &request.nodes.deletions;
                     self.memory.forget_deletions(path);

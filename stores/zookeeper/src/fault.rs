@@ -1,4 +1,4 @@
-//! Faults in the contract's kinds, and what they say about the request that was sent.
+//! Faults in the contract's kinds, and the fate of the sent request.
 
 use emmer_store::StoreErrorKind;
 use zookeeper_client::Error;
@@ -69,7 +69,7 @@ impl From<&Error> for Fault {
             Error::NoHosts => ": none of the hosts lets a session be opened",
             _ => "",
         };
-        // Only what the server itself answered is an answer.
+        // Only the server's own answers count as answers.
         let lost = kind == Unavailable && !matches!(error, Error::Throttled);
         Self { lost, ..Self::new(kind, format!("{error}{hint}")) }
     }

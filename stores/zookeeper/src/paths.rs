@@ -2,7 +2,7 @@
 
 use emmer_store::{Column, TableDecl};
 
-/// The node under which the store keeps what is no table.
+/// The node under which the store keeps everything that is not a table.
 const META: &str = "emmer_meta";
 
 /// `text` as the name of a node: printable ASCII stays, all else becomes `%XX` of its UTF-8 bytes.

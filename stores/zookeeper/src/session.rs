@@ -45,7 +45,7 @@ impl Sessions {
         &self.place
     }
 
-    /// A session that is connected as far as is known here.
+    /// A session that is connected, as far as this side knows.
     pub(crate) async fn lease(&self, deadline: Instant) -> Result<Lease<'_>, Fault> {
         let permit = timeout_at(deadline, self.in_flight.acquire()).await;
         let permit = permit.map_err(|_| Fault::unavailable("too many operations at once"))?;

@@ -53,8 +53,8 @@ fn of_the_system() -> String {
 /// Time for which a server is given to show its certificate once more.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Why a server's certificate is not trusted; none when that is not what is wrong. The driver says
-/// only that no host would do. Blocks for [`LOOK_TIMEOUT`] at most for each step.
+/// Reason why a server's certificate is not trusted, if that is the fault. The driver says only
+/// that no host would do. Blocks for [`LOOK_TIMEOUT`] at most for each step.
 pub(crate) fn distrust(place: &Place) -> Option<Fault> {
     let (host, port) = place.address.endpoint();
     let mut roots = RootCertStore::empty();

@@ -2,8 +2,8 @@
 //! files of a package may be in one circle; a newcomer can read the others from the ground up.
 //!
 //! A file names another by a path in its code: from the crate's root, from a module above, or from
-//! a module that it declares. A name that a module only hands on stands for the file that has it. A
-//! declaration alone is no name, and tests do not count.
+//! a module that it declares. A re-exported name stands for the file that defines it. A declaration
+//! alone does not count, and tests do not.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -59,7 +59,7 @@ pub(super) struct Package {
 struct Module {
     path: String,
     code: String,
-    /// The names that it hands on, with the paths that they stand for from the crate's root.
+    /// The re-exported names, with their paths from the crate's root.
     handed_on: BTreeMap<String, Vec<String>>,
 }
 
@@ -89,7 +89,7 @@ impl Package {
         package
     }
 
-    /// Takes what the file of `module` only hands on out of its code.
+    /// Removes re-exports from the code of `module`'s file.
     fn hand_on(&mut self, module: &[String], children: &[String]) {
         let Some(file) = self.files.get_mut(module) else { return };
         let children: Vec<&str> = children.iter().map(String::as_str).collect();
@@ -139,7 +139,7 @@ impl Package {
     /// module re-exports the name. None for names of the crate's root.
     fn file_of(&self, path: &[String]) -> Option<&[String]> {
         let mut path = path.to_vec();
-        // A name is handed on a few times at most.
+        // A name is re-exported a few times at most.
         for _ in 0..8 {
             let deepest = (0..=path.len()).rev().find(|end| self.files.contains_key(&path[..*end]));
             let (module, file) = self.files.get_key_value(&path[..deepest?])?;
@@ -160,7 +160,7 @@ fn module(within: &str) -> Vec<String> {
     names.map(str::to_owned).collect()
 }
 
-/// The code without what is compiled for tests only, and the test modules that it declares.
+/// The code without test-only code, and the test modules that it declares.
 fn without_tests(code: &str) -> (String, Vec<String>) {
     const MARK: &str = "#[cfg(test)]";
     let (mut kept, mut declared, mut rest) = (String::new(), Vec::new(), code);
@@ -243,7 +243,7 @@ fn whole_paths(code: &str) -> Vec<String> {
 
 /// The circles of a package, each as its files.
 fn circles(package: &Package) -> Vec<Vec<String>> {
-    // The crate's root declares and hands on.
+    // The crate's root declares and re-exports.
     let modules: Vec<&[String]> =
         package.files().map(|(module, ..)| module).filter(|module| !module.is_empty()).collect();
     let named: Vec<Vec<usize>> = modules

@@ -54,7 +54,7 @@ fn check_published(tree: &Tree, member: &Member, manifest: &str) -> Vec<Finding>
         }
     }
     for file in FILES {
-        // A link to the root's file: cargo packs what it points to.
+        // A link to the root's file: cargo packs its target.
         if !tree.root().join(folder).join(file).is_file() {
             let text = "a published package has one: copy it, or link to the root's";
             findings.push(Finding::fail(&format!("{folder}/{file}"), 0, text));

@@ -88,7 +88,7 @@ pub(crate) fn check(tree: &Tree) -> Result<Vec<Finding>, String> {
     Ok(findings)
 }
 
-/// Pages do not teach what is the default.
+/// Pages must not teach defaults.
 fn defaults(path: &str, text: &str) -> Vec<Finding> {
     let is_page = path.ends_with(".md");
     let lines = text.lines().enumerate().filter(|_| is_page);

@@ -38,7 +38,7 @@ pub struct CommandLine {
 }
 
 impl CommandLine {
-    /// Runs what it asks for.
+    /// Runs the command.
     ///
     /// # Errors
     /// It could not be done; the failure has its exit code.

@@ -8,7 +8,7 @@ use emmer::tables::{ClusterId, SiloEntry, TableVersion};
 
 use crate::exit::{Code, Failure, Result};
 
-/// Opens the store at `url`, making what is missing.
+/// Opens the store at `url`, and makes missing tables.
 pub async fn open(url: &str) -> Result<Arc<dyn SystemStore>> {
     store::open(url).await.map_err(Failure::store)
 }

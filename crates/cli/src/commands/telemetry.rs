@@ -24,7 +24,7 @@ impl Telemetry {
     /// Reads the keys. Sending to a collector begins here, so that the log can take part.
     ///
     /// # Errors
-    /// A value is wrong, or this program was built without what it asks for.
+    /// A value is wrong, or this program was built without the feature.
     pub(super) fn begin(settings: &Settings) -> Result<Self> {
         let endpoint = settings.address("telemetry")?;
         if cfg!(not(feature = "telemetry")) && endpoint.is_some() {
@@ -106,7 +106,7 @@ impl Telemetry {
         std::future::ready(Ok((builder, None))).await
     }
 
-    /// Sends what is left.
+    /// Sends the rest.
     pub(super) async fn end(self) {
         #[cfg(feature = "otlp")]
         if let Some(otlp) = self.otlp {

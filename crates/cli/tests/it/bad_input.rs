@@ -177,7 +177,7 @@ fn a_placement_that_does_not_exist() {
     }
 }
 
-/// The answers are on record word for word: `EMMER_BLESS=1` writes them into the file anew.
+/// The answers are on record word for word: `EMMER_BLESS=1` rewrites the file.
 #[test]
 fn answers_to_bad_input_are_the_ones_on_record() {
     let record = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/bad_inputs.txt");

@@ -90,8 +90,8 @@ fn a_silo_declared_dead_ends_with_its_own_exit_code() {
     });
 }
 
-/// GNU `timeout`, and a Ctrl-C on a terminal beside it, send a signal to a process and once more to
-/// its group.
+/// GNU `timeout`, and a Ctrl-C on a terminal, send a signal to a process and once more to its
+/// group.
 #[test]
 fn a_signal_that_comes_several_times_at_once_is_one_request() {
     let dir = tempfile::tempdir().unwrap();
@@ -135,8 +135,8 @@ fn silos_whose_store_is_deleted_end_and_those_that_start_then_join_anew() {
     assert_eq!(members(&store, "test")["silos"].as_array().unwrap().len(), 1);
 }
 
-/// A copy of another store, moved into the place of the file and beside its log: SQLite would read
-/// the two as one.
+/// A copy of another store replaces the file, next to the old log: SQLite would read the two as
+/// one.
 #[test]
 fn silos_whose_file_is_replaced_beside_its_log_end() {
     let dir = tempfile::tempdir().unwrap();

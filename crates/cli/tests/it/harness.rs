@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// Time that anything may take. Far beyond what it takes, for slow machines.
+/// Time limit of every wait. Far beyond the usual time, for slow machines.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The command, configured by nothing but its flags.
@@ -216,7 +216,7 @@ impl Launched {
 /// Output of `emmer members` about the cluster.
 pub(crate) fn members(store: &str, cluster: &str) -> Value {
     let output = run(&["members", "--store", store, "--cluster-id", cluster, "--format", "json"]);
-    // 10: nobody has ever joined it.
+    // 10: no silo has ever joined it.
     let is_read = matches!(output.status.code(), Some(0 | 10));
     assert!(is_read, "{}", String::from_utf8_lossy(&output.stderr));
     serde_json::from_slice(&output.stdout).unwrap()

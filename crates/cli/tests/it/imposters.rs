@@ -36,7 +36,7 @@ fn refused(why: &str) -> Told {
     Told::Refused(why.to_owned())
 }
 
-/// A socket that keeps what is sent.
+/// A socket that records its bytes.
 struct Recorder {
     socket: TcpStream,
     sent: Vec<u8>,
@@ -96,8 +96,8 @@ fn alert(error: &std::io::Error) -> Option<Told> {
     }
 }
 
-/// Dials a port, believes `ours/authority.pem`, and shows `FILE.pem` if there is one. Returns what
-/// it sent, too.
+/// Dials a port, believes `ours/authority.pem`, and shows `FILE.pem` if there is one. Returns the
+/// sent bytes, too.
 fn dial(folder: &Folder, port: &str, file: Option<&str>, hello: &[u8]) -> (Told, Vec<u8>) {
     let mut roots = RootCertStore::empty();
     let authority = folder.file("ours").join("authority.pem");

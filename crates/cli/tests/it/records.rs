@@ -1,4 +1,4 @@
-//! `emmer metrics`, `emmer statistics` and `emmer history` beside silo processes.
+//! `emmer metrics`, `emmer statistics` and `emmer history` while silo processes run.
 
 use serde_json::Value;
 
@@ -94,7 +94,7 @@ fn bad_input_is_named_and_an_unused_store_has_nothing() {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.code() == Some(2) && said.contains("at most 31d"), "{said}");
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "nothing was made");
-    // A cluster without metrics, and one that nobody ever used, in a store that somebody did.
+    // A cluster without metrics, and a cluster id without rows, in a store with another cluster.
     Silo::start(&store, "127.0.0.1:0", &["--set", "records.metrics_period=0s"]);
     let base = ["metrics", "--store", &store, "--cluster-id"];
     let shown = run(&[&base[..], &["test"]].concat()).stdout;

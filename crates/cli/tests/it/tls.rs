@@ -79,7 +79,7 @@ fn stranger(folder: &Folder, more: &[String]) -> (Option<i32>, String) {
     (status.code(), said)
 }
 
-/// Ends a silo, and returns what it said.
+/// Ends a silo, and returns its output.
 pub(crate) fn end(mut silo: Silo) -> String {
     silo.process.signal("TERM");
     let (status, said) = silo.process.end();
@@ -277,7 +277,7 @@ fn emmer_certs_overwrites_nothing_and_keeps_keys_for_their_owner() {
     assert!(!path.join("x.pem").exists());
     let odd = run(&["certs", path.to_str().unwrap(), "--cluster-id", "a b"]);
     assert_eq!(failure(&odd).0, 2);
-    // A secret stays, and the key of clients is made anew on demand.
+    // A secret stays. The key of clients is made again on demand.
     assert!(certs(&["--secret"]).status.success());
     let secret = read("cluster.secret");
     assert!(certs(&["--secret", "--renew"]).status.success());

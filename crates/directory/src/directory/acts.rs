@@ -122,7 +122,7 @@ impl Directory {
         }
     }
 
-    /// A host tells what it has: to a recovery of this silo, or to a collection.
+    /// A host tells its activations: to a recovery of this silo, or to a collection.
     fn on_report(&mut self, from: SiloAddress, id: u64, batch: Batch) {
         let (facts, out) = (&self.facts, &mut self.out);
         let (view, ..) = batch.0;

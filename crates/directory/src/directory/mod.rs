@@ -88,7 +88,7 @@ impl Directory {
     }
 
     /// Removes the registration of `grain` if it is exactly this silo's `activation`. Before the
-    /// call the activation has run its last turn and is confirmed no more. Retried for
+    /// call the activation has run its last turn and is no longer confirmed. Retried for
     /// `unregister_timeout`; without a `token` the machine reports nothing.
     pub fn unregister(
         &mut self,
@@ -169,7 +169,7 @@ impl Directory {
         self.requester.on_broken_way(&self.facts, &mut self.out, silo);
     }
 
-    /// Runs what is due.
+    /// Runs due work.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.facts.pass(now);
         while let Some(timer) = self.out.pop_due(now) {

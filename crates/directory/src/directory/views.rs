@@ -1,4 +1,4 @@
-//! A new view: the ring, the ranges of this silo, and the silos that know what it gained.
+//! A new view: the ring, the ranges of this silo, and the sources for gained ranges.
 
 use std::collections::BTreeMap;
 
@@ -55,7 +55,7 @@ impl Directory {
         let unknown = if contiguous {
             self.go_on(&before, &served, &ended)
         } else {
-            // Between the views another silo may have owned what is locked here: answers so far are
+            // Between the views another silo may have owned the locked ranges: answers so far are
             // void.
             self.drop_recoveries().intersect(self.facts.owned())
         };
@@ -142,7 +142,7 @@ impl Directory {
         self.drain();
     }
 
-    /// Ends every recovery; returns what was locked.
+    /// Ends every recovery; returns the locked ranges.
     fn drop_recoveries(&mut self) -> RangeSet {
         let recoveries = &self.recoveries;
         self.answering.forget_own(&self.facts, |id| recoveries.has(id));

@@ -83,7 +83,7 @@ impl Handover {
         }
     }
 
-    /// No further owner comes for what was kept at this view or before.
+    /// No further owner comes for entries of this view or earlier ones.
     pub(crate) fn on_due(&mut self, view: u64) {
         self.snapshots.retain(|(at, _), _| *at > view);
     }

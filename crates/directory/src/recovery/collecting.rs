@@ -80,7 +80,7 @@ impl Loss {
         Some(Self { collector, ranges })
     }
 
-    /// The silo that collects what was there.
+    /// The silo that collects these entries.
     pub(crate) const fn collector(&self) -> SiloAddress {
         self.collector
     }
@@ -197,7 +197,7 @@ impl Collecting {
         self.finish(facts, out);
     }
 
-    /// The installed view is there: takes what came early and is of use, or of none.
+    /// The installed view is there: takes early messages, useful or not.
     pub(crate) fn take_early(&mut self, facts: &Facts, out: &mut Out) {
         for ((view, from), batch) in self.early.up_to(facts.version()) {
             self.on_told(facts, out, from, view, batch);
@@ -221,7 +221,7 @@ impl Collecting {
         });
     }
 
-    /// Passes on what is complete.
+    /// Passes on complete parts.
     pub(crate) fn finish(&mut self, facts: &Facts, out: &mut Out) {
         let done = |(view, collection): (&u64, &Collection)| {
             collection.waiting.is_empty().then_some(*view)

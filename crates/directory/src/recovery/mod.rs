@@ -33,7 +33,7 @@ struct Recovery {
     source: Source,
     /// Progress of the silo that tells in the name of all.
     progress: Progress,
-    /// True if that silo was asked what it does, and has not said.
+    /// True if that silo was asked about its state, and has not answered.
     doubted: bool,
     /// The newest view at which a silo answered. Only with it installed is it known which ranges
     /// were this silo's for the answerer.
@@ -44,7 +44,7 @@ struct Recovery {
     due: Instant,
 }
 
-/// From whom a recovery learns what is registered.
+/// Source of a recovery's registrations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
     /// Every host is asked.
@@ -115,9 +115,9 @@ impl Recoveries {
         }
     }
 
-    /// The next view in sequence: recoveries go on for what is still owned. A silo that died
-    /// without an answer is no longer asked, but has to have faded. Silos that became hosts since
-    /// need not be asked (crate page, lemma 3).
+    /// The next view in sequence: recoveries continue for ranges that are still owned. A silo that
+    /// died without an answer is no longer asked, but has to have faded. Silos that became hosts
+    /// since need not be asked (`safety.md`, lemma 3).
     pub(crate) fn view_changed(&mut self, facts: &Facts, out: &mut Out, ended: &[SiloAddress]) {
         self.0.retain(|id, recovery| {
             recovery.ranges = recovery.ranges.intersect(facts.owned());
@@ -155,7 +155,7 @@ impl Recoveries {
         orphans
     }
 
-    /// Ends every recovery; returns what was locked.
+    /// Ends every recovery; returns the locked ranges.
     pub(crate) fn drop_all(&mut self, out: &mut Out) -> RangeSet {
         let mut locked = RangeSet::default();
         for (id, recovery) in std::mem::take(&mut self.0) {
@@ -165,7 +165,7 @@ impl Recoveries {
         locked
     }
 
-    /// Unlocks what is complete, and has this silo's own commands served that waited for it.
+    /// Unlocks complete ranges, and serves this silo's own commands that waited for them.
     pub(crate) fn finish(&mut self, facts: &Facts, out: &mut Out) {
         let before = self.0.len();
         self.0.retain(|id, recovery| {
@@ -193,8 +193,8 @@ impl Recoveries {
         }
     }
 
-    /// The former owner cannot or does not hand over: what it had is recovered from all hosts, from
-    /// now on.
+    /// The former owner cannot or does not hand over: its entries are recovered from all hosts,
+    /// from now on.
     fn begin_again(&mut self, facts: &Facts, out: &mut Out, id: u64) {
         let Some(recovery) = self.0.remove(&id) else { return };
         out.clear(recovery.due, Timer::Recovery(id));
@@ -305,8 +305,8 @@ impl Recoveries {
         self.finish(facts, out);
     }
 
-    /// Enters what others say of third silos. A silo that is Dead has an entry for as long as it
-    /// fades.
+    /// Enters other silos' entries about third silos. A silo that is Dead has an entry for as long
+    /// as it fades.
     fn take_entries(
         &self,
         facts: &Facts,

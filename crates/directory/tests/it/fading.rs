@@ -35,8 +35,8 @@ fn an_entry_of_a_fading_silo_is_busy_until_its_time_and_gone_after_it() {
     let (a, b) = (bench.grain_of(1, 0), bench.grain_of(1, 1));
     assert_eq!(bench.ask(2, 2, Operation::Register(1), &a), Answer::Registered);
     let until = bench.now + FADE;
-    // Everything else silo 2 owned comes from a recovery, which waits as well: look at what was
-    // kept.
+    // Everything else that silo 2 owned comes from a recovery, which waits as well: check the kept
+    // entries.
     bench.view_fading(4, &[(1, Active), (2, Dead), (3, ShuttingDown)], &[(2, until)]);
     bench.report_all(&[]);
     assert!(bench.dir.is_fading(&a) && !bench.dir.serves(&a) && bench.dir.serves(&b));
@@ -61,7 +61,7 @@ fn one_moment_before_the_time_nothing_is_granted() {
     bench.now = until - Duration::from_nanos(1);
     bench.dir.handle_timeout(bench.now);
     assert_eq!(bench.ask(3, 3, Operation::Register(7), &grain), Answer::Busy);
-    // Another view does not shorten it, even one that does not name the silo any more.
+    // Another view does not shorten it, even a view that no longer names the silo.
     bench.view(5, &[(1, Active), (3, ShuttingDown)]);
     assert_eq!(bench.ask(3, 4, Operation::Register(7), &grain), Answer::Busy);
     bench.now = until;

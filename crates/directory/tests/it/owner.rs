@@ -1,4 +1,4 @@
-//! The owner's rules: what is served, to whom, when.
+//! The owner's rules: which requests it serves, for which silos, when.
 
 use crate::common;
 use crate::common::{Active, Bench, Dead, Joining, ShuttingDown, at, silo};
@@ -43,8 +43,8 @@ fn requests_of_others_are_idempotent_and_exact() {
 fn views_decide_who_is_served() {
     let mut bench = Bench::with_peer();
     let (mine, theirs) = (bench.grain_of(1, 0), bench.grain_of(2, 0));
-    // A newer requester waits until this view catches up; an older one is served what is still
-    // owned.
+    // A newer requester waits until this view catches up. An older one is served if the range is
+    // still owned.
     assert_eq!(bench.ask(2, 3, Operation::Lookup, &mine), Answer::Busy);
     assert_eq!(bench.ask(2, 3, Operation::Lookup, &theirs), Answer::Busy);
     assert_eq!(bench.ask(2, 1, Operation::Lookup, &mine), Answer::Found(None));

@@ -180,7 +180,7 @@ async fn a_client_that_the_application_refuses_is_told_so_and_others_get_in() {
     let (sloth, ann) = tokio::join!(refused("sloth:x"), client(&store, "ann:clerk"));
     assert!(sloth.ends_with("the silo could not check in time who this is"), "{sloth}");
     assert_eq!(ann.grain::<dyn Desk>("a").who().await.unwrap(), "ann clerk");
-    // Tokens that are none.
+    // Invalid tokens.
     let told = refused("").await;
     assert!(told.contains("expected 1 to 8192 bytes, it has 0"), "{told}");
     let broken = Client::builder().store(store.clone()).wait_for_gateway(Duration::ZERO);

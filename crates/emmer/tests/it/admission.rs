@@ -47,7 +47,7 @@ pub enum Do {
     Read(String, Vec<Self>),
     /// As `Write`, and gives the call up when a turn tells so.
     WriteUntil(String, Vec<Self>, String),
-    /// Lets a turn go on that waits for this.
+    /// Lets a turn continue that waits for this.
     Tell(String),
     /// Counts one more that came to this place.
     Pass(String),
@@ -283,7 +283,7 @@ async fn a_shared_turn_that_comes_back_behind_a_writer_ends_with_a_deadlock() {
             async move { told(a.read(what).await) }
         });
         meeting(&inside, 2).wait().await;
-        // The writer has its place when the reader goes on.
+        // The writer has its place when the reader continues.
         let mut writer = Box::pin(a.write(Vec::new()).into_future());
         assert!(futures_poll(writer.as_mut()));
         let writer = tokio::spawn(writer);
@@ -335,8 +335,8 @@ async fn a_call_that_was_given_up_is_no_part_of_a_circle() {
         on(&silos[n - 1], "b").await;
         let (begun, late, late_too) =
             (format!("begun {n}"), format!("late {n}"), format!("late too {n}"));
-        // A calls B and gives up; B goes on and calls A, which is busy with something else and
-        // comes to its end.
+        // A calls B and gives up. B continues and calls A, which is busy with something else and
+        // ends.
         let goes = format!("b goes {n}");
         let b = vec![
             Do::Tell(goes.clone()),

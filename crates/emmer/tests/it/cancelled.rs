@@ -1,4 +1,4 @@
-//! Turns that want to know whether somebody still waits for them.
+//! Turns that ask whether a caller still waits for them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

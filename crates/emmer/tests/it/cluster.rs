@@ -150,7 +150,7 @@ async fn calls_to_a_dead_silo_fail_at_once_and_its_grains_come_back_elsewhere() 
         assert_eq!(counter.add(1).timeout(Duration::from_secs(5)).await.unwrap(), 2, "{key}");
         assert_ne!(counter.silo().await.unwrap(), dead.to_string());
     }
-    // The client lost a gateway and goes on with the others.
+    // The client lost a gateway and continues with the others.
     for key in &keys {
         assert_eq!(client.grain::<dyn Counter>(key).total().await.unwrap(), 2);
     }

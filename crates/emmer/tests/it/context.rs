@@ -122,7 +122,7 @@ async fn what_a_turn_sets_is_for_its_own_calls(world: World) {
     assert_eq!(hop.told().await.unwrap().as_deref(), Some("acme"));
     world.advance(Duration::from_secs(2)).await;
     assert_eq!(hop.told().await.unwrap(), None, "a timer inherits nothing");
-    // A text that is no number is none.
+    // A text that is not a number reads as None.
     let text = ContextKey::<String>::new("depth");
     assert_eq!(hop.own().with(&text, "deep").await.unwrap(), (None, None));
 }

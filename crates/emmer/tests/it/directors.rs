@@ -1,4 +1,5 @@
-//! Directors that know their silos, that wait, and that are told something; filters by metadata.
+//! Directors with knowledge of silos, directors that wait, and directors with hints; filters by
+//! metadata.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -57,7 +58,7 @@ async fn zones(
             describe(silo)
         })
         .await;
-    // By then all have said what they are.
+    // By then all have told their metadata.
     tokio::time::sleep(secs(5)).await;
     cluster
 }
@@ -172,7 +173,7 @@ async fn a_call_says_something_to_the_director_and_what_follows_does_not(world: 
     let front = |key| client.grain::<dyn Front>(key);
     assert_eq!(front(1).silo().await.unwrap(), silos[0]);
     assert_eq!(front(2).silo().hint(1).await.unwrap(), silos[1]);
-    // The call of the grain carries no hint, and its director is told which grain calls.
+    // The call of the grain carries no hint, and its director learns the calling grain.
     assert_eq!(front(3).next(100).hint(1).await.unwrap(), silos[2]);
     // An in-built strategy goes to the silo that the call names.
     for (key, silo) in (0..9).zip(silos.iter().cycle()) {
@@ -324,7 +325,7 @@ async fn a_caller_that_gives_up_takes_its_director_along(world: World) {
     let (called, ()) = tokio::join!(call.into_future(), cancel);
     assert!(matches!(called.unwrap_err(), CallError::Cancelled { .. }));
     tokio::time::sleep(secs(1)).await;
-    // The only thing that holds the gate beside the silos' closures and this test is a question.
+    // Besides the silos' closures and this test, only a question holds the gate.
     assert_eq!(Arc::strong_count(&gate.open), 5);
 }
 

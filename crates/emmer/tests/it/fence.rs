@@ -1,4 +1,4 @@
-//! The fence holds for every poll of a grain's own code: turns that begin, turns that go on, and
+//! The fence holds for every poll of a grain's own code: turns that begin, turns that continue, and
 //! the hooks.
 
 use std::collections::HashMap;
@@ -15,7 +15,7 @@ use crate::common::{self, held::HeldStore, until_dead};
 #[derive(Default)]
 struct Stage {
     log: Mutex<Vec<&'static str>>,
-    /// A turn or hook goes on when it gets a permit.
+    /// A turn or hook continues when it gets a permit.
     go: Option<Semaphore>,
     /// The activate hook holds its thread until this is true.
     thread: (Mutex<bool>, Condvar),
@@ -77,7 +77,7 @@ impl Drop for Inside {
 
 #[grain_interface(key = String)]
 trait Actor {
-    /// Begins, waits, goes on.
+    /// Begins, waits, continues.
     async fn play(&mut self);
     async fn rest(&mut self);
     async fn begin(&mut self);
@@ -222,7 +222,8 @@ async fn an_activate_hook_goes_on_only_when_the_fence_is_open() {
     assert_eq!(stage.said(), ["activating", "opened", "activated", "begun"]);
 }
 
-/// As when the process is stopped in the middle of the hook: the fence has closed when it goes on.
+/// As when the process is stopped in the middle of the hook: the fence has closed when it
+/// continues.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_turn_asks_the_fence_again_after_an_activation() {
     let (pair, stage) = (Pair::start().await, stage("stopped"));

@@ -55,7 +55,7 @@ pub(crate) async fn connect(port: SocketAddr, shows: Option<(&Authority, &str)>)
     (Box::new(stream), Some(exported.unwrap()))
 }
 
-/// A seal that is good for the connection, with a key that nobody knows.
+/// A seal that is good for the connection, with an unknown key.
 fn seal(silo: SiloAddress, exported: &[u8; 32]) -> Seal {
     let pair = Ed25519KeyPair::generate().unwrap();
     let signature = pair.sign(&Seal::text(silo, true, exported));
@@ -250,7 +250,7 @@ async fn a_client_with_a_silos_port_is_told_so() {
     let lost = Client::builder().gateways([port]).wait_for_gateway("0s");
     let told = lost.tls(authority.tls("client")).connect().await.err().unwrap().to_string();
     assert!(told.ends_with("this is a silo's port; clients connect to its gateway"), "{told}");
-    // The files of a silo are none of a client.
+    // The files of a silo are not a client's.
     let told = Client::builder().tls(authority.tls("silo")).gateways(["127.0.0.1:1"]);
     let told = told.connect().await.err().unwrap().to_string();
     assert!(told.ends_with("it is a silo's certificate, and this is a client"), "{told}");

@@ -217,7 +217,7 @@ async fn old_events_go_where_a_journal_keeps_a_number_of_them(world: World) {
     for n in 1..=50u64 {
         a.pay_in(vec![n]).await.unwrap();
         let rows = rows(&world, "a").await;
-        // The head, the snapshot, and what is kept; two more are in no snapshot yet.
+        // The head, the snapshot, and kept appends; two more are in no snapshot yet.
         assert!(rows.len() <= 2 + 4 + 2, "after {n}: {rows:?}");
     }
     let kept = a.history(0, 100).await.unwrap();

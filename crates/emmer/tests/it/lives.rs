@@ -1,5 +1,5 @@
-//! The life of an activation: whatever a grain's own code does, its silo stays whole, and nobody
-//! sees a grain that was left half way.
+//! The life of an activation: whatever a grain's own code does, its silo stays whole, and no call
+//! sees a half-done grain.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::{Future, IntoFuture};
@@ -40,7 +40,7 @@ async fn until_said(what: &str) {
 
 static INSTANCES: AtomicU64 = AtomicU64::new(1);
 
-/// The number of an instance. The keys of its grain say what goes wrong.
+/// The number of an instance. The key of its grain names its fault.
 struct Instance(u64);
 
 impl Default for Instance {
@@ -95,7 +95,7 @@ impl FragileGrain {
         self.ctx.key().to_string()
     }
 
-    /// Waits until the test lets it go on.
+    /// Waits until the test lets it continue.
     async fn wait(&self) {
         let go = go(&self.key());
         say(format!("{} inside", self.key()));

@@ -383,8 +383,7 @@ impl Tally for TallyGrain {
     }
 }
 
-/// A kill takes one-way calls along. The silo that sent them counts at least as many as did not
-/// run.
+/// A kill loses one-way calls. The silo that sent them counts at least the calls that did not run.
 #[emmer::test(seeds = 5)]
 async fn one_way_calls_that_a_kill_takes_along_are_counted(world: World) {
     let cluster = world.cluster(3, |silo| silo.host::<dyn Tally, TallyGrain>()).await;

@@ -180,7 +180,7 @@ async fn a_silo_places_grains_that_it_does_not_host_as_their_class_says(world: W
     assert_eq!(Some(&there.await.unwrap()), hosting.first());
 }
 
-/// Calls grains of one type until it is told to stop; says how many calls came back.
+/// Calls grains of one type until it is stopped. Returns the number of answered calls.
 macro_rules! caller {
     ($name:ident, $interface:ident) => {
         async fn $name(client: Client, stop: Arc<AtomicU64>) -> u64 {

@@ -1,4 +1,4 @@
-//! Calls that nobody waits for arrive in the order in which they were made.
+//! Calls without a waiting caller arrive in the order in which they were made.
 
 use emmer::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -90,7 +90,7 @@ static GO_ON: Notify = Notify::const_new();
 
 #[grain_interface(key = u64)]
 trait Desk {
-    /// Ends when it is told to; its answer is heavy.
+    /// Ends on request; its answer is heavy.
     async fn hold(&mut self) -> Heavy;
     async fn note(&mut self, what: u64);
     async fn noted(&self) -> Vec<u64>;

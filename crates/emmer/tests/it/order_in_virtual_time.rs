@@ -1,5 +1,4 @@
-//! Calls that nobody waits for arrive in the order in which they were made, also where the limits
-//! are met.
+//! Calls without a waiting caller arrive in the order in which they were made, also at the limits.
 
 use emmer::prelude::*;
 use emmer::test::{NetModel, World};

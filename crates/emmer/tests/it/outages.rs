@@ -34,7 +34,7 @@ enum Away {
     Refusing,
     /// Nothing is answered.
     Silent,
-    /// Each request takes almost as long as it may.
+    /// Each request takes almost its maximum time.
     Stalling,
 }
 

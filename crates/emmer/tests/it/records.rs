@@ -102,7 +102,7 @@ async fn each_silo_reports_once_in_its_period_and_none_with_another(world: World
     }
     let moments: BTreeSet<_> = by_silo.values().map(|times| times[0]).collect();
     assert_eq!(moments.len(), 6, "two silos report at one moment");
-    // The deltas of all reports are what was counted.
+    // The deltas of all reports add up to the counts.
     let turns = reports
         .values()
         .flatten()
@@ -270,7 +270,7 @@ async fn changes_that_the_store_did_not_take_are_recorded_later(world: World) {
     let mut cluster = recording(&world, 3, |_| {}).await;
     world.advance(secs(60)).await;
     let before = history(&world).await.len();
-    // The commit is taken, what is to be recorded of it is not.
+    // The store takes the commit, but not its record.
     for _ in 0..3 {
         world.store().fail_next_write("18446744", Failure::Unavailable);
     }

@@ -22,7 +22,7 @@ fn sign(name: &str) -> Arc<Notify> {
 #[grain_interface(key = String)]
 trait Board {
     async fn post(&mut self, line: String);
-    /// Says that it is inside, and waits until it may go on.
+    /// Reports that it is inside, and waits until it may continue.
     async fn stay(&self, name: String);
     async fn stay_alone(&mut self, name: String);
     async fn lines(&self) -> Vec<String>;

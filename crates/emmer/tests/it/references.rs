@@ -129,7 +129,7 @@ async fn references_travel_are_stored_and_call_from_where_they_arrive(world: Wor
     assert_eq!((red.key(), red.enter("bob".to_owned()).await), ("red", Ok(2)));
     let me = house.me().await.unwrap();
     assert_eq!((me.key(), &me), (HouseId(7), &house));
-    // Every silo is started anew: what is left is what was stored.
+    // Every silo is started again: only stored values are left.
     for n in 0..3 {
         cluster.kill(n);
     }

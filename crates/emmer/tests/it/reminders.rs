@@ -331,7 +331,7 @@ async fn of_ten_thousand_ticks_none_is_lost_whatever_happens(world: World) {
         all += each.len();
         repeated += came.len() - each.len();
     }
-    // Repetitions have the number of the first delivery: they are told apart above.
+    // Repetitions have the number of the first delivery: the check above tells them apart.
     assert!(all >= 10_000 && repeated < all / 10, "{all} ticks, {repeated} repetitions");
 }
 

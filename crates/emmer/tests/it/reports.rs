@@ -138,8 +138,8 @@ fn active(cluster: &Cluster, n: usize) -> usize {
     view.iter().filter(|(_, status)| *status == SiloStatus::Active).count()
 }
 
-/// The key is called from the other silo meanwhile. It waits for the hook as long as the silo does
-/// (`deactivation_timeout`, 30 s), and goes on then.
+/// The key is called from the other silo meanwhile. The call waits for the hook as long as the silo
+/// does (`deactivation_timeout`, 30 s), and then continues.
 #[emmer::test(seeds = 3)]
 async fn a_deactivate_hook_that_never_ends_holds_its_key_for_a_stated_time(world: World) {
     let cluster = silos(&world, 2).await;
@@ -285,7 +285,7 @@ async fn a_write_conflict_ends_the_grain_that_lost_and_no_other(world: World) {
     let (asked, answer) = outer.ask().await.unwrap();
     let is_conflict = answer.as_ref().is_err_and(|why| why.contains("changed by another process"));
     assert!(asked == 1 && is_conflict, "{asked} {answer:?}");
-    // The caller is the same activation, and the callee reads what is stored.
+    // The caller is the same activation, and the callee reads the stored value.
     assert_eq!(outer.ask().await.unwrap(), (2, Ok(2)));
     conflict();
     inner.write_soon().await.unwrap();
@@ -295,7 +295,7 @@ async fn a_write_conflict_ends_the_grain_that_lost_and_no_other(world: World) {
     world.advance(secs(29)).await;
     conflict();
     world.advance(secs(2)).await;
-    // A tick that failed is told again.
+    // A tick that failed is repeated.
     world.advance(secs(15)).await;
     assert_eq!(inner.lives().await.unwrap(), 4);
     assert_eq!(outer.ask().await.unwrap(), (4, Ok(5)));

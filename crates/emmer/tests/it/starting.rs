@@ -10,7 +10,7 @@ use emmer::tables::{SiloAddress, SiloEntry, SiloStatus, Timestamp};
 
 use crate::common::{self, held::HeldStore};
 
-/// An address that nobody listens on.
+/// An address without a listener.
 fn free_address() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
@@ -100,7 +100,8 @@ async fn a_silo_gives_up_an_address_that_another_host_takes_again_and_again() {
     assert!(refused.to_string().contains("a silo on the host elsewhere too"), "{refused}");
 }
 
-/// A gateway is told with the silo's own address: one that listens elsewhere would be told wrongly.
+/// The table has the silo's own address for a gateway: a gateway that listens elsewhere would be
+/// wrong there.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gateway_is_told_where_it_can_be_reached() {
     let silo = |gateway: &str| Silo::builder().store(common::store()).gateway(gateway);

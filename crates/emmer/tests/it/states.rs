@@ -201,6 +201,6 @@ async fn a_state_that_is_too_large_is_not_written_and_named(world: World) {
         assert!(text.contains(word), "{text}");
     }
     assert!(matches!(error, CallError::App(StateError::TooLarge { bytes: 2_010, max: 2_000, .. })));
-    // The store still has the old value, and the grain goes on with that.
+    // The store still has the old value, and the grain continues with that.
     assert_eq!(shelf.items().await.unwrap(), ["bread"]);
 }

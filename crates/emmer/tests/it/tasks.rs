@@ -56,7 +56,7 @@ async fn a_grain_stays_as_long_as_it_asked_for(world: World) {
     kept.stay(10).await.unwrap();
     world.advance(Duration::from_secs(5 * 60)).await;
     assert_eq!((kept.lines().await.unwrap(), other.lines().await.unwrap()), (1, 0));
-    // Asked for anew, and then left alone.
+    // Asked for again, and then left alone.
     kept.stay(2).await.unwrap();
     world.advance(Duration::from_secs(4 * 60)).await;
     assert_eq!(kept.lines().await.unwrap(), 0);

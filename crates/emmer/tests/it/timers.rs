@@ -155,7 +155,7 @@ async fn one_shots_changes_and_a_busy_grain(world: World) {
     grain.start(once.clone()).await.unwrap();
     world.advance(secs(5)).await;
     assert!(ticks() == [3] && grain.is_over().await.unwrap());
-    // A change of what is over does nothing.
+    // A change of an ended timer does nothing.
     grain.change(secs(1), None).await.unwrap();
     world.advance(secs(3)).await;
     assert_eq!(ticks(), [0; 0]);
@@ -164,7 +164,7 @@ async fn one_shots_changes_and_a_busy_grain(world: World) {
     grain.change(secs(1), Some(secs(2))).await.unwrap();
     world.advance(millis(5_500)).await;
     assert_eq!(ticks(), [1, 3, 5]);
-    // While somebody else has the grain the tick waits, and is not lost. Ticks do not pile up.
+    // While another turn holds the grain the tick waits, and is not lost. Ticks do not pile up.
     grain.hold(secs(25)).timeout(secs(60)).await.unwrap();
     world.advance(millis(100)).await;
     assert_eq!(ticks().len(), 1);

@@ -17,7 +17,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::common::{Counter, CounterGrain, settle, store};
 
-/// An authority, and a folder for what it makes.
+/// An authority, and a folder for its files.
 pub(crate) struct Authority {
     folder: TempDir,
     issuer: certs::Authority,
@@ -304,7 +304,7 @@ async fn a_recorded_connection_said_again_calls_nothing() {
     silo.stop().await.unwrap();
 }
 
-/// Puts another silo in the place of each.
+/// Replaces each silo by another.
 async fn replace(silos: &mut [Silo], store: &Arc<dyn SystemStore>, tls: Tls) {
     for at in 0..silos.len() {
         let fresh = silo(store, Some(tls.clone())).await;
@@ -313,7 +313,7 @@ async fn replace(silos: &mut [Silo], store: &Arc<dyn SystemStore>, tls: Tls) {
     }
 }
 
-/// A client that calls until it is told to end, and to which no call may fail.
+/// A client that calls until it is stopped, and whose calls must all succeed.
 struct Caller {
     end: Arc<AtomicBool>,
     calling: tokio::task::JoinHandle<u64>,
@@ -341,7 +341,7 @@ impl Caller {
 }
 
 /// The authority is replaced while calls are made: both are believed, then certificates of the new
-/// one are shown, then the old one is believed no more.
+/// one are shown, then the old one is no longer believed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn on_the_way_from_one_authority_to_the_next_no_call_is_lost() {
     let (before, after) = (Authority::new("before"), Authority::new("after"));
@@ -366,7 +366,7 @@ async fn on_the_way_from_one_authority_to_the_next_no_call_is_lost() {
     first.end().await;
     replace(&mut silos, &store, after.tls("silo")).await;
     second.end().await;
-    // The old one opens nothing any more.
+    // The old one opens nothing now.
     let told = refused(&store, Some(shown(&before, before.file("both.pem"), "client"))).await;
     assert!(told.contains("does not know the authority"), "{told}");
 }

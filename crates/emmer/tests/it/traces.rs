@@ -268,7 +268,7 @@ async fn a_trace_goes_through_a_gateway_and_two_grains_on_two_silos(world: World
             seen.iter().filter(|s| s.trace == gateway.trace && title(s) == "turn First.ask");
         hosts.into_iter().any(|host| host.fields["emmer.silo"] != gateway.fields["emmer.silo"])
     });
-    // With three silos no seed has all grains at their gateways and beside each other.
+    // With three silos no seed has all grains at their gateways and on one silo.
     let servings = seen.iter().filter(|span| span.name == "serve").count();
     assert!(forwarded.count() + servings > 0);
     for part in ["activation", "directory register", "placement", "state read"] {

@@ -534,8 +534,8 @@ async fn workers_that_lack_a_method_stay_and_others_take_its_calls(world: World)
     assert!(called.await.is_some());
 }
 
-/// Calls accounts in turn until it is told to stop, and expects each to have grown by its own calls
-/// only. Says how many calls it made.
+/// Calls accounts in turn until it is stopped, and expects each to have grown by its own calls
+/// only. Returns the number of calls.
 macro_rules! caller {
     ($name:ident, $interface:path) => {
         fn $name(client: Client, stop: Arc<AtomicBool>) -> JoinHandle<u64> {

@@ -114,7 +114,7 @@ async fn cluster(world: &World, silos: usize) -> Cluster {
     world.cluster(silos, |silo| silo.host::<dyn Mill, MillGrain>()).await
 }
 
-/// A key that no other test has: what is noted by key lies in this process.
+/// A key of this test alone: notes by key lie in this process.
 fn own_key(world: &World, test: u64) -> u64 {
     test << 32 | world.bits() >> 32
 }
@@ -537,7 +537,7 @@ async fn a_call_that_waits_is_next_where_activations_fail_and_calls_keep_coming(
                     for _ in 0..behind {
                         tokio::task::yield_now().await;
                     }
-                    // Here and now, not behind what is ready to run.
+                    // Now, not behind tasks that are ready to run.
                     let mut call = lame.limp().into_future();
                     let looked = poll_fn(|cx| Poll::Ready(Pin::new(&mut call).poll(cx)));
                     if looked.await.is_pending() {

@@ -21,8 +21,7 @@ enum Strategy {
     BuiltIn(&'static str),
     /// Silos of a role.
     Role(LitStr),
-    /// On the silo that the call comes from, at most this many on each; 0: as many as it has
-    /// processors.
+    /// On the silo that the call comes from, at most this many on each; 0: one for each processor.
     Workers(u16),
     /// The name that its director is registered under, and data for that.
     Custom(LitStr, Option<Box<Expr>>),

@@ -120,8 +120,7 @@ impl Fence {
         self.armed && self.is_alone(facts)
     }
 
-    /// The view in force is new; `same_monitors`: it differs from the one before in nothing that
-    /// says who probes whom.
+    /// The view in force is new. `same_monitors`: no silo has other monitors than before.
     pub(crate) fn view_changed(
         &mut self,
         facts: &Facts,

@@ -165,7 +165,7 @@ impl Check {
         }
     }
 
-    /// Takes the view in force as the one to check, and makes the round trips that are missing.
+    /// Takes the view in force as the one to check, and makes missing round trips.
     fn check_anew(&mut self, facts: &Facts, out: &mut Out) {
         let (me, view) = (facts.me(), facts.view().clone());
         let mut verified = Bits::new(view.len());

@@ -158,8 +158,8 @@ impl Entry {
         let (me, members) = (facts.me(), facts.view().members());
         let joining = members.iter().filter(|row| row.status == SiloStatus::Joining);
         let others = joining.map(|row| row.address).filter(|silo| !silo.same_endpoint(&me));
-        // The youngest is the likeliest to be alive: all others may be what is left of a cluster
-        // that was lost.
+        // The youngest is the likeliest to be alive: all others may be remains of a cluster that
+        // was lost.
         self.winner = others.max_by_key(SiloAddress::epoch).filter(|_| !first_time);
         let alone = !members.iter().any(|row| is_on_rings(row.status));
         if first_time && alone {

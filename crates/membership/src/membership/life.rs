@@ -41,7 +41,7 @@ impl Membership {
         self.out.timers().set(Timer::Housekeeping, self.facts.now().mono + pause);
     }
 
-    /// Looks after what comes up now and then.
+    /// Periodic duties.
     pub(super) fn housekeep(&mut self) {
         self.schedule_housekeeping();
         self.choose_peers();

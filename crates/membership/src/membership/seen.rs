@@ -21,8 +21,8 @@ impl Membership {
         self.write.would_write(key)
     }
 
-    /// Takes `intents` to be written, and hands on what another silo is to write. Returns how many
-    /// are left.
+    /// Takes `intents` to be written, and hands on those for another writer. Returns the number of
+    /// the rest.
     pub(crate) fn enqueue_and_hand_on(&mut self, intents: Vec<Intent>) -> [usize; 2] {
         self.act(Inner::Write(intents));
         let before = self.write.len();

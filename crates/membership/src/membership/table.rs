@@ -136,8 +136,7 @@ impl Membership {
         self.drain();
     }
 
-    /// Reads the table now and then while votes do not suffice: perhaps those who could vote are
-    /// stale.
+    /// Reads the table now and then while votes are insufficient: perhaps other voters are stale.
     pub(super) fn look_for_staleness(&mut self) {
         if self.detect.suspects_any(&self.facts) || self.write.has_votes() {
             self.table.want_rows(&self.facts, &mut self.out);

@@ -220,7 +220,7 @@ impl Membership {
         }
     }
 
-    /// Asks `from` for what is missing up to `version`.
+    /// Asks `from` for missing versions up to `version`.
     fn note_version_of(&mut self, from: SiloAddress, version: u64) {
         let in_haste = self.is_in_haste();
         self.views.pull(&self.facts, &mut self.out, from, version, in_haste);

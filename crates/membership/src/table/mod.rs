@@ -359,8 +359,8 @@ impl Table {
         }
         let (version, known) = (snapshot.version.number, facts.view().version());
         if self.unknown_since.is_some_and(|base| version < base) || version < known {
-            // Older than what is known to have existed: a replica that lags, or a table that went
-            // back.
+            // Older than a version that is known to have existed: a replica that lags, or a table
+            // that went back.
             self.fresh = false;
             if version < known {
                 self.loss.saw_older_table(facts, out, &snapshot.version);
@@ -382,7 +382,7 @@ impl Table {
         }
         if version == known && lacks_own_row(facts, snapshot) {
             out.event(Event::OwnRowDeleted);
-            // To be written again on top of what was read.
+            // To be written again on top of the rows that were read.
             self.unsettled = true;
             self.fresh = true;
         }

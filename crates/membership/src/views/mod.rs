@@ -74,7 +74,7 @@ impl Views {
     // ---- what the others may know
     // ---------------------------------------------------------------------------------
 
-    /// Returns true if what came early lies beyond the view in force.
+    /// Returns true if early messages lie beyond the view in force.
     pub(crate) fn fits(&self, facts: &Facts) -> bool {
         self.early.keys().next().is_none_or(|early| *early > facts.view().version())
     }
@@ -254,7 +254,7 @@ impl Views {
         }
     }
 
-    /// Asks `from` for what is missing up to `version`, unless a silo was just asked. `in_haste`:
+    /// Asks `from` for missing versions up to `version`, unless a silo was just asked. `in_haste`:
     /// the fence rests on the table.
     pub(crate) fn pull(
         &mut self,

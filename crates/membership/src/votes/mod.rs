@@ -33,8 +33,8 @@ impl Votes {
         self.quorum
     }
 
-    /// Wishes for a vote, unless the row already shows a young one. `retracts`: the one that it
-    /// shows is to be taken back.
+    /// Wishes for a vote, unless the row already shows a young one. `retracts`: the vote in the row
+    /// is to be taken back.
     pub(crate) fn vote(
         &mut self,
         facts: &Facts,

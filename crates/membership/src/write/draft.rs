@@ -30,7 +30,7 @@ impl Draft {
         self.base
     }
 
-    /// The request to commit it in the place of `base`.
+    /// The request to commit it on top of `base`.
     pub(crate) fn request(&self, base: TableVersion) -> TableRequest {
         TableRequest::Commit {
             base,

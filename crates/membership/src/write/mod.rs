@@ -98,7 +98,7 @@ impl Write {
         self.queue.remove(key);
     }
 
-    /// Writes `intent` in place of the one of the same key that waits, if one does.
+    /// Writes `intent`. It replaces a waiting intent of the same key.
     pub(crate) fn replace(&mut self, intent: Intent) {
         self.queue.replace(intent);
     }

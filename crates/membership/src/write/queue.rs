@@ -46,7 +46,7 @@ impl Queue {
         self.0.remove(key).map(|queued| queued.intent)
     }
 
-    /// Writes `intent` in place of the one of the same key that waits, if one does.
+    /// Writes `intent`. It replaces a waiting intent of the same key.
     pub(super) fn replace(&mut self, intent: Intent) {
         if let Some(queued) = self.0.get_mut(&intent.key()) {
             queued.intent = intent;

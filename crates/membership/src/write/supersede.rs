@@ -101,8 +101,7 @@ impl Evictions {
         self.gone.contains_key(silo)
     }
 
-    /// Before a commit is drafted: does what is due for each predecessor of a silo that wants to
-    /// join.
+    /// Before a commit is drafted: does the due work for each predecessor of a joining silo.
     pub(super) fn press(&mut self, facts: &Facts, out: &mut Out, queue: &Queue) {
         let view = facts.view();
         let mut wanted: BTreeMap<SiloAddress, SiloAddress> = BTreeMap::new();

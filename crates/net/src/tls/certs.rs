@@ -176,7 +176,7 @@ impl Authority {
     /// Makes a certificate with a key of its own.
     ///
     /// # Errors
-    /// A name of it is none, or there is no randomness.
+    /// One of its names is not valid, or there is no randomness.
     pub fn issue(&self, wanted: &Wanted) -> Result<Issued, CertsError> {
         let what = || format!("a certificate for {}", wanted.names.join(", "));
         let failed = |why| CertsError::new(what(), why);
@@ -231,7 +231,7 @@ pub fn secret() -> Result<String, CertsError> {
 /// the public keys of silos with each of its secrets, and the first one's private key of clients.
 ///
 /// # Errors
-/// The secret or the cluster's name is none.
+/// The secret or the cluster's name is not valid.
 pub fn client_key(secret: &str, cluster: &str) -> Result<String, CertsError> {
     let failed = |why| CertsError::new("the secret", why);
     let cluster = ClusterId::new(cluster).map_err(|why| CertsError::new("the cluster", why))?;

@@ -1,4 +1,4 @@
-//! The files that TLS reads, and what is in them.
+//! The files of TLS, and their contents.
 
 use std::fs;
 use std::path::{Path, PathBuf};

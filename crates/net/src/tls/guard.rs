@@ -110,12 +110,12 @@ impl Guard {
         ends.then_some("the certificate of this process expires within a day")
     }
 
-    /// Reads the files again; true if anything counts now that did not before, or does no more.
+    /// Reads the files again. Returns true if their meaning has changed.
     ///
     /// # Errors
     /// The new files cannot be used. The earlier ones stay in use, an old authority for its time.
     pub(crate) fn look(&self, now: Instant) -> Result<bool, TlsError> {
-        // Before the lock: a disk may be slow, and handshakes go on meanwhile.
+        // Before the lock: a disk may be slow, and handshakes continue meanwhile.
         let files = Files::read(&self.tls);
         let mut read = self.read.lock();
         let ended = read.earlier.iter().any(|(_, until)| *until <= now);
@@ -224,8 +224,8 @@ impl Guard {
         self.seals.as_ref()
     }
 
-    /// The seals, if peers have to show theirs: not where plain connections are accepted, on which
-    /// anybody may be anybody.
+    /// The seals, if peers have to show theirs. None where plain connections are accepted, on which
+    /// any process may claim any identity.
     pub(crate) fn seals_of_peers(&self) -> Option<&Seals> {
         self.seals().filter(|_| !self.accepts_plain())
     }

@@ -1,5 +1,4 @@
-//! TLS between silos, and between clients and silos (feature `tls`): what is shown, and what is
-//! checked.
+//! TLS between silos, and between clients and silos (feature `tls`): its proofs, and their checks.
 //!
 //! Always TLS 1.3, and always in full: no session is taken up again, so a certificate that was
 //! replaced is not believed for longer than the connection it made.
@@ -73,8 +72,8 @@ enum Source {
     Variable(String),
 }
 
-/// A step of a cluster on its way from plain connections to encrypted ones. Every silo takes
-/// the next step before any takes the one after it.
+/// A step of a cluster on its way from plain connections to encrypted ones. Every silo takes a step
+/// before any silo takes the next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TlsRollout {
     /// Plain connections are made; encrypted ones are accepted as well.

@@ -29,7 +29,7 @@ use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, 
 
 use super::Role;
 
-/// The fewest bytes of a secret: as many as its keys have.
+/// Minimum bytes of a secret: as many as its keys have.
 pub(super) const SECRET_BYTES_MIN: usize = 32;
 
 /// A secret with fewer different bytes is no random one.

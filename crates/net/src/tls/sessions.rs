@@ -94,8 +94,8 @@ impl Checks {
     }
 }
 
-/// The algorithms. The first key exchange holds against quantum computers as well: what is recorded
-/// today cannot be read by one later. A peer that does not know it takes the second.
+/// The algorithms. The first key exchange holds against quantum computers as well: a later one
+/// cannot read recorded bytes. A peer that does not know it takes the second.
 fn provider() -> Arc<CryptoProvider> {
     let kx_groups =
         vec![kx_group::X25519MLKEM768, kx_group::X25519, kx_group::SECP256R1, kx_group::SECP384R1];
@@ -139,7 +139,7 @@ fn accepting(checks: &Checks, own: &Own, anonymous: bool) -> Result<ServerConfig
     Ok(config)
 }
 
-/// A server of HTTP that shows this certificate to everybody.
+/// An HTTP server that shows this certificate to every client.
 pub(super) fn serving(
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,

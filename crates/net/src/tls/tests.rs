@@ -15,7 +15,7 @@ use super::certs::{self, Wanted};
 use super::{Guard, Role, Tls, TlsError, secret, words};
 use crate::world;
 
-/// An authority, and a folder for what it makes.
+/// An authority, and a folder for its files.
 pub(crate) struct Authority {
     folder: TempDir,
     issuer: certs::Authority,
@@ -244,7 +244,7 @@ async fn replaced_files_count_for_the_next_connection_and_an_old_authority_for_a
     assert_eq!(silo.look(start), Ok(false));
     assert!(meet(&new, &silo, true).await.1.is_err());
 
-    // Half a file: what was read before stays.
+    // Half a file: the earlier contents stay.
     fs::write(before.file(), "-----BEGIN CERTIFICATE-----\nMIIB").unwrap();
     assert!(silo.look(start).is_err());
     assert!(meet(&old, &silo, true).await.1.is_ok());

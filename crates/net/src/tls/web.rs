@@ -16,7 +16,7 @@ use super::files::{Files, Own};
 use super::sessions::serving;
 use super::{Means, Tls, TlsError};
 
-/// The files are looked at again for a connection, if this time has passed.
+/// Minimum age of the last check before a connection checks the files again.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 /// The encryption of `emmer-telemetry`'s endpoint. Not for people; may change in any version.

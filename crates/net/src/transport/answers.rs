@@ -88,7 +88,7 @@ impl Connection {
         write: impl FnOnce(&mut BytesMut) -> usize,
     ) {
         self.unprocessed.fetch_sub(processed, Ordering::Relaxed);
-        // The answer is queued before anybody sees that the call is over.
+        // The answer is queued before the end of the call is visible.
         let lone = self.serving() == 1;
         if shared.lost.is_some() {
             self.serving.fetch_sub(1, Ordering::Relaxed);
@@ -136,9 +136,9 @@ impl Connection {
         }
     }
 
-    /// Returns true if a client has to read what waits for it, `queued` more bytes among it, before
-    /// this side takes another frame from it. A silo is always heard: if two silos waited for each
-    /// other so, neither would read again.
+    /// Returns true if a client has to read its waiting answers, `queued` more bytes among them,
+    /// before this side takes another frame from it. A silo is always heard: if two silos waited
+    /// for each other like this, neither would read again.
     #[inline]
     pub(super) fn must_read(&self, queued: usize) -> bool {
         let is_full = || queued >= FREE_BYTES && queued >= self.queue_max();

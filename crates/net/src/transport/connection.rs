@@ -47,7 +47,7 @@ pub(super) struct Shared {
     pub(super) driver: Option<Waker>,
     pub(super) driver_idle: bool,
     pub(super) lost: Option<Lost>,
-    /// This side asked for an end: write what is queued, then close.
+    /// This side asked for an end: write the queue, then close.
     pub(super) closing: bool,
     /// The peer is dead in the view, or serves no longer. No call goes out or is awaited; messages
     /// of the runtimes still go out.
@@ -58,7 +58,7 @@ pub(super) struct Shared {
     pub(super) silence: Silence,
     /// One-way calls that the peer has perhaps not read.
     pub(super) unread: Unread,
-    /// True if it is in the list of those that are looked at when the clock ticks.
+    /// True if it is in the list of connections that each tick checks.
     is_ticking: bool,
     /// Progress of this side towards serving no further calls of the peer.
     pub(super) draining: Draining,
@@ -165,9 +165,9 @@ pub struct Connection {
     pub(super) has_answered: AtomicBool,
     /// `bytes_received` at the last look at answers.
     received_at_look: AtomicU64,
-    /// Mirrors `parting`, for what arrives.
+    /// Mirrors `parting`, for arriving frames.
     pub(super) is_parting: AtomicBool,
-    /// Mirrors `retired`, for what arrives.
+    /// Mirrors `retired`, for arriving frames.
     pub(super) is_retired: AtomicBool,
     /// The end of the handshake.
     pub(super) made: Instant,
@@ -179,7 +179,7 @@ pub struct Connection {
     pub(super) is_draining: AtomicBool,
     /// The driver holds large buffers; set by the driver.
     pub(super) roomy: AtomicBool,
-    /// The driver shall let them go; set at a tick between which and the one before no bytes came.
+    /// The driver shall free them. Set at a tick without bytes since the one before.
     pub(super) rest: AtomicBool,
     /// Number of calls whose answer their caller has not taken yet; changed under the lock.
     pub(super) answered: AtomicU32,
@@ -424,7 +424,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Gives the peer credit back, in steps of a quarter of what it has.
+    /// Gives the peer credit back, in steps of a quarter.
     pub(super) fn note_processed(&self, shared: &mut Shared, bytes: u64) {
         shared.processed += bytes;
         if shared.processed - shared.told > self.limits.credit_bytes / 4 {
@@ -508,7 +508,7 @@ impl Connection {
         let Shared { stream, out, last_cancel, messages_sent, messages_gone, .. } = &mut *shared;
         let mut is_unsent = false;
         if let Some(stream) = stream.as_ref().filter(|_| direct) {
-            // An error shows up in the driver's next read; what was not written stays queued.
+            // An error shows up in the driver's next read; unwritten bytes stay queued.
             if let Ok(n) = stream.try_write(out) {
                 out.advance(n);
                 *last_cancel = (0, 0);

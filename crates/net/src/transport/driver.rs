@@ -1,5 +1,4 @@
-//! The one task of a connection: reads frames, runs the turns that do not suspend, writes what was
-//! queued.
+//! The one task of a connection: reads frames, runs turns that do not suspend, writes the queue.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -91,7 +90,7 @@ pub trait Handler: Send + Sync + 'static {
     fn lost(self: &Arc<Self>, connection: &Arc<Connection>, why: &Lost);
 }
 
-/// Drives `connection` until it ends. `input` is what came behind the handshake.
+/// Drives `connection` until it ends. `input` has the bytes behind the handshake.
 pub async fn drive<H: Handler>(connection: Arc<Connection>, handler: Arc<H>, input: BytesMut) {
     let Some(reading) = connection.reading.lock().take() else { return };
     let _ = connection.me.set(Arc::downgrade(&connection));
@@ -190,7 +189,7 @@ struct Driver<H> {
     room: Option<Room>,
     /// A lifeline: the peer sends nothing.
     mute: bool,
-    /// Whole frames wait in `input` until the peer has read what waits for it.
+    /// Whole frames wait in `input` until the peer has read its waiting answers.
     withheld: bool,
     /// The frames that are left of this go.
     frames_left: usize,
@@ -492,7 +491,7 @@ impl<H: Handler> Driver<H> {
         self.connection.note_full(&shared);
     }
 
-    /// Writes what is queued; whether anything was written.
+    /// Writes the queue. Returns true if anything was written.
     fn poll_write(&mut self, cx: &mut Context<'_>) -> Result<bool, Lost> {
         let mut wrote = false;
         loop {

@@ -43,7 +43,7 @@ pub(super) fn wake_driver(mut shared: MutexGuard<'_, Shared>) {
 }
 
 impl Connection {
-    /// Ends the connection after what is queued is written, saying why.
+    /// Ends the connection after the queue is written, with a reason.
     pub fn goodbye(&self, code: GoodbyeCode, text: &str) {
         self.say_goodbye(self.shared.lock(), code, text);
     }
@@ -185,7 +185,7 @@ impl Connection {
         self.is_parting.load(Ordering::Relaxed)
     }
 
-    /// Ends the connection now, as a process that dies does; everybody who waits learns why.
+    /// Ends the connection now, like a dying process. All waiting callers learn the reason.
     pub fn lose(&self, why: Lost) {
         self.cut(why, false);
     }
@@ -226,7 +226,7 @@ impl Connection {
     }
 }
 
-/// Handles what the peer says about calls.
+/// Handles the peer's words about calls.
 pub(super) fn handle_word<H: Handler>(
     connection: &Arc<Connection>,
     handler: &Arc<H>,

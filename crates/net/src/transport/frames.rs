@@ -26,7 +26,7 @@ pub(super) fn handle_frame<H: Handler>(
     match frame.kind {
         FrameKind::Request => {
             let (header, body) = read_request(frame.payload).map_err(broken)?;
-            // The whole frame: the sender counts what it appended.
+            // The whole frame: the sender counts all of its bytes.
             let cost = frame.bytes as u64;
             if header.correlation == 0 && connection.is_retired() {
                 // Later words may have come over its successor, and no caller waits for this one.

@@ -41,7 +41,7 @@ pub struct Greeting {
     pub limits: Limits,
     /// Budget for all connections together.
     pub budget: Arc<Budget>,
-    /// The connections that are looked at when the clock ticks.
+    /// The connections that each tick checks.
     pub ticking: Arc<Ticking>,
     /// The counts of connections that are gone.
     pub gone: Arc<Gone>,
@@ -51,7 +51,8 @@ pub struct Greeting {
     pub held: Arc<HeldBytes>,
     /// After this the handshake has failed.
     pub timeout: Duration,
-    /// The digest of the options that must be the same on every silo; 0 for who is none.
+    /// The digest of the options that must be the same on every silo; 0 for peers that are not
+    /// silos.
     pub options: u64,
     /// The security of connections.
     pub security: Security,
@@ -457,7 +458,7 @@ async fn refuse(
 
 /// Why there is no first frame.
 enum Unread {
-    /// The security of the stream is not what it should be.
+    /// The security of the stream is not the expected one.
     Insecure(String),
     /// The stream ended or broke.
     Broken(String),

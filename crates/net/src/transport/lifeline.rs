@@ -53,7 +53,7 @@ async fn ended(mut stream: TcpStream, mut input: BytesMut) -> Option<ConnectionE
             Ok(Some(_)) | Err(_) => return None,
         }
         match stream.read_buf(&mut input).await {
-            // Half a goodbye is none.
+            // Half a goodbye does not count.
             Ok(0) => return Some(ConnectionEvent::Closed),
             Ok(_) => {}
             Err(_) => return Some(ConnectionEvent::Broken),

@@ -132,7 +132,7 @@ pub struct Listener<H> {
     pub me: SiloAddress,
     /// Handshake of this side.
     pub greeting: Greeting,
-    /// The handler of what comes.
+    /// The handler of arriving frames.
     pub handler: Arc<H>,
     /// The pool that takes connections of silos.
     pub pool: Arc<Pool>,

@@ -13,8 +13,8 @@ pub enum Lost {
     Broken(String),
     /// The membership view says that the peer is dead.
     PeerDead,
-    /// The peer serves no further calls, and has answered every call that it has begun: what has no
-    /// answer did not run. The connection itself stays.
+    /// The peer serves no further calls, and has answered every call that it has begun: calls
+    /// without an answer did not run. The connection itself stays.
     Drained,
     /// Another connection to the same peer has taken its place.
     Replaced,

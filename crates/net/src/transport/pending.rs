@@ -68,7 +68,7 @@ impl Budget {
 /// Why no further calls may wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Full {
-    /// This connection has as many as it may: `calls_in_flight_max`, of the stricter side.
+    /// This connection has reached its limit of calls: `calls_in_flight_max`, of the stricter side.
     Connection(u32),
     /// All connections together have: `silo_calls_in_flight_max`.
     Silo(usize),

@@ -55,7 +55,8 @@ impl<H: Handler> Drives for H {
     }
 }
 
-/// Tells everybody who waits how a dial ended; that it was given up, if it is dropped before.
+/// Tells all waiting callers how a dial ended. If it is dropped before, they hear that the dial was
+/// given up.
 struct Tell(Arc<Watched<Dialed>>, SiloAddress);
 
 impl Drop for Tell {
@@ -84,7 +85,7 @@ pub struct Pool {
     farewells: Mutex<HashMap<SiloAddress, Arc<Connection>>>,
     /// Silos whose options differ from this one's.
     strangers: Mutex<HashSet<SiloAddress>>,
-    /// Calls of others are served no more, over whatever connection they come.
+    /// Calls of others are no longer served, on any connection.
     draining: AtomicBool,
 }
 
@@ -244,7 +245,7 @@ impl Pool {
             Arc::ptr_eq(now, &fresh) || before.as_ref().is_some_and(|b| Arc::ptr_eq(now, b))
         };
         if self.get(silo).is_some_and(|now| !same(&now)) {
-            // The peer was faster, and its connection has taken the place of the one before.
+            // The peer was faster, and its connection has replaced the earlier one.
             Self::retire(&fresh);
             return Ok(());
         }
@@ -253,14 +254,14 @@ impl Pool {
         Ok(())
     }
 
-    /// The peer has dialled `connection` to take the place of the one before.
+    /// The peer has dialled `connection` to replace the earlier one.
     ///
     /// Both sides may find at the same moment that nothing comes, and both dial. If each followed
     /// the other, each would talk over a connection that the other no longer reads. So both take
     /// the connection that the silo with the lower address has dialled. Words on two connections
     /// come in no common order: the answer to one proposal may come before the other proposal.
     ///
-    /// Returns the silo if this was news: what was said over the connection before may be lost.
+    /// Returns the silo if this was news: messages on the earlier connection may be lost.
     pub fn proposed(self: &Arc<Self>, connection: &Arc<Connection>) -> Option<SiloAddress> {
         let silo = connection.silo()?;
         // Once: each word of the peer's would be answered, and each retirement has a task.

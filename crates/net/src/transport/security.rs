@@ -17,7 +17,7 @@ use crate::world::TcpStream;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "nothing is shown without TLS"))]
 pub(crate) enum Proof {
-    /// The connection is plain: everybody may say to be anybody.
+    /// The connection is plain: the peer's identity is not proven.
     Plain,
     /// The connection is encrypted, and its peer has shown nothing.
     Anonymous,
@@ -160,13 +160,13 @@ mod secured {
     use crate::tls::{Exported, Guard, Role, Seals, Tls, TlsError};
     use crate::world;
 
-    /// The pause before bytes of which too few have come are looked at again; doubles each time.
+    /// Pause before too few bytes are checked again; it doubles each time.
     const PEEK_PAUSE_MIN: Duration = Duration::from_millis(1);
 
     /// Number of rounds after which the age of the own certificate is checked: once an hour.
     const AGE_EVERY: u64 = 720;
 
-    /// The files are looked at every five seconds.
+    /// Interval of the checks of the files.
     const LOOK_EVERY: Duration = Duration::from_secs(5);
 
     impl Security {
@@ -181,8 +181,7 @@ mod secured {
             Ok(Self { guard: guard.map(Arc::new) })
         }
 
-        /// Reads the files again and again until `end`: what is new in them counts for the next
-        /// connection.
+        /// Reads the files again and again until `end`. New contents count for the next connection.
         pub fn keep_current(self, end: CancellationToken) {
             if let Some(guard) = self.guard {
                 world::spawn(async move {

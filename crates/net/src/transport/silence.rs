@@ -176,14 +176,14 @@ mod tests {
             assert!(silence.waits());
         }
         assert_eq!(looks, [(11_000, Look::Ask), (14_000, Look::Silent)]);
-        // Nothing is looked at after a byte, unless calls wait.
+        // Nothing is checked after a byte, unless calls wait.
         assert_eq!(silence.look(CoarseInstant::from_millis(15_000), true, false), Look::Calm);
         assert!(!silence.waits() && !silence.is_silent());
         assert_eq!(silence.look(CoarseInstant::from_millis(60_000), false, false), Look::Calm);
         assert!(!silence.waits());
     }
 
-    /// This process stood still: what the peer said meanwhile lies unread.
+    /// This process stood still: the peer's bytes of that time lie unread.
     #[test]
     fn a_pause_of_this_process_makes_nobody_silent_who_was_not_asked() {
         let mut silence = Silence::default();

@@ -227,7 +227,7 @@ async fn two_connections_that_take_the_place_of_one_at_once_become_one() {
         let accepted = Arc::new(accepted);
         pool.adopt(&accepted);
         assert_eq!(pool.proposed(&accepted), Some(peer));
-        // Said again, it changes nothing, and is answered no more.
+        // A repetition changes nothing, and gets no answer.
         let answered = accepted.shared.lock().out.len();
         assert!((0..100).all(|_| pool.proposed(&accepted).is_none()));
         assert_eq!(accepted.shared.lock().out.len(), answered);
@@ -347,7 +347,7 @@ async fn a_client_that_ends_within_a_frame_is_lost_at_once() {
     assert!(!asker.waits());
 }
 
-/// Its host ends the stream as well, and refuses what comes later.
+/// Its host ends the stream as well, and refuses later bytes.
 #[tokio::test]
 async fn a_client_that_is_gone_is_not_waited_for() {
     let (dialed, accepted) = client_and_silo().await;

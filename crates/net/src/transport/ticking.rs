@@ -18,8 +18,8 @@ pub enum Quiet {
     Silent(Arc<Connection>),
 }
 
-/// The connections of one silo or client that are looked at when its clock ticks: at most one entry
-/// for each.
+/// The connections of one silo or client that each tick of its clock checks: at most one entry for
+/// each.
 #[derive(Default)]
 pub struct Ticking {
     list: Mutex<Vec<Arc<Connection>>>,
@@ -42,7 +42,7 @@ impl Ticking {
         self.list.lock().is_empty()
     }
 
-    /// Something else has to be looked at.
+    /// One more connection has to be checked.
     pub fn begin(&self) {
         self.begun.notify_one();
     }
@@ -78,7 +78,7 @@ impl Ticking {
         quiet
     }
 
-    /// Number of connections that are looked at.
+    /// Number of connections that are checked.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.list.lock().len()

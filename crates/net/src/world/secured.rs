@@ -71,7 +71,7 @@ impl Secured {
         self.session.lock().wants_write()
     }
 
-    /// Sends what waits in the session.
+    /// Sends the session's waiting bytes.
     pub(super) fn poll_sent(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.send(&mut self.session.lock())? {
             ready!(self.socket.poll_write_ready(cx))?;

@@ -23,12 +23,12 @@ impl<T> Watched<T> {
         self.value.read()
     }
 
-    /// Sets it, and wakes everybody.
+    /// Sets it, and wakes all waiting tasks.
     pub fn set(&self, value: T) {
         self.change(|old| *old = value);
     }
 
-    /// Changes it, and wakes everybody.
+    /// Changes it, and wakes all waiting tasks.
     pub fn change(&self, change: impl FnOnce(&mut T)) {
         change(&mut self.value.write());
         self.changed.notify_waiters();

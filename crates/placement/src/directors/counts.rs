@@ -13,7 +13,7 @@ use crate::load::LoadReport;
 /// number is taken. The prediction is the silo's last report plus this director's placements since.
 /// A silo without a report counts as an average one.
 ///
-/// A silo that has just joined has few, and would get most of what is new. For its first thirty
+/// A silo that has just joined has few, and would get most new activations. For its first thirty
 /// seconds it is passed over now and then.
 #[derive(Debug)]
 pub struct ActivationCountDirector {

@@ -12,7 +12,7 @@ use crate::load::{Known, LoadReport};
 /// Time for which a silo that has just become Active is passed over now and then.
 const WARM_UP: Duration = Duration::from_secs(30);
 
-/// Draws silos, and remembers what was placed where since the last reports.
+/// Draws silos, and remembers placements since the last reports.
 #[derive(Debug)]
 pub(super) struct Draws {
     rng: SeededRng,
@@ -33,9 +33,9 @@ impl Draws {
         Self { rng: SeededRng::new(seed), placed: BTreeMap::new() }
     }
 
-    /// The best of `choices` different silos, drawn at random: the one with the least rank, and of
-    /// several the first one drawn. A silo is ranked by its last report, if there is one, and how
-    /// many were placed on it since. The caller that takes the best one notes it.
+    /// The best of `choices` different silos, drawn at random: the one with the lowest rank, the
+    /// first one on a tie. The rank is a silo's last report, if there is one, and the number of
+    /// placements since. The caller notes the placement.
     pub(super) fn best(
         &mut self,
         choices: usize,

@@ -91,8 +91,8 @@ pub struct PlacementContext<'a> {
 }
 
 impl<'a> PlacementContext<'a> {
-    /// The context of a director on `local`, where nothing is known of anybody's load. `silos`: in
-    /// the order of their addresses, each once.
+    /// The context of a director on `local`, without knowledge of any load. `silos`: in the order
+    /// of their addresses, each once.
     pub const fn new(local: SiloAddress, silos: &'a [SiloAddress]) -> Self {
         static NOTHING: Loads = Loads::EMPTY;
         Self { local, silos, now: Instant::ZERO, loads: &NOTHING, known: None }
@@ -105,7 +105,7 @@ impl<'a> PlacementContext<'a> {
         self.with_loads(now, known.loads())
     }
 
-    /// The silos to choose from, and what is known of each.
+    /// The silos to choose from, and the knowledge of each.
     pub fn candidates(&self) -> impl ExactSizeIterator<Item = Candidate<'a>> + use<'a> {
         static NOTHING: LazyLock<Surroundings> = LazyLock::new(Surroundings::default);
         let known = self.known.unwrap_or_else(|| &NOTHING);

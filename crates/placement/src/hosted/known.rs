@@ -60,8 +60,8 @@ impl Hosted {
         self.on(silo, grain_type).is_some_and(|hosted| hosted.serves(method))
     }
 
-    /// Returns true if a silo could, that is Active or was, as far as is known. This one counts
-    /// too: it may be about to leave.
+    /// Returns true if a silo could serve it that is Active or was, as far as is known. This silo
+    /// counts too: it may be about to leave.
     pub fn was_served(&self, grain_type: GrainTypeId, method: u32) -> bool {
         self.all(grain_type).any(|hosted| hosted.serves(method))
     }

@@ -41,7 +41,7 @@ pub enum Effect {
         /// Message.
         message: Message,
     },
-    /// This is what is known now.
+    /// The knowledge now.
     Publish(Hosted),
 }
 

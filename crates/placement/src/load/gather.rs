@@ -48,7 +48,7 @@ pub struct GatherConfig {
     /// Number of bytes of reports that a silo sends in a second while no silo joins, taken over
     /// some waves: with more than some 200 silos waves come less often.
     pub bytes_per_second: u32,
-    /// Time that a round waits for the one before.
+    /// Time that a round waits for the round before.
     pub patience: Duration,
 }
 
@@ -92,7 +92,7 @@ pub enum Effect {
         /// Message.
         message: Message,
     },
-    /// This is what is known now.
+    /// The knowledge now.
     Publish(Loads),
 }
 
@@ -199,7 +199,7 @@ const fn gcd(a: usize, b: usize) -> usize {
 }
 
 impl Gather {
-    /// The machine of `me`, which knows no view yet. `manifest`: the number of what it hosts.
+    /// The machine of `me`, without a view yet. `manifest`: the number of its manifest.
     pub const fn new(me: SiloAddress, manifest: u64, config: GatherConfig) -> Self {
         Self {
             me,

@@ -33,7 +33,7 @@ pub(super) const PLACE_MAX: u8 = 126;
 
 impl LoadReport {
     /// Eight bytes, which keep eleven binary digits of the counts of activations and four of the
-    /// calls. `place`: where the message says what the silo hosts, 0 where it does not, at most
+    /// calls. `place`: the place of the silo's manifest in the message, 0 without one, at most
     /// [`PLACE_MAX`].
     pub(super) fn packed(&self, place: u8) -> [u8; PACKED] {
         let [a, b] = short::<11>(self.activations).to_be_bytes();

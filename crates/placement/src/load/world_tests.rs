@@ -167,7 +167,7 @@ fn after_a_wave_everybody_knows_everybody() {
     }
 }
 
-/// Time for which a thousand silos are looked at: two waves and more.
+/// Time for which a thousand silos are watched: two waves and more.
 const SECS: u64 = 9;
 
 #[test]

@@ -51,7 +51,7 @@ fn run(seeds: Range<u64>) {
             *all += *one;
         }
     }
-    // The faults happened, and what they lead to.
+    // The faults happened, and their consequences.
     assert!(all.each().into_iter().all(|count| *count > 0), "{all:?}");
 }
 

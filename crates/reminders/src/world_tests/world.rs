@@ -20,7 +20,7 @@ pub(super) const CALM: u64 = 90_000;
 /// After faults the silos have this long to settle down.
 pub(super) const SETTLE: u64 = 70_000;
 
-/// A silo has in memory what is due within this time.
+/// Time within which due reminders are in a silo's memory.
 pub(super) const WINDOW: Duration = Duration::from_secs(20);
 
 type Key = (GrainId, Arc<str>);
@@ -363,8 +363,8 @@ impl World {
         for told in all {
             let machine = &mut silo.machine;
             match told {
-                // The end of a freeze: only what has waited arrives. Neither is a view that is
-                // older than the one in force.
+                // The end of a freeze: only waiting messages arrive. A view that is older than the
+                // one in force is ignored.
                 Told::View(number, _) if number <= silo.view => {}
                 Told::View(number, active) => {
                     silo.view = number;
@@ -411,7 +411,7 @@ impl World {
     /// A request arrives, whether its silo still lives or not.
     fn arrive(&mut self, silo: usize, effect: Effect) {
         let away = self.table_away;
-        // The answer of the table is lost although it did what was asked.
+        // The answer of the table is lost although the request was executed.
         let unknown = self.faulty && self.rng.chance(0.02);
         let row = |(reminder, write, life): &(Reminder, u64, usize)| Row {
             reminder: reminder.clone(),

@@ -77,7 +77,7 @@ impl Identity {
         Some(Self { claims: claims.collect(), ..named })
     }
 
-    /// A context with this identity in the place of another.
+    /// A context in which this identity replaces another one.
     pub(crate) fn put(&self, context: &RequestContext) -> Result<RequestContext, ContextError> {
         let context = context.without_identity().with(IDENTITY_KEY, &self.name)?;
         self.claims().try_fold(context, |context, (key, value)| {

@@ -25,7 +25,7 @@ pub(crate) enum Place {
 }
 
 impl Hint {
-    /// Tells those who remember where grains are.
+    /// Tells the silos that remember the grain's location.
     pub(crate) fn tell(self, locations: &Locations, grain: &GrainId) {
         match self {
             Self::Keep => {}
@@ -47,7 +47,7 @@ impl Calls {
         if self.stopped.is_cancelled() {
             return Err(Failure::shutting_down());
         }
-        // A fence that was shut opens no more, but the call may go elsewhere.
+        // A fence that was shut for good never opens, but the call may go elsewhere.
         let shut = self.host.fence.opened(&self.clock).await.is_err();
         if let Some(activation) = self.host.catalog.get(id) {
             if shut {

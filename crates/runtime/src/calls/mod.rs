@@ -1,5 +1,5 @@
-//! Calls on their way: made in this process, or come over a connection; where to, what becomes of
-//! them, who waits.
+//! Calls on their way, made in this process or come over a connection: their targets, their ends,
+//! their waiting callers.
 
 pub(crate) mod arriving;
 mod asking;

@@ -55,7 +55,7 @@ impl Node {
         }
     }
 
-    /// The filters around the calls that are made there; none where there are none.
+    /// The filters around calls of this node, if any.
     #[inline]
     pub(crate) fn filters(&self) -> Option<&Filters> {
         let filters = match self {
@@ -114,7 +114,7 @@ impl Node {
         DECODING.set(self, decode)
     }
 
-    /// The node for which something is decoded now: the one that is said, or the silo of the turn.
+    /// The node for which a value is being decoded: the given one, or the silo of the turn.
     pub(crate) fn of_decoding() -> Self {
         if DECODING.is_set() {
             return DECODING.with(Self::clone);

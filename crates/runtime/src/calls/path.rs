@@ -19,7 +19,7 @@ const TRIES_MAX: u32 = 256;
 /// Number of tries that follow each other at once; then there are pauses.
 const AT_ONCE_MAX: u32 = 4;
 
-/// The first pause; each one is twice as long as the one before.
+/// First pause; each later one is twice as long.
 const PAUSE_MIN: Duration = Duration::from_millis(4);
 
 /// The longest pause.

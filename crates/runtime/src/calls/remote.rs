@@ -8,8 +8,8 @@ use crate::calls::Node;
 use crate::hosting::Slot;
 use crate::turn::{CallError, Failure, Rejection, contain};
 
-/// Reads the output of a call of `node` that `peer` (a gateway, when it is none) answered. Returns
-/// where the grain really is if the peer had to pass it on.
+/// Reads the output of a call of `node` that `peer` answered (None: a gateway). Returns the grain's
+/// location if the peer had to pass the call on.
 pub(crate) fn read_answer(
     node: &Node,
     peer: Option<SiloAddress>,

@@ -1,6 +1,5 @@
-//! Load shedding: a silo that has too much to do refuses new calls of clients at once, with a word
-//! that says so. Calls between silos, answers, and what lets a client connect are never refused:
-//! what has begun is to end.
+//! Load shedding: an overloaded silo refuses new calls of clients at once, with that reason. Calls
+//! between silos, answers, and connecting clients are never refused: begun work is to end.
 //!
 //! Three things count. A full queue or full memory refuses every call. Busy processors refuse a
 //! part of the calls. The part grows while they stay busy, and shrinks afterwards.

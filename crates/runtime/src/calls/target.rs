@@ -38,7 +38,7 @@ impl Lane {
     }
 }
 
-/// The grain of a call: this very reference, and what it knows of the way.
+/// The grain of a call: this very reference, and its knowledge of the way.
 pub(crate) struct Aim(pub(crate) Arc<Target>);
 
 impl Aim {

@@ -133,7 +133,7 @@ impl Bounds<'_> {
 }
 
 impl Trip<'_> {
-    /// Does what the path says about what was met.
+    /// Executes the path's decision about a result.
     async fn turn(&mut self, met: Met) -> Result<(), Failure> {
         let (hint, next) = self.path.met(met, self.bounds.left());
         self.target.take_hint(hint);

@@ -79,8 +79,8 @@ impl ClientBuilder {
         self
     }
 
-    /// Gives the credentials of the system store in the place of those in its URL, as
-    /// [`SiloBuilder::store_credentials`](crate::SiloBuilder::store_credentials) does.
+    /// Gives the credentials of the system store instead of those in its URL, like
+    /// [`SiloBuilder::store_credentials`](crate::SiloBuilder::store_credentials).
     #[must_use]
     pub fn store_credentials<F>(mut self, ask: impl Fn() -> F + Send + Sync + 'static) -> Self
     where

@@ -196,8 +196,8 @@ mod tests {
         Arc::new(Manifest::new(types.iter().map(hosted).collect()))
     }
 
-    /// A choice: the first silo asks, and each hosts the given types, or has not said yet what it
-    /// hosts.
+    /// A choice: the first silo asks. Each silo hosts the given types, or has not told its types
+    /// yet.
     fn choice(silos: &[SiloEntry], full: &[SiloAddress], hosts: &[Option<&[&str]>]) -> Choice {
         choice_of(silos, full, hosts.iter().map(|types| types.map(manifest)).collect())
     }

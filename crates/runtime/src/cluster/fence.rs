@@ -151,8 +151,8 @@ impl Fence {
         }
     }
 
-    /// Drives `work` to its end, polling it only while the fence is open. For what is a grain's own
-    /// code and no turn.
+    /// Drives `work` to its end, polling it only while the fence is open. For user code outside of
+    /// turns.
     pub(crate) async fn guard<T>(
         &self,
         clock: &Clock,

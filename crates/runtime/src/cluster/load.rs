@@ -23,7 +23,7 @@ pub(crate) enum Message {
     /// Of a wave of load reports.
     #[serde(rename = "w")]
     Wave(load::Message),
-    /// About what a silo hosts.
+    /// About a silo's types.
     #[serde(rename = "h")]
     Hosted(hosted::Message),
 }
@@ -120,7 +120,7 @@ impl LoadService {
         self.choice.read().hosted.with_newer_data(grain_type, version)
     }
 
-    /// Returns true if there are Active silos that have not said yet what they host.
+    /// Returns true if there are Active silos with unknown types.
     pub(crate) fn is_incomplete(&self) -> bool {
         self.choice.read().hosted.is_incomplete()
     }

@@ -26,7 +26,7 @@ use super::history::changes_of;
 /// Inputs waiting for the machine; one more is dropped (the protocol bears lost messages).
 const INPUTS_MAX: usize = 16_384;
 
-/// Number of inputs that are handled before the timers are looked at.
+/// Number of inputs that are handled before the timers are checked.
 const INPUTS_IN_A_ROW_MAX: u32 = 64;
 
 /// A silo that has been joining for longer says in the log whom it waits for.

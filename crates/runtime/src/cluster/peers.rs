@@ -43,7 +43,7 @@ impl Peers {
     }
 
     /// Sends a message to another silo's runtime, in order, connecting if need be: now if there is
-    /// a connection and nothing waits, else behind what waits. Best effort.
+    /// a connection and nothing waits, otherwise behind waiting messages. Best effort.
     pub(crate) fn post<T: Serialize>(self: &Arc<Self>, to: SiloAddress, channel: u8, message: &T) {
         // Messages of the membership tell a silo that the view declares it dead. There is nothing
         // else to say to it.

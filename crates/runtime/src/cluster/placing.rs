@@ -98,7 +98,7 @@ impl Placing {
     /// application.
     ///
     /// # Errors
-    /// Why there is none.
+    /// Reason of a failed choice.
     ///
     /// # Panics
     /// A director of the application's own does.

@@ -159,8 +159,7 @@ impl ClientCore {
         }
     }
 
-    /// Counts the changes of the list of gateways: what was chosen under another number is chosen
-    /// again.
+    /// Counts the changes of the list of gateways: a choice of an earlier number is made again.
     pub(crate) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
@@ -569,7 +568,7 @@ impl Handler for ClientCore {
     }
 
     fn drained(self: &Arc<Self>, _connection: &Arc<Connection>) {
-        // Another gateway is to be had.
+        // Another gateway is available.
         self.note_change();
         self.wake.notify_one();
     }

@@ -197,8 +197,8 @@ mod tests {
         ));
         core.dial_others(nobody(0, 40));
         assert_eq!(core.dials.lock().under_way.len(), 40);
-        // Gateways that are being dialled are not dialled twice, and of the others as many as there
-        // is room for.
+        // Gateways that are being dialled are not dialled twice. Of the others as many are dialled
+        // as there is room for.
         core.dial_others(nobody(0, 200));
         assert_eq!(core.dials.lock().under_way.len(), DIALS_MAX);
         core.changed.until(|_| (!core.is_dialling()).then_some(())).await;

@@ -33,7 +33,7 @@ pub enum ConnectError {
     NoGateway {
         /// The cluster.
         cluster: ClusterId,
-        /// Text that says what the store has instead.
+        /// Text about the clusters that the store has instead.
         found: String,
     },
     /// No gateway could be connected to.

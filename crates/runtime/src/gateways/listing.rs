@@ -48,7 +48,7 @@ impl Listing {
     /// The gateways of a list, each as `host:port`.
     ///
     /// # Errors
-    /// Names the one that is none.
+    /// An error names the invalid one.
     pub(crate) fn of(gateways: Vec<String>) -> Result<Self, OptionError> {
         let refuse = |reason| Err(OptionError { option: "gateways".to_owned(), reason });
         if gateways.is_empty() || gateways.len() > LIST_MAX {

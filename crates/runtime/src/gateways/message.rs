@@ -8,7 +8,7 @@ use crate::metrics::SiloStatistics;
 /// A message between a gateway and a client.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum GatewayMessage {
-    /// Gateway to client: send new calls elsewhere; what is under way will still be answered.
+    /// Gateway to client: send new calls elsewhere; calls under way will still be answered.
     #[serde(rename = "s")]
     Stopping,
     /// Gateway to client: this silo was declared dead; do not wait for it.

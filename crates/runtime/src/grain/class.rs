@@ -86,8 +86,8 @@ impl<G> NoHooks<G> for Hooks<G> {}
     note = "write `#[derive(Grain)]` on `{Self}`"
 )]
 pub trait Grain: Sized + Send + Sync + 'static {
-    /// For a stateless worker: how many activations of a grain a silo may have, 0 for as many as it
-    /// has processors. None for grains that have one in the whole cluster.
+    /// For a stateless worker: the most activations of a grain on a silo, 0 for one per processor.
+    /// None for grains that have one in the whole cluster.
     const WORKERS_MAX: Option<usize> = None;
     /// Time after which an idle activation is deactivated; the silo's setting when none.
     const IDLE: Option<Duration>;

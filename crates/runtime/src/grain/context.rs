@@ -107,7 +107,7 @@ impl Ctx {
         asker.await.map_or_else(CancellationToken::new, |asker| asker.token())
     }
 
-    /// The service of type `T` that the silo was given; none if there is none.
+    /// The service of type `T` that the silo was given, if any.
     pub fn service<T: ?Sized + Send + Sync + 'static>(&self) -> Option<Arc<T>> {
         self.services()?.get()
     }

@@ -140,7 +140,7 @@ where
     /// Stores an event, and changes the state as it says.
     ///
     /// # Errors
-    /// [`StateError`] says what is known about the store; the activation ends with this turn.
+    /// [`StateError`] describes the knowledge about the store. The activation ends with this turn.
     pub async fn append(&mut self, event: E) -> Result<(), StateError> {
         self.append_all(vec![event]).await
     }

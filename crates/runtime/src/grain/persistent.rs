@@ -104,8 +104,8 @@ where
         self.binding.as_ref().is_some_and(|b| b.etag.is_some())
     }
 
-    /// Reads the value from the store, replacing what is in memory; the default when the store has
-    /// none.
+    /// Reads the value from the store, replacing the value in memory; the default when the store
+    /// has none.
     ///
     /// # Errors
     /// [`StateError`]; then the value in memory is unchanged.
@@ -131,7 +131,7 @@ where
     /// Writes the value to the store.
     ///
     /// # Errors
-    /// [`StateError`] says what is known about the store; the activation ends with this turn.
+    /// [`StateError`] describes the knowledge about the store. The activation ends with this turn.
     pub async fn write(&mut self) -> Result<(), StateError> {
         let binding = self.binding.as_mut().ok_or(StateError::Unbound)?;
         let bond = binding.bond();

@@ -37,8 +37,8 @@ impl GrainFactory {
         }
     }
 
-    /// Decodes something whose references shall belong to this client: `decode` may be any code of
-    /// serde's. In a turn, and in what arrives by calls, references belong to the silo or client
+    /// Decodes something whose references shall belong to this client. `decode` may be any serde
+    /// code. In a turn, and in arguments and answers, references belong to the silo or client
     /// without it.
     pub fn bind<T>(&self, decode: impl FnOnce() -> T) -> T {
         self.0.binds(decode)

@@ -34,7 +34,7 @@ impl<T> ContextKey<T> {
         Ok(())
     }
 
-    /// Sends the key along no more. Outside a turn there is nothing to take away.
+    /// Stops sending the key along. Outside a turn there is nothing to remove.
     pub fn clear(&self) {
         if let Some(context) = TurnContext::request_context().filter(|_| !self.is_reserved()) {
             TurnContext::set_request_context(context.without(self.name()));

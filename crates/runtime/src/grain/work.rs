@@ -124,7 +124,7 @@ pub fn not_admitted<M: Method>(args: M, closed: Closed) -> (LocalSlot<M>, TurnOu
 }
 
 pin_project! {
-    /// The future of the generated code, and then what it came to.
+    /// The future of the generated code, and then its result.
     #[project = WorkState]
     enum MethodWork<M, F>
     where

@@ -146,7 +146,7 @@ impl Home {
 }
 
 impl<'a> Alone<'a, Home> {
-    /// The lock of the grain itself, or why there is none.
+    /// The lock of the grain itself, or the reason why there is none.
     #[inline]
     pub(super) fn grain(self) -> Result<Exclusive<'a>, Closed> {
         match RwLockWriteGuard::try_map(self.guard, Home::grain_mut) {
@@ -159,7 +159,7 @@ impl<'a> Alone<'a, Home> {
 }
 
 impl<'a> Together<'a, Home> {
-    /// The lock of the grain itself, or why there is none.
+    /// The lock of the grain itself, or the reason why there is none.
     #[inline]
     pub(super) fn grain(self) -> Result<Shared<'a>, Closed> {
         match RwLockReadGuard::try_map(self.guard, Home::grain) {

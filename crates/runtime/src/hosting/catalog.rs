@@ -91,7 +91,7 @@ pub(crate) struct Catalog {
     shards: Box<[Mutex<Shard>]>,
     next_number: AtomicU64,
     count: AtomicUsize,
-    /// Number of activations that were not called for [`BUSY_FOR`], when they were last looked at.
+    /// Number of activations that were not called for [`BUSY_FOR`], at the last check.
     rested: AtomicUsize,
     /// True when no further activations are made. It is read under the lock of a shard: a task that
     /// walks the shards after the change sees all activations.
@@ -101,7 +101,7 @@ pub(crate) struct Catalog {
 /// Why no activation is made.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum NotMade {
-    /// The silo holds as many activations as it may.
+    /// The silo has reached its limit of activations.
     Full,
     /// The silo leaves.
     Closed,
@@ -132,8 +132,8 @@ impl Catalog {
             .or_else(|| shard.workers.take(id, |worker| Seat::new(worker, self)).map(Held::from))
     }
 
-    /// The activation of `id`; when there is none, and fewer than `max` in all, the one that `make`
-    /// makes of a number.
+    /// The activation of `id`. When there is none, and fewer than `max` in all, `make` makes one of
+    /// a number.
     pub(super) fn get_or_create(
         &self,
         id: &GrainId,
@@ -253,7 +253,7 @@ impl Catalog {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Number of busy activations: called within [`BUSY_FOR`], or not looked at since.
+    /// Number of busy activations: called within [`BUSY_FOR`], or not checked since.
     pub(crate) fn busy(&self) -> usize {
         self.len().saturating_sub(self.rested.load(Ordering::Relaxed))
     }

@@ -293,8 +293,8 @@ impl Class {
         &self.placement
     }
 
-    /// For a stateless worker: how many activations of a grain a silo may have, 0 for as many as it
-    /// has processors. None for grains that have one in the whole cluster.
+    /// For a stateless worker: the most activations of a grain on a silo, 0 for one per processor.
+    /// None for grains that have one in the whole cluster.
     pub(crate) const fn workers_max(&self) -> Option<usize> {
         self.info.workers_max
     }

@@ -1,5 +1,5 @@
-//! Idle activations are looked for, one shard at a time: a million of them are never looked at in
-//! one go.
+//! The search for idle activations, one shard at a time: a million of them are never checked in one
+//! go.
 
 use std::time::Duration;
 

@@ -19,7 +19,7 @@ use crate::waits::{Listing, next_turn};
 
 /// The state of the turn that is being polled.
 pub struct TurnContext {
-    /// None: the one in [`INSTANT`], of a turn that runs in place.
+    /// None: the activation in [`INSTANT`], of a turn that runs in place.
     activation: Option<Held>,
     /// The chain that led here; with this turn at its end once it has made a call.
     chain: CallChain,
@@ -30,7 +30,7 @@ pub struct TurnContext {
     exclusive: bool,
     begun: bool,
     linked: bool,
-    /// Bits for what is rarely so.
+    /// Bits for rare properties.
     marks: u8,
 }
 
@@ -301,7 +301,7 @@ impl TurnContext {
                 suspect: turn.chain.iter().any(|l| l.grain == *id && l.holds_up(turn.exclusive)),
                 remote: turn.marks & REMOTE != 0,
             });
-            // A turn that has begun may keep what it waits for.
+            // A turn that has begun may keep its future without polling it.
             let driven = turn.marks & DRIVEN != 0 && !turn.begun;
             Asks { deadline: turn.settle(now), who, past: false, driven }
         })
@@ -404,7 +404,7 @@ impl TurnContext {
         self.linked
     }
 
-    /// Returns true if a call may wait for the turn whose own wait is looked at.
+    /// Returns true if a call may wait for the turn whose own wait is being checked.
     pub(crate) fn has_caller(&self) -> bool {
         self.chain.len() > usize::from(self.linked)
     }

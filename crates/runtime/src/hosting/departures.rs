@@ -20,7 +20,7 @@ const MAX: usize = 4_096;
 #[derive(Default)]
 pub(crate) struct Departures {
     kept: Mutex<Kept>,
-    /// Number of them, for the many calls that come while there are none.
+    /// Number of departures, for the many calls that come while there are none.
     count: AtomicUsize,
 }
 

@@ -65,7 +65,7 @@ pub(crate) struct Host {
     pub(crate) departures: Departures,
     /// List of turns that have made calls and wait.
     pub(crate) waits: Arc<Waits>,
-    /// Activations whose waiting turns have deadlines to be looked at: at most one entry for each.
+    /// Activations whose waiting turns have deadlines to be checked: at most one entry for each.
     pub(crate) queues: Mutex<Vec<Arc<Activation>>>,
     /// Ticker that is started when such deadlines begin to matter.
     pub(crate) ticking: Arc<Ticking>,
@@ -90,7 +90,7 @@ impl Host {
         self.calls.get().is_none_or(|calls| calls.strong_count() == 0)
     }
 
-    /// Returns true if no turn may begin or go on.
+    /// Returns true if no turn may begin or continue.
     pub(crate) fn is_fenced(&self) -> bool {
         self.fence.is_closed_at(self.clock.now())
     }
@@ -130,7 +130,7 @@ impl Host {
         })
     }
 
-    /// Returns true if the class of the grain `id` is hosted here and has a method of this number.
+    /// Returns true if a call may wait for the turn whose own wait is being checked.
     pub(crate) fn serves(&self, id: &GrainId, method: u32) -> bool {
         let class = self.classes.get(&id.grain_type());
         class.is_some_and(|class| class.method_name(method).is_some())

@@ -59,7 +59,7 @@ impl Activation {
                 lock.life = Life::Active;
                 let now = |began| self.host.clock.mono().saturating_since(began);
                 self.class.lives.activated(began.map(now));
-                // Its own hook may have found that the state is not the one in the store.
+                // Its own hook may have found that the state in memory is not the stored one.
                 if self.gate.line().is_broken() { Err(Closed::Gone) } else { Ok(()) }
             }
             Err(closed) => {

@@ -16,7 +16,7 @@ struct Service {
 }
 
 impl Services {
-    /// Adds a service, in the place of one of the same type.
+    /// Adds a service. It replaces one of the same type.
     pub(crate) fn add<T: ?Sized + Send + Sync + 'static>(&mut self, service: Arc<T>) {
         let service = Service { value: Box::new(service), type_name: type_name::<T>() };
         self.0.insert(TypeId::of::<T>(), service);

@@ -70,7 +70,7 @@ pub(crate) fn other_version(method: &str) -> String {
     )
 }
 
-/// Drops what is in a slot, in a place that must not be left by a panic.
+/// Drops the content of a slot, in a place that a panic must not leave.
 pub(crate) fn empty(slot: &mut dyn Slot) {
     if !let_go_by(&mut || slot.clear()) {
         // The panic may have left the output behind.

@@ -62,7 +62,7 @@ pin_project! {
     {
         // It holds the grain and waits for something else.
         suspended: bool,
-        // The wait for the fence, of a turn that was to go on and found it closed.
+        // The wait for the fence, of a turn that was to continue and found it closed.
         held: Option<BoxFuture<'static, ()>>,
         // True if the turn that made the call still waits, where it may have stopped.
         asker: Option<Arc<Asker>>,
@@ -181,7 +181,7 @@ impl Turn {
                 (TurnOutcome::Refused(why), _) => (TurnEnd::Refused(why), Ended::Failed),
             },
             Err(text) => {
-                // Once for what is left of the future, and once for an outcome behind it.
+                // Once for the rest of the future, and once for an outcome behind it.
                 let _ = contain(|| work.as_mut().clear());
                 let _ = contain(|| work.as_mut().clear());
                 if let Some(context) = this.context {

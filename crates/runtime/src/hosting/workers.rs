@@ -150,8 +150,8 @@ impl<W: Worker, S> Workers<W, S> {
         self.0.get_mut(id)?.take(seat)
     }
 
-    /// Returns true if a call that has just come has to wait: the grain has as many workers as it
-    /// may have, or others wait.
+    /// Returns true if a call that has just come has to wait: the grain has its maximum of workers,
+    /// or other calls wait.
     pub(super) fn is_full(&mut self, id: &GrainId) -> bool {
         let Some(crew) = self.0.get_mut(id) else { return false };
         if !crew.is_full() && !crew.waiting.is_empty() {

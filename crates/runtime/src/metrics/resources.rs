@@ -56,7 +56,7 @@ impl Resources {
         InUse { cpu: self.cpu.map(percent), memory: self.read_memory().map(percent) }
     }
 
-    /// The memory of the process when it was last looked at.
+    /// The memory of the process at the last measurement.
     pub(crate) const fn memory_bytes(&self) -> Option<u64> {
         self.memory_bytes
     }

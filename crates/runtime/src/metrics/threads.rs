@@ -62,8 +62,8 @@ fn learn() -> usize {
     number
 }
 
-/// Adds `n` to a cell of the thread `thread` and returns what it held. Only its owner writes a cell
-/// that is owned: a load and a store, no locked instruction.
+/// Adds `n` to a cell of the thread `thread` and returns the earlier value. Only its owner writes
+/// an owned cell: a load and a store, without a locked instruction.
 #[inline]
 pub(super) fn add(cell: &AtomicU64, thread: usize, n: u64) -> u64 {
     if thread < OWNERS {

@@ -29,7 +29,7 @@ const GATEWAYS_MAX: usize = 1_024;
 pub struct OptionError {
     /// The option to change, as configuration files name it: `name`, `limits.frame_bytes_max`.
     pub option: String,
-    /// Fault of the option: its value, and what was expected.
+    /// Fault of the option: its value, and the expected one.
     pub reason: String,
 }
 

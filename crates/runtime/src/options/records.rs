@@ -1,4 +1,4 @@
-//! The options of what a silo records in the store.
+//! The options of a silo's records in the store.
 
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ impl RecordOptions {
 }
 
 impl RecordOptions {
-    /// Leaves out what a store is not given that holds everything in memory.
+    /// Turns off records that a store in memory should not get.
     pub(crate) const fn fit(&mut self, store_keeps_in_memory: bool) {
         if store_keeps_in_memory && !self.statistics_in_memory {
             self.statistics_period = Duration::ZERO;

@@ -13,7 +13,7 @@ pub trait Setting<T> {
     /// The value.
     ///
     /// # Errors
-    /// In words: what the text is, and what was expected.
+    /// Error in words: the text, and the expected form.
     fn value(self) -> Result<T, String>;
 }
 

@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 pub struct SheddingOptions {
     /// True to refuse calls of clients at all. Default false.
     pub enabled: bool,
-    /// From this use of the processors on, in percent, a part of them is refused: as much as it
-    /// takes. Default 95.
+    /// Use of the processors in percent from which on a part of them is refused, as large as
+    /// needed. Default 95.
     pub cpu_percent: u8,
     /// From this use of the memory on, in percent, all of them are refused. Default 90.
     pub memory_percent: u8,

@@ -19,7 +19,7 @@ use crate::grain::Ctx;
 /// A first occurrence that is a little in the past is due now: the time was read before it came
 /// here.
 const PAST_TOLERANCE: Duration = Duration::from_secs(1);
-/// A write that another one was faster than is tried again this often.
+/// Number of tries of a write that loses to other writers.
 const TRIES_MAX: u32 = 8;
 
 /// A reminder as it is stored.

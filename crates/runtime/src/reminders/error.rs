@@ -33,7 +33,7 @@ pub enum ReminderError {
     Past {
         /// Time of the occurrence.
         at: Timestamp,
-        /// When that was looked at.
+        /// Time of the check.
         now: Timestamp,
     },
     /// It would be due, or end, after the year 9999.
@@ -58,10 +58,10 @@ pub enum ReminderError {
         /// The end.
         end: Timestamp,
     },
-    /// The grain has as many as it may.
+    /// The grain has reached its limit of reminders.
     #[error("the grain has {0} reminders already (reminders.per_grain_max)")]
     TooMany(usize),
-    /// The store did not do what was asked.
+    /// The store did not execute the request.
     #[error("{detail}")]
     Store {
         /// The store's words.

@@ -269,7 +269,7 @@ fn row(found: StoredReminder) -> Row {
     Row { reminder: found.reminder, etag: found.etag }
 }
 
-/// An answer of the table, which may tell of trouble.
+/// An answer of the table, which may report trouble.
 trait Told {
     fn trouble(&self) -> Option<&StoreError>;
 }

@@ -28,8 +28,8 @@ impl Handler for SiloCore {
         let (correlation, answered) = (header.correlation, replies.len());
         let run = || self.calls.arrived(connection, header, body, cost, &mut *replies, cx);
         contain(run).unwrap_or_else(|panic| {
-            // Every turn contains its own panics. If one gets here all the same, it is this call's:
-            // the other calls of the connection go on.
+            // Every turn contains its own panics. A panic that gets here is this call's: the other
+            // calls of the connection continue.
             tracing::error!(panic, "a panic outside of a turn");
             replies.truncate(answered);
             put_failure(replies, correlation, &Failure::panicked(panic));

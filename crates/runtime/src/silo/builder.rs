@@ -507,8 +507,8 @@ fn tell_start(core: &SiloCore, gateway: Option<SocketAddr>, store: &str) {
     );
 }
 
-/// The machine counts a commit as over after `table_timeout`: the store must not go on with one for
-/// longer.
+/// The machine counts a commit as over after `table_timeout`: the store must not continue with one
+/// for longer.
 fn check_patience(store: &dyn SystemStore, table_timeout: Duration) -> Result<(), StartError> {
     match store.request_timeout().filter(|request| *request > table_timeout) {
         None => Ok(()),

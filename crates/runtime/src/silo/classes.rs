@@ -53,7 +53,7 @@ impl HostedType {
     }
 }
 
-/// A name that lives as long as the process. There are as many as the program has classes.
+/// A name that lives as long as the process. Their number is bounded by the program's classes.
 fn interned(name: String) -> &'static str {
     static NAMES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
     let mut names = NAMES.lock();

@@ -31,10 +31,10 @@ use crate::reminders::ReminderService;
 /// one period at least and two at most, and is silent three seconds later.
 const ANSWERS_LOOK: Duration = Duration::from_millis(500);
 
-/// Load shedding is looked at this often.
+/// Interval of the checks for load shedding.
 const LOAD_LOOK: Duration = Duration::from_secs(1);
 
-/// The time between two lines about what the silo does.
+/// Time between two lines about the silo's work.
 const WORK_EVERY: Duration = Duration::from_secs(60);
 
 /// The whole silo. Its parts do not know it.
@@ -157,7 +157,7 @@ impl SiloCore {
         self.end(TerminateReason::Left);
     }
 
-    /// Tells what the silo has done in its life.
+    /// Logs the silo's work in its life.
     fn tell_end(&self, reason: TerminateReason) {
         let told = self.statistics();
         let lived = self.host.clock.mono().saturating_since(Instant::ZERO);
@@ -174,7 +174,7 @@ impl SiloCore {
         );
     }
 
-    /// Says what the silo has done in the last minute, if it has done anything.
+    /// Logs the silo's work in the last minute, if there was any.
     async fn tell_work(&self) {
         let mut before = self.statistics();
         loop {

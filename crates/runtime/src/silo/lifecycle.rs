@@ -23,7 +23,7 @@ const PARALLEL_DEACTIVATIONS: usize = 256;
 /// Time that turns get which run while the fence is shut: each ends at its next wait.
 const LAST_POLLS_MAX: Duration = emmer_membership::POLL_GRACE;
 
-/// While it leaves, the log says this often what the silo waits for.
+/// Interval of the log lines about the silo's waits while it leaves.
 const PROGRESS_EVERY: Duration = Duration::from_secs(5);
 
 /// Time between two looks at them.
@@ -72,7 +72,7 @@ pub(super) async fn stop_now(silo: &Arc<SiloCore>) {
     silo.end(TerminateReason::Left);
 }
 
-/// Reports what the silo still waits for; never ends.
+/// Logs the silo's waits; never ends.
 async fn tell_progress(silo: &SiloCore) {
     loop {
         silo.host.wheel.sleep(PROGRESS_EVERY).await;

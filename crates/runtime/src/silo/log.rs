@@ -21,7 +21,7 @@ pub(crate) fn tell_view(me: SiloAddress, before: &View, after: &View) {
     }
 }
 
-/// A line about one silo, or about as many as `silos` says.
+/// A line about one silo, or about `silos` of them.
 #[derive(Debug, PartialEq, Eq)]
 struct Line {
     what: String,

@@ -187,7 +187,7 @@ impl SiloCore {
         listed.inspect_err(|error| warn_seldom!(%error, "the cluster was not listed")).is_ok()
     }
 
-    /// Records what waits; false if the store did not take it.
+    /// Records the waiting changes; false if the store did not take them.
     async fn write_history(&self) -> bool {
         let waiting = self.cluster.history.waiting();
         match self.records.history.append(&waiting).await {

@@ -136,7 +136,7 @@ impl Silo {
         }
     }
 
-    /// Writes to the log what a silo that leaves still waits for, until it has left.
+    /// Logs the waits of a leaving silo, until it has left.
     async fn tell_progress(&self) {
         loop {
             tokio::time::sleep(PROGRESS).await;

@@ -24,7 +24,7 @@ pub enum StartError {
     /// No store was given.
     #[error("no store is configured: call .store(...) or set {STORE_VARIABLE}")]
     NoStore,
-    /// The store may go on with a request for longer than membership waits for it.
+    /// The store may continue with a request for longer than membership waits for it.
     #[error(
         "{store} gives a request up after {request:?} (timeout_ms), later than membership does \
          after {table_timeout:?} (table_timeout): shorten the first or lengthen the second"

@@ -17,7 +17,7 @@ pub trait Observer: Send {
     fn begin(self: Box<Self>, silo: SiloWatch);
 }
 
-/// A silo that can be looked at. It does not keep the silo alive. Cheap to clone.
+/// A view of a silo that does not keep it alive. Cheap to clone.
 #[derive(Clone)]
 pub struct SiloWatch {
     address: SiloAddress,

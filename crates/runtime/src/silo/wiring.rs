@@ -1,4 +1,4 @@
-//! The parts of a silo, each made of what it needs.
+//! The parts of a silo, each made of its ingredients.
 
 use std::any::Any;
 use std::num::NonZeroUsize;

@@ -58,7 +58,7 @@ impl Method for TimerTick {
     }
 }
 
-/// A method that takes the grain and may use it for as long as it runs.
+/// A method that takes the grain and may use it while it runs.
 pub trait Runs<'a, A: 'a>: Send + Sync + 'static {
     /// The method's result.
     type Output: TickResult;

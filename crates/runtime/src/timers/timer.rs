@@ -23,8 +23,8 @@ use crate::wheel::{Due, Place};
 
 /// No timer ticks more often than this.
 const LEAST: Duration = Duration::from_millis(10);
-/// Ticks are put off to whole steps of this length: what is due in one step fires together, and
-/// wakes the silo up once.
+/// Ticks are put off to whole steps of this length: ticks of one step fire together, and wake the
+/// silo up once.
 const STEP: Duration = Duration::from_millis(10);
 /// The step of a timer that waits for [`LONG`] or longer.
 const LONG_STEP: Duration = Duration::from_millis(50);
@@ -202,7 +202,7 @@ impl Ticking {
             let mut turn = (self.method)(activation.clone(), tick, context);
             turn.as_mut().set_driven();
             let mut sink = Sink::Local(&mut slot);
-            // Most ticks are over in one poll, and need nothing that tells of the silo's end.
+            // Most ticks are over in one poll, and need no notice of the silo's end.
             let first = poll_fn(|cx| Poll::Ready(turn.as_mut().poll_turn(cx, &mut sink))).await;
             if let Poll::Ready(end) = first {
                 break end;

@@ -1,4 +1,4 @@
-//! Why a call, an activation or a write did not succeed, and what is known about its effect.
+//! Errors of calls, activations and writes, and the knowledge about their effect.
 
 use std::fmt;
 
@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use super::call_target::{CallTarget, Rejection};
 
-/// Why a call failed. Each kind says what is known about the effect;
-/// [`maybe_executed`](Self::maybe_executed) answers it for a program. All but the method's own
+/// Error of a call. Each kind describes the knowledge about the effect;
+/// [`maybe_executed`](Self::maybe_executed) answers it for a program. All except the method's own
 /// error name the call: the type and the key of the grain, and the method.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]

@@ -28,11 +28,11 @@ const SEARCHES_MAX: usize = 64;
 /// calls wait in long chains, each search goes through most of them.
 const TURNS_MAX: usize = 256;
 
-/// A gate where a call has begun to wait lately is looked at in every look: whatever circle the
-/// call has closed stands since then.
+/// Age up to which a gate with a new waiting call is checked in every look: a circle that the call
+/// has closed stands since then.
 const EAGER: Duration = PATIENCE.saturating_add(LOOK_EVERY.saturating_mul(4));
 
-/// Other gates are looked at this often: the call of a circle that ends may have waited for long.
+/// Interval of the checks of other gates: the call of a circle that ends may have waited for long.
 /// Two searches are enough, so a circle is still known long before a second.
 const SEARCH_EVERY: Duration = Duration::from_millis(250);
 
@@ -228,7 +228,7 @@ fn continued<G: Gate>(
         return Vec::new();
     }
     let paths = graph.reach(vec![path]);
-    // The first one is what was asked.
+    // The first step is the question.
     let news = paths.get(1..).unwrap_or_default();
     if origin == me {
         news.iter().for_each(|path| reached(looks, crowds, gate, round, path));

@@ -90,7 +90,7 @@ impl Searches {
         let Some(last_begun) = search.rounds.back().copied() else { return Vec::new() };
         let Some(last) = path.last() else { return Vec::new() };
         // Of all calls in the circle one ends: that of the turn with the highest number. The others
-        // would find the same circle, and end although it stands no more.
+        // would find the same circle, and end although it no longer stands.
         let is_highest = path.windows(2).all(|two| two[1].call == 0 || two[0].turn <= last.turn);
         if !is_highest {
             return Vec::new();
@@ -296,7 +296,7 @@ mod tests {
 
     #[test]
     fn one_call_of_a_circle_ends_and_no_other() {
-        // Turns 1, 2 and 3 wait for each other; each of their calls is looked at.
+        // Turns 1, 2 and 3 wait for each other; each of their calls is checked.
         let circles = [
             (1, path(&[(2, 0), (3, 53), (1, 51)])),
             (2, path(&[(3, 0), (1, 51), (2, 52)])),

@@ -42,7 +42,7 @@ fn first_turn() -> u64 {
 pub(crate) struct Listed {
     /// Its number.
     pub(crate) id: u64,
-    /// The turn that made the call that it answers; 0 when there is none.
+    /// The turn that made the call that it answers; 0 without one.
     pub(crate) caller: u64,
     /// The number of the activation that it runs on.
     pub(crate) gate: u64,

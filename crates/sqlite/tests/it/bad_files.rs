@@ -1,4 +1,4 @@
-//! Files that cannot be used: clear errors, and nothing made or changed beside them.
+//! Files that cannot be used: clear errors, and nothing made or changed next to them.
 
 use std::fs;
 use std::path::Path;
@@ -196,7 +196,7 @@ async fn commits_that_share_a_transaction_fail_alone() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("cluster.db");
     let store = filled(&path).await;
-    // A trigger is the one way to make a statement of a well-formed commit fail.
+    // A trigger is the only way to make a statement of a well-formed commit fail.
     rusqlite::Connection::open(&path)
         .unwrap()
         .execute_batch(
@@ -251,7 +251,7 @@ async fn a_table_of_an_older_program_is_brought_forward() {
     let more = Row::new("s").with("Number", Value::Int(7));
     new.commit(&NEW, "p", vec![Mutation::Insert { row: more.clone() }]).await.unwrap();
     assert_eq!(new.scan(&NEW, "Number", 7..=7, 10).await.unwrap()[0].row, more);
-    // The silos that still run the older program go on; one that starts now is told.
+    // Running silos of the older program continue; a new one gets an error.
     assert_eq!(old.read_partition(&OLD, "p").await.unwrap().len(), 2);
     let error = SqliteStore::open(&path).unwrap().ensure_tables(&[&OLD]).await.unwrap_err();
     assert_eq!(error.kind, StoreErrorKind::Corrupt, "{error}");

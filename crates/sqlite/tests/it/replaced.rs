@@ -1,5 +1,5 @@
-//! A file that is deleted, renamed or replaced while a store has it open. Without a look, SQLite
-//! would go on in a file that nobody else sees.
+//! A file that is deleted, renamed or replaced while a store has it open. Without a check, SQLite
+//! would continue in a file that no other process sees.
 
 use std::fs;
 use std::path::Path;
@@ -32,7 +32,7 @@ fn delete(path: &Path) {
     }
 }
 
-/// Every kind of request says that there is no table. None makes the file anew.
+/// Every kind of request reports the missing table. None makes the file again.
 async fn is_gone(table: &SiloTable, path: &Path) {
     let kinds = [
         table.read_all().await.unwrap_err(),
@@ -76,7 +76,7 @@ async fn requests_go_to_the_file_that_has_the_name() {
     let old = filled(&path, 1).await;
     delete(&path);
     let new = filled(&path, 2).await;
-    // Another table, by its identity and its rows, for whoever was there before.
+    // Another table, by its identity and its rows, for the earlier silos.
     let (version, rows) = old.read_all().await.unwrap();
     assert_eq!((version.table, version.number), (TableId::new(2), 1));
     assert_eq!(rows.iter().map(|row| row.address).collect::<Vec<_>>(), [silo(2)]);
@@ -106,7 +106,7 @@ async fn another_cluster_moved_into_the_place_is_another_table() {
     assert_eq!(table.read_version().await.unwrap().table, TableId::new(2));
 }
 
-/// Every kind of request says that the file is damaged, and goes on saying so.
+/// Every kind of request reports the damaged file, each time.
 async fn is_damaged(table: &SiloTable) {
     for _ in 0..2 {
         let kinds = [
@@ -121,7 +121,7 @@ async fn is_damaged(table: &SiloTable) {
     }
 }
 
-/// A copy that an administrator puts in the place of the file, without a thought of its log.
+/// A copy that an administrator puts in the place of the file, next to the old log.
 #[tokio::test]
 async fn a_file_beside_the_log_of_another_is_damaged() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Reads while writers never rest, of a partition that says what was written.
+//! Reads while writers never rest, of a partition whose version row names the written rows.
 
 use std::convert::Infallible;
 use std::sync::Mutex;
@@ -151,7 +151,7 @@ fn busy<const TOGETHER: usize>(commits: u64) -> (usize, usize) {
 
 #[test]
 fn a_read_beside_writers_that_never_rest_ends_and_is_one_moment() {
-    // Eleven pages: without the list of what was written a read would hardly ever end.
+    // Eleven pages: without the list of written rows a read would hardly ever end.
     for commits in [100, 500, 800] {
         let (ended, _) = busy::<60>(commits);
         assert_eq!(ended, SEEDS as usize, "{commits} commits in a thousand requests");

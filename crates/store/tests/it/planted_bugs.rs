@@ -164,7 +164,7 @@ impl Planted {
         })
     }
 
-    /// Looks at the conditions, lets others go on, and writes without them: right for one
+    /// Checks the conditions, lets others continue, and writes without them: right for one
     /// connection, wrong for two.
     async fn commit_carelessly(
         &self,

@@ -1,4 +1,4 @@
-//! The typed tables where the store misbehaves or holds what nobody of ours wrote.
+//! The typed tables with a store that misbehaves or holds foreign rows.
 
 use std::sync::Arc;
 

@@ -31,13 +31,13 @@ const REQUEST_TIME_MAX: Duration = Duration::from_secs(10);
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OtlpError {
-    /// The collector's address is none.
+    /// The collector's address is not valid.
     #[error("{0:?} is no address of a collector: http:// or https://, a host and a port")]
     Endpoint(String),
-    /// The part of the calls that begin a trace is none.
+    /// The share of calls that begin a trace is not valid.
     #[error("{0} is no share of the calls: a number from 0 to 1")]
     Share(f64),
-    /// A header for the collector is none.
+    /// A header for the collector is not valid.
     #[error("the header {0:?} for the collector has a name or a value that HTTP does not allow")]
     Header(String),
     /// The variable with headers is not `name=value,name=value`.
@@ -91,10 +91,9 @@ impl Otlp {
         self
     }
 
-    /// The part of the calls made outside any span that begin a trace, from 0 to 1; without it none
-    /// does. Calls within a span that is recorded are traced all the same, as is what comes from
-    /// other processes with a trace. Spans of the application's own that begin a trace are recorded
-    /// in the same share.
+    /// Share of the calls outside any span that begin a trace, from 0 to 1. Without it none does.
+    /// Calls within a recorded span, and calls of other processes with a trace, are always traced.
+    /// Spans of the application's own that begin a trace are recorded in the same share.
     #[must_use]
     pub const fn traces(mut self, share: f64) -> Self {
         self.share = share;
@@ -109,8 +108,8 @@ impl Otlp {
         self
     }
 
-    /// Begins, for this process: on the runtime of tokio that this is called on. The collector need
-    /// not be there; what it does not take is dropped after a while, and never waited for.
+    /// Begins, for this process, on the current tokio runtime. The collector may be absent: spans
+    /// and metrics that it does not take are dropped after a while, and calls never wait for it.
     ///
     /// # Errors
     /// A setting is wrong, or the process records traces already.
@@ -171,7 +170,7 @@ impl OtlpSender {
         OtlpMetrics::new(self.post.clone(), to, self.service.clone(), period, silos)
     }
 
-    /// Sends what is left, once the silos have ended, and waits for that: twenty seconds at most.
+    /// Sends the rest, once the silos have ended, and waits for that: twenty seconds at most.
     pub async fn stop(self) {
         self.silos.close();
         let silos = tokio::time::timeout(REQUEST_TIME_MAX, self.silos.wait()).await;

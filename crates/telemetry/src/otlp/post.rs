@@ -15,7 +15,7 @@ use tokio::runtime::Handle;
 
 use super::OtlpError;
 
-/// The most bytes of an answer that are read: the collector's words about what it did not take.
+/// Maximum bytes of an answer that are read: the collector's words about its refusals.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 
 /// Sends requests on the runtime where it was made, from whatever thread.

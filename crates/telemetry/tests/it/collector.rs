@@ -1,4 +1,4 @@
-//! A collector that speaks OTLP, and what it receives.
+//! A collector that speaks OTLP, and its received requests.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;

@@ -65,7 +65,7 @@ async fn an_encrypted_endpoint_shows_the_silos_certificate_and_serves_no_plain_r
     let answer = scrape(address, &authority.certificate()).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("ready\n"), "{answer}");
     scrape(address, &other.certificate()).await.unwrap_err();
-    // A plain reader gets nothing, and holds up nobody.
+    // A plain reader gets nothing, and delays no other reader.
     let mut plain = TcpStream::connect(address).await.unwrap();
     plain.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
     let mut heard = Vec::new();

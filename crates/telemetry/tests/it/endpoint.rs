@@ -46,7 +46,7 @@ async fn started(store: &str) -> (Silo, SocketAddr) {
     let address = endpoint.address();
     let builder = Silo::builder().store(format!("memory://{store}")).observer(endpoint);
     let builder = builder.cluster_id(ClusterId::new("telemetry").unwrap());
-    // A name as difficult as it may be.
+    // A name with every difficult character.
     let builder = builder.configure(|o| o.name = Some("it's \"a\" \\ {b} ä".to_owned()));
     let silo = builder.configure(|o| o.load_period = millis(600));
     let silo = silo.host::<dyn Counter, CounterGrain>().start().await.unwrap();

@@ -111,7 +111,7 @@ impl Process {
             .unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let ready = lines.find_map(|line| line.unwrap().strip_prefix("ready ").map(str::to_owned));
-        // The rest is nobody's, but must not fill the pipe.
+        // The rest is ignored, but must not fill the pipe.
         std::thread::spawn(move || lines.for_each(drop));
         (Self(child), ready.unwrap())
     }
@@ -145,7 +145,7 @@ async fn a_collector_receives_one_trace_of_two_processes_and_their_metrics() {
     let (second, other) = Process::start(&store, &to);
     let client = Client::builder().store(store.as_str());
     let client = client.cluster_id(ClusterId::new("traces").unwrap()).connect().await.unwrap();
-    // Two grains that live apart; nobody records how they are looked for.
+    // Two grains on different silos, found by calls without traces.
     let mut apart = None;
     for key in 0..100 {
         let front = client.grain::<dyn Front>(key).silo().await.unwrap();

@@ -168,7 +168,7 @@ fn a_request_context_is_whole_ordered_and_bounded() {
     let mut short = bytes.clone();
     short.pop();
     assert!(matches!(refused(short), HeaderError::Truncated(_)));
-    // No entry, two with one key, a key without a letter, a text that is none.
+    // No entry, two with one key, a key without a letter, an invalid text.
     for (place, byte) in [(at, 0), (at + 7, b'a'), (at + 5, 0xff), (at + 2, 0xff)] {
         let mut odd = bytes.clone();
         odd[place] = byte;

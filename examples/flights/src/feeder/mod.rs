@@ -1,9 +1,9 @@
 //! Replays the streams: many callers at once, each grain's stream by one of them at a time, in file
 //! order.
 //!
-//! A caller repeats a failed batch whatever the failure says about execution, and goes on from
-//! where the grain's answer says; the protocol makes that exact. Failures are bounded by time, not
-//! by number: a silo that was killed fails many calls within milliseconds.
+//! A caller repeats a failed batch, even if it may have run, and continues from the position in the
+//! grain's answer. The protocol makes that exact. Failures are bounded by time, not by number: a
+//! silo that was killed fails many calls within milliseconds.
 
 mod progress;
 mod queue;
@@ -52,7 +52,7 @@ impl Default for FeederOptions {
     }
 }
 
-/// The replay failed; what was applied stays applied, and feeding the same file again goes on from
+/// The replay failed. Applied batches stay applied, and feeding the same file again continues from
 /// there.
 #[derive(Debug, thiserror::Error)]
 pub enum FeedError {

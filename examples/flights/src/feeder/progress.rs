@@ -1,4 +1,4 @@
-//! How far the replay is, for whoever watches it.
+//! The progress of the replay, for its viewers.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -6,7 +6,7 @@ use emmer::tables::SiloAddress;
 
 use super::queue::Cursor;
 
-/// Counters that the callers move on and anybody may read.
+/// Counters that the callers advance and any thread may read.
 #[derive(Debug, Default)]
 pub struct Progress {
     applied: AtomicU64,

@@ -21,7 +21,7 @@ pub trait Sink: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Applied, Failure>> + Send;
 }
 
-/// A call that failed. Whether it was executed does not matter: it is repeated.
+/// A failed call. It is repeated, whether it ran or not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     /// Where the grain says the next batch must start, if it says so.

@@ -11,7 +11,7 @@ use super::stage::{PATIENCE, Stage};
 use emmer_cli::commands::child;
 use emmer_cli::exit::{Failure, Result};
 
-/// Interval at which the sums are looked at while one is waited for.
+/// Interval of the checks of the sums while one is awaited.
 const POLL: Duration = Duration::from_millis(20);
 /// Time that a process may take to end when it is asked to.
 const END_LIMIT: Duration = Duration::from_secs(10);

@@ -164,7 +164,7 @@ impl Cluster<'_> {
         Ok(())
     }
 
-    /// Starts another process in the place of one that has ended.
+    /// Starts another process instead of an ended one.
     async fn replace(&mut self) -> Result<()> {
         self.processes.start()?;
         self.active = self.processes.wait_active().await?;

@@ -1,4 +1,4 @@
-//! A client that calls: at a steady pace, whatever becomes of the calls before, or as fast as its
+//! A client that calls at a steady pace, whatever becomes of earlier calls, or as fast as its
 //! callers can.
 
 use std::collections::BTreeMap;

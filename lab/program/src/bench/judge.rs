@@ -132,7 +132,7 @@ impl Book {
         }
     }
 
-    /// Reads what was written since the last time.
+    /// Reads the lines since the last call.
     pub(super) fn read(&mut self) -> Result<()> {
         for (silo, source) in
             self.sources.iter_mut().enumerate().filter(|(_, source)| source.lost.is_none())

@@ -1,4 +1,4 @@
-//! A client that calls grains all the while, and what it saw.
+//! A client that calls grains all the while, and its results.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};

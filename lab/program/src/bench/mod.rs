@@ -117,7 +117,7 @@ enum Membership {
         #[command(flatten)]
         common: Common,
     },
-    /// The store's server goes away under load and comes back: does anybody die, does any call
+    /// The store's server goes away under load and comes back: does any silo die, does any call
     /// fail?
     Outage {
         #[command(flatten)]
@@ -215,7 +215,7 @@ async fn measure(what: What<'_>, stage: &mut Stage) -> Result<Measured> {
     }
 }
 
-/// Sets the stage for a measurement and shows what it has found.
+/// Prepares a measurement and shows its results.
 fn on_stage(common: &Common, log: Option<String>, what: What<'_>) -> Result<()> {
     let flags = vec![
         ("log", log, "--log"),

@@ -174,7 +174,7 @@ impl<'a> Processes<'a> {
         Ok(())
     }
 
-    /// Takes the one with this name out.
+    /// Takes out the process with this name.
     pub(super) fn take(&mut self, name: &str) -> Result<Process> {
         let at = self.running.iter().position(|process| process.name == name);
         at.map(|at| self.running.remove(at))

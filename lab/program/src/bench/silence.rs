@@ -171,7 +171,7 @@ impl Cluster<'_> {
         Ok(round)
     }
 
-    /// Stops everything in good order, and judges what was not judged.
+    /// Stops everything in good order, and judges the rest.
     async fn end(mut self) -> Result<Verdict> {
         self.crowd.stop().await;
         self.processes.stop().await?;

@@ -45,7 +45,7 @@ pub(super) enum Scenario {
     Ring(Flags),
     /// Calls from silo to silo at a steady rate for minutes: memory and slow calls
     Soak(SoakFlags),
-    /// 10,000 idle connections, 5,000 silent sockets, 60 half-sent frames: what they cost a silo
+    /// 10,000 idle connections, 5,000 silent sockets, 60 half-sent frames: their cost to a silo
     Connections(ConnectionsFlags),
     /// A million times bytes that are no frame and no handshake, without and with TLS
     Strangers(StrangersFlags),
@@ -121,7 +121,7 @@ pub(super) struct StrangersFlags {
     /// Sockets that say nothing while honest handshakes are timed
     #[arg(long, value_name = "N", default_value_t = 5_000, value_parser = RangedU64ValueParser::<usize>::new().range(1..=9_000))]
     silent: usize,
-    /// Decides what they say
+    /// Seed of their bytes
     #[arg(long, default_value_t = 1)]
     seed: u64,
     #[command(flatten)]

@@ -142,7 +142,7 @@ impl TurnLog {
         Ok(Self(writing))
     }
 
-    /// Writes what is left. Turns after it are no longer written.
+    /// Writes the rest. Later turns are no longer written.
     pub(crate) fn finish(self) -> std::io::Result<()> {
         if let Some(lines) = LINES.get() {
             // Fails only when the thread is gone; why it went comes next.

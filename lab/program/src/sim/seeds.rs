@@ -180,7 +180,7 @@ struct Tally {
     done: AtomicU64,
     events: AtomicU64,
     failed: AtomicU64,
-    /// The first failing seeds and what they violate.
+    /// The first failing seeds and their violations.
     failures: Mutex<Vec<(u64, Violation)>>,
 }
 

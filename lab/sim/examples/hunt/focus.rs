@@ -65,7 +65,7 @@ pub(crate) fn base(seed: u64, salt: u64, hosts_max: u64) -> (SeededRng, Scenario
     // One clock may run 2 % faster than another.
     scenario.clocks.drift_ppm_max = one_of(&mut rng, &[0, 1_000, 10_000]);
     if rng.chance(0.4) {
-        // Where everybody probes everybody a silo's monitors never change.
+        // Where every silo probes all others, a silo's monitors never change.
         scenario.config.num_probed_silos = 4;
         scenario.config.num_probe_rings = 1;
     }

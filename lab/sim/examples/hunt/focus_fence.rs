@@ -49,7 +49,7 @@ fn verge(seed: u64) -> Scenario {
     ending(scenario, 52_000)
 }
 
-/// A silo that answers once in a while: monitors that have not forgotten what they missed.
+/// A silo that answers once in a while: monitors remember its misses.
 fn stutter(seed: u64) -> Scenario {
     let (mut rng, mut scenario) = base(seed, 11, 5);
     if scenario.grains.is_none() && rng.chance(0.8) {

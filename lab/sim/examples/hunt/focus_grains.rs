@@ -162,8 +162,8 @@ fn moves(seed: u64) -> Scenario {
     ending(scenario, 20_000)
 }
 
-/// Two silos that die at about the same time and may go on for a while, on one side of a cut or
-/// each alone; others join, leave and die meanwhile.
+/// Two silos that die at about the same time and may run for a while, on one side of a cut or each
+/// alone; others join, leave and die meanwhile.
 fn deaths(seed: u64) -> Scenario {
     let (mut rng, mut scenario) = base(seed, 12, 7);
     let hosts = scenario.hosts;

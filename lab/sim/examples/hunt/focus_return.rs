@@ -48,8 +48,8 @@ fn back(seed: u64) -> Scenario {
     scenario.calm_at(at(when), ms(12_000))
 }
 
-/// Some links between pairs of silos are broken, for less than anybody's patience. Meanwhile a silo
-/// dies, or its host does.
+/// Some links between pairs of silos are broken, for less than the patience of any monitor.
+/// Meanwhile a silo or a host dies.
 fn amid(seed: u64) -> Scenario {
     let (mut rng, mut scenario) = quick(seed, 62, (5, 8));
     let mut when = between(&mut rng, 8_000, 12_000);

@@ -54,7 +54,7 @@ fn classes() -> Vec<Class> {
             every: 3,
             directory: false,
         },
-        // Clusters in which a silo does not probe everybody.
+        // Clusters in which no silo probes all others.
         Class {
             name: "large",
             scenario: |seed| swarm(17, 80, 40).scenario(seed),

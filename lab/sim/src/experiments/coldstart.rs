@@ -37,8 +37,8 @@ pub(super) fn run(options: &Options) -> Report {
     for profile in options.profiles_or(&[Profile::Default, Profile::Classic, Profile::Orleans2026])
     {
         for &silos in &sizes {
-            // Silos that each write for themselves and tell everybody everything: what takes them
-            // minutes of virtual time takes the simulator hours.
+            // Silos that each write for themselves and send everything to all: minutes of virtual
+            // time take the simulator hours.
             let one_by_one = matches!(profile, Profile::Classic | Profile::Orleans2026);
             if one_by_one && silos > 200 && options.silos == 0 {
                 continue;
@@ -60,7 +60,7 @@ fn one(report: &mut Report, profile: Profile, silos: u32, options: &Options) {
     let mut world = world(scenario);
     world.keep_view_lags();
     let limit = VirtualTime::from_secs(1_200);
-    // Whole at some moment is not enough: it must be everybody.
+    // Whole at some moment is not enough: all silos must see it.
     let mut told = Instant::now();
     let everybody = |w: &World| {
         if told.elapsed() >= PROGRESS_EVERY {

@@ -30,7 +30,7 @@ enum Way {
     Everything,
     /// It stands still, its sockets stay open.
     Frozen,
-    /// Its machine sleeps, its clocks go on.
+    /// Its machine sleeps, its clocks continue.
     Suspended,
     /// Its IO stands still nearly always, its turns run.
     Slow,
@@ -78,8 +78,8 @@ struct Seen {
     everywhere: Times,
 }
 
-/// Returns true if any silo besides `victim`, and whether every one, has installed the death and
-/// takes it for fading no more.
+/// Returns whether any silo besides `victim`, and whether every such silo, has installed the death
+/// and no longer counts it as fading.
 fn granters(world: &World, victim: u32) -> (bool, bool) {
     let silo = &world.processes()[victim as usize];
     let Some(version) = silo.death_version else { return (false, false) };
@@ -96,7 +96,7 @@ fn granters(world: &World, victim: u32) -> (bool, bool) {
     (any, all)
 }
 
-/// Makes one silo unreachable and waits for all that comes of it.
+/// Makes one silo unreachable and waits for all consequences.
 fn isolate(world: &mut World, host: u32, way: Way, seen: &mut Seen) {
     let Some(victim) = world.running_on(host) else { return };
     let at = world.now() + Duration::from_micros(u64::from(seen.runs) * 7_919 % 1_000_000);

@@ -132,7 +132,7 @@ fn settle(world: &mut World, settle: Duration, limit: Duration) -> bool {
     whole && world.violation().is_none()
 }
 
-/// Durations, sorted when they are looked at.
+/// Durations, sorted on reading.
 #[derive(Clone, Debug, Default)]
 struct Times(Vec<Duration>);
 

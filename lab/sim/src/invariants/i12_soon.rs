@@ -60,7 +60,7 @@ pub(super) fn spread(facts: &Facts<'_>, version: u64, since: VirtualTime) -> Res
     }
 }
 
-/// Returns true if everybody runs who is not Dead, and was so before the newest commit.
+/// Returns true if every silo that is not Dead runs, and did so before the newest commit.
 fn all_run(facts: &Facts<'_>) -> bool {
     let runs = |silo: &SiloAddress| facts.process(silo).is_some_and(Process::is_running);
     facts.table.rows().all(|row| row.status == SiloStatus::Dead || runs(&row.address))

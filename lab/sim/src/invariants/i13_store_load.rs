@@ -31,7 +31,7 @@ pub(super) struct Load {
 }
 
 impl Load {
-    /// Looks at what was asked of the store in the last `SPAN`.
+    /// Checks the requests to the store in the last `SPAN`.
     pub(super) fn check(&mut self, facts: &Facts<'_>) -> Result<(), Violation> {
         let asked: Vec<u32> = facts.processes.iter().map(|process| process.asked).collect();
         let before = std::mem::replace(&mut self.asked, asked);

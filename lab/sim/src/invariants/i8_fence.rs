@@ -18,7 +18,7 @@ use crate::invariants::{Facts, Violation};
 use crate::process::Process;
 use crate::time::VirtualTime;
 
-/// Time for which a poll may run that looked at the fence just before it closed: a little less than
+/// Time for which a poll may run that checked the fence just before it closed: a little less than
 /// `POLL_GRACE`.
 const POLL_MAX: Duration = Duration::from_millis(49);
 

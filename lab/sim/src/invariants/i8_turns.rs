@@ -37,7 +37,7 @@ pub(crate) fn check(
     }
     if let Some(segment) = last.filter(|s| s.process != number && s.end > facts.now) {
         let other = &facts.processes[segment.process as usize];
-        // Code that ran when its process was killed runs no more.
+        // Code of a killed process no longer runs.
         if other.is_running() && (fenced || other.dead_at.is_none()) {
             let what = format!(
                 "grain {grain} runs on {} while its code on {} runs from {} to {} s",

@@ -67,7 +67,7 @@ pub(crate) fn check_found(
     Ok(())
 }
 
-/// `number` was told that its `activation` is the one of `grain`.
+/// `number` heard that its `activation` is the one of `grain`.
 pub(crate) fn check_registered(
     facts: &Facts<'_>,
     truth: &GrainTruth,

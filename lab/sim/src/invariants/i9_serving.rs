@@ -19,7 +19,7 @@ pub(crate) fn check(facts: &Facts<'_>, truth: &GrainTruth, number: u32) -> Resul
     (0..grains).try_for_each(|grain| check_grain(facts, truth, number, grain))
 }
 
-/// Looks at what everybody has unlocked of one grain.
+/// Checks the unlocked entries of one grain in all directories.
 pub(crate) fn check_everywhere(
     facts: &Facts<'_>,
     truth: &GrainTruth,

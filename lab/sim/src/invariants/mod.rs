@@ -165,7 +165,7 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Every invariant, with what it remembers.
+/// Every invariant, with its memory.
 #[derive(Debug)]
 pub struct Checks {
     views: i2_views::Views,
@@ -334,7 +334,7 @@ impl Checks {
         i7_own_death::check_answer(facts, number, to)
     }
 
-    /// The join of process `number` has taken as long as it may, and a little longer.
+    /// The join of process `number` has taken its maximum time, and a little longer.
     ///
     /// # Errors
     /// A violation, when it still joins.

@@ -49,7 +49,7 @@ impl World {
             Effect::Table { op, request } => self.ask_table(number, op, request),
             Effect::Dial { dial, to, timeout } => self.dial(number, dial, to, timeout),
             Effect::Watch(silos) => self.watch(number, &silos),
-            // No connection of this world forgets what is sent over it.
+            // Connections of this world never fall silent.
             Effect::Renew(_) => {}
             Effect::Install(view) => {
                 self.install(number, &view);

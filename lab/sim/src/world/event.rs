@@ -216,9 +216,9 @@ impl World {
         }
     }
 
-    /// When a message sent over a stream arrives: not before the one sent before it. In large
-    /// clusters, where remembering this for every pair would cost more than the rest of the run,
-    /// only a connection that lost something keeps its order.
+    /// Arrival time of a message on a stream: not before the message before it. In large clusters,
+    /// where remembering this for every pair would cost more than the rest of the run, only a
+    /// connection that lost something keeps its order.
     fn in_order(&mut self, from: u32, to: u32, at: VirtualTime) -> VirtualTime {
         let streams = &mut self.processes[from as usize].streams;
         let stream = if self.scenario.thorough || self.scenario.grains.is_some() {

@@ -41,7 +41,7 @@ impl World {
             return;
         }
         if !self.store.is_cut_off(host) {
-            // A process makes what is missing before it joins.
+            // A process makes missing tables before it joins.
             self.store.table.dropped = false;
         }
         let single =
@@ -118,8 +118,7 @@ impl World {
         }
     }
 
-    /// The safety phase is over: what is random stops; windows that are still open were planned to
-    /// close now.
+    /// The safety phase is over: random faults stop; open windows were planned to close now.
     pub(super) fn calm(&mut self) {
         self.trace.line(self.now, format_args!("---- calm ----"));
         self.store.calm();

@@ -13,7 +13,7 @@ use crate::process::Process;
 use crate::scenario::Fault;
 use crate::time::VirtualTime;
 
-/// Time after which a cluster that was not whole is looked at again.
+/// Time after which a cluster that was not whole is checked again.
 const AGAIN_AFTER: Duration = Duration::from_millis(150);
 
 /// When a commit of unknown outcome is settled at the latest: its writer hears after three seconds
@@ -97,7 +97,7 @@ impl World {
         }
     }
 
-    /// Looks in time whether everybody has `version`, which was committed now.
+    /// Checks in time whether all silos have `version`, which was committed now.
     pub(super) fn expect_spread(&mut self, version: u64) {
         if self.expects.tight {
             let look = Look::Spread { version, since: self.now };

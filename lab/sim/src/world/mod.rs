@@ -209,7 +209,7 @@ impl World {
         }
     }
 
-    /// Measures from now on only: forgets what was counted so far.
+    /// Forgets all counts so far, and measures from now on.
     pub fn reset_measures(&mut self) {
         let (keep, committed_at) =
             (self.measures.keep_view_lags, std::mem::take(&mut self.measures.committed_at));
@@ -315,7 +315,7 @@ impl World {
         &self.sometimes
     }
 
-    /// Takes what is left of a run that is over.
+    /// Takes the results of a run that is over.
     pub fn into_parts(self) -> (Trace, Measures, Sometimes, Option<Violation>) {
         (self.trace, self.measures, self.sometimes, self.violation)
     }
@@ -366,7 +366,7 @@ impl World {
         self.violation.get_or_insert(violation);
     }
 
-    /// Gives the process `number` an input and carries out what comes of it.
+    /// Gives the process `number` an input and executes the effects.
     fn drive(&mut self, number: u32, input: impl FnOnce(&mut Membership, emmer_core::Now)) {
         let at = self.now;
         let process = &mut self.processes[number as usize];

@@ -27,7 +27,7 @@ fn cut<const N: usize>(hosts: [u32; N]) -> Fault {
     Fault::Cut { inside: set(hosts), direction: Direction::Both, flip: None }
 }
 
-/// Fails with what was seen, and prints the run when `ATTACK_TRACE` is set.
+/// Fails with the violation, and prints the run when `ATTACK_TRACE` is set.
 fn holds(scenario: &Scenario) {
     let trace = std::env::var_os("ATTACK_TRACE").is_some();
     let judged = judge(scenario, trace);

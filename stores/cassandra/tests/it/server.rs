@@ -321,7 +321,7 @@ async fn what_became_of_a_commit_whose_answer_is_lost_is_found_out() {
     let proxy = Proxy::start(server.port()).await;
     let store = STORE.patient(&server.url_at(proxy.port())).await;
     let mut n = 1;
-    // The first of each is for what is prepared once.
+    // The first of each is for work that is done once.
     for (side, count) in [(Cut::Answer, 3), (Cut::Request, 3)] {
         for _ in 0..count {
             n += 1;

@@ -159,7 +159,7 @@ async fn the_server_is_examined_and_limits_are_named() {
     );
     assert!(found.findings.iter().any(|f| f.text.contains("one server")), "{found:?}");
     assert!(!found.warns_of_lost_writes(), "{found:?}");
-    // A server without access control lets everybody in, whatever the URL says.
+    // A server without access control accepts every client, whatever the URL says.
     let named = STORE.patient(&format!("{}?token=s3cret", server.url())).await;
     let found = named.examine().await.unwrap();
     assert!(found.findings.iter().any(|f| f.text.contains("lists are not enabled")), "{found:?}");

@@ -52,8 +52,8 @@ async fn reads_are_as_new_as_commits_beside_a_region_that_lags() {
     }
 }
 
-/// A failover to the other region, as an operator does it: commits go on there, and none is lost or
-/// told wrongly.
+/// An operator's failover to the other region: commits continue there, and none is lost or reported
+/// wrongly.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn commits_go_on_after_a_failover_to_another_region() {
     let emulator = Emulator::start(&[EAST, WEST]).await.unwrap();

@@ -104,7 +104,7 @@ async fn a_service_that_throttles_for_ever_is_unavailable_and_nothing_happened()
     let Some(server) = server("a_service_that_throttles") else { return };
     let (between, store) = Between::before(&server, SPEECH, STORE).await;
     let commit = replace(&store, 2).await;
-    // A partition that was seen with a version is looked at by a transaction first, which may be
+    // A partition that was seen with a version is read by a transaction first, which may be
     // cancelled.
     must_commit(&store, "p", vec![Mutation::Upsert { row: row(VERSION_ROW, 1) }]).await;
     for busy in [BUSY[0].clone(), Do::Answer(400, "Cancelled TransactionConflict", "")] {
@@ -180,7 +180,7 @@ fn operations(between: &Between) -> Vec<String> {
 }
 
 /// To the vendor a query is read-committed during a transaction; the emulator's never tears. So
-/// what is asked is looked at.
+/// this checks the requests.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_partition_with_a_version_is_read_between_two_looks_that_refuse_what_is_on_its_way() {
     let Some(server) = server("a_partition_with_a_version") else { return };

@@ -171,7 +171,7 @@ async fn the_server_is_examined_and_limits_are_named() {
         "{found:?}"
     );
     assert!(found.findings.iter().any(|f| f.text.contains("one member")), "{found:?}");
-    // A server without authentication lets everybody in, whatever the URL says.
+    // A server without authentication accepts every client, whatever the URL says.
     let named = format!("etcd://bob:s3cret@127.0.0.1:{}", server.port());
     let found = STORE.patient(&named).await.examine().await.unwrap();
     assert!(

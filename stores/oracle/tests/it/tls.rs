@@ -87,7 +87,7 @@ async fn tls_is_spoken_with_whom_the_operator_trusts() {
         assert!(error.detail.contains("certificate"), "{error}");
         assert!(!seen.recv().unwrap());
     }
-    // The right one: what is missing now is a server that says something.
+    // The right root: now only the server's answer is missing.
     let (port, seen) = listener(Some(config));
     let error = refused(port, &named(ours.path())).await;
     assert_eq!(error.kind, StoreErrorKind::Unavailable, "{error}");

@@ -16,7 +16,7 @@ use emmer_test_servers::{Certificates, RedisServer, process, skip};
 
 const STORE: Store = store!(RedisStore);
 
-/// A server with these settings, for a test that is skipped where there is none.
+/// A server with these settings, for a test that is skipped without one.
 fn start(test: &str, settings: &[&str]) -> Option<RedisServer> {
     RedisServer::start_with(settings).map_err(|trouble| skip(test, &trouble)).ok()
 }

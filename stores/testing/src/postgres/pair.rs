@@ -53,7 +53,7 @@ impl PostgresPair {
 /// Starts a standby of the server at `primary`, on a copy of its data.
 fn standby(programs: &Programs, folder: &Path, port: u16, primary: u16) -> Result<Child, Trouble> {
     let data = folder.join("data");
-    // There is none the first time.
+    // It does not exist the first time.
     let _ = fs::remove_dir_all(&data);
     let mut copy = command_as(USER, &programs.folder.join("pg_basebackup"));
     let from = format!("host=127.0.0.1 port={primary} user={USER} password={PASSWORD}");

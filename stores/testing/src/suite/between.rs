@@ -172,7 +172,7 @@ impl Between {
     }
 }
 
-/// The row `r` with the number `n`, in the place of the row that is there.
+/// The row `r` with the number `n`, which replaces the existing row.
 ///
 /// # Panics
 /// None is there.

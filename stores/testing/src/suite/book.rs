@@ -17,7 +17,7 @@ use super::rows::{cluster, silo};
 /// The first block of shell commands on a page of the book.
 ///
 /// # Panics
-/// There is none.
+/// The page has none.
 pub fn first_command(page: &str) -> &str {
     let (_, rest) = page.split_once("```sh\n").expect("the page has no block of shell commands");
     let (command, _) = rest.split_once("\n```").expect("the block does not end");
@@ -25,8 +25,7 @@ pub fn first_command(page: &str) -> &str {
 }
 
 /// The first command on the store's page lists the silos of the cluster `prod`, with every column
-/// of the table description. `run` is given the command and returns what it prints at the server of
-/// `url`.
+/// of the table description. `run` gets the command and returns its output at the server of `url`.
 ///
 /// # Panics
 /// It does not.
@@ -54,7 +53,7 @@ pub async fn lists_the_silos(
 }
 
 /// The command on the page of reminders that begins with `tool` shows the reminder of a grain with
-/// these columns. `run` is given the command and returns what it prints at the server of `url`.
+/// these columns. `run` gets the command and returns its output at the server of `url`.
 ///
 /// # Panics
 /// It does not.
@@ -108,8 +107,8 @@ pub async fn shows_the_reminders(
 }
 
 /// The command on the page of observability that begins with `tool` shows a change of the
-/// membership and the key figures of a silo. `run` is given the command and returns what it prints
-/// at the server of `url`.
+/// membership and the key figures of a silo. `run` gets the command and returns its output at the
+/// server of `url`.
 ///
 /// # Panics
 /// It does not.

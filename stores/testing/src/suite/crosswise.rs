@@ -20,7 +20,7 @@ const ORDERS: [[&str; 4]; 4] = [
     [VERSION_ROW, "b", "a", "c"],
 ];
 
-/// Rows that are there, on a server that counts its deadlocks: there are none.
+/// Existing rows, on a server that counts its deadlocks: there are none.
 ///
 /// # Panics
 /// There is one, or a commit does not happen.

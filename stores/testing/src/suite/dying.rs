@@ -94,7 +94,7 @@ pub async fn stopped(server: &impl TestServer, opener: Store) {
         }
         let mut ready = Vec::new();
         for (store, partition, size, shape) in clients {
-            // The connection was used just now: what comes next goes out at once.
+            // The connection was used just now, so the next request goes out at once.
             warm_up(&store, &partition, size, shape).await;
             let before = read(&store, &partition).await;
             ready.push((store, partition, before.version, before.next(size, shape)));

@@ -1,4 +1,4 @@
-//! The server or the connection dies: what was acknowledged is there, what is not known is called
+//! The server or the connection dies: acknowledged commits stay, and unknown ones are called
 //! unknown.
 
 use std::sync::Arc;
@@ -263,7 +263,7 @@ async fn cut_commit(
     let outcome = store.commit(&NUMBERS, "p", replace()).await;
     let was_cut = proxy.disarm();
     let found = number_of(store, "r").await;
-    // A writer that tries again with what it read before.
+    // A writer that tries again with its old read.
     let again = store.commit(&NUMBERS, "p", replace()).await.unwrap();
     match again {
         CommitOutcome::Conflict(0) => {}

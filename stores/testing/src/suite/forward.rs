@@ -1,4 +1,4 @@
-//! Tables of an older program, brought forward by many silos of newer ones that start at once.
+//! Tables of an older program, upgraded by many silos of a newer one that start at once.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
 //! A membership table that is lost while a store is open: dropped, or gone with the server's data.
-//! Silos rest on what the store says then (`crates/membership/src/lost.rs`).
+//! Silos rely on the store's answers then (`crates/membership/src/lost.rs`).
 
 use emmer_core::{SiloEntry, TableId, TableVersion, Timestamp};
 use emmer_store::silos::{SILO_INSTANCES, SiloCommit, SiloTable};

@@ -19,7 +19,7 @@ use crate::suite::rows::{NUMBERS, must_commit, number, row};
 const WRITERS: usize = 16;
 /// The commits that are acknowledged between two events.
 const BETWEEN: i64 = 80;
-/// The longest time that a cluster may take to go on after an event.
+/// Longest time until a cluster continues after an event.
 const GOES_ON_LIMIT: Duration = Duration::from_secs(90);
 
 /// Several servers that are one.
@@ -162,12 +162,12 @@ async fn write(
     }
 }
 
-/// Kills the leader and starts it again, freezes the leader and lets it go on, as `events` says,
+/// Kills the leader and starts it again, freezes the leader and lets it continue, as `events` says,
 /// while `WRITERS` commit; then counts. Unless commits may be lost, no writer misses one of its
 /// own.
 ///
 /// # Panics
-/// A read is torn or goes back, or the cluster does not go on within `GOES_ON_LIMIT`.
+/// A read is torn or goes back, or the cluster does not continue within `GOES_ON_LIMIT`.
 pub async fn outlive(
     members: &mut impl Members,
     opener: Store,

@@ -134,7 +134,7 @@ impl Store {
         (self.open)(with(url, self.patient)).await.unwrap()
     }
 
-    /// Opens a store that gives up soon. To open it takes as long as it takes: the machine may be
+    /// Opens a store that gives up soon. Opening has no such limit, because the machine may be
     /// busy.
     ///
     /// # Panics

@@ -28,7 +28,7 @@ enum State {
     Pass,
     /// After this many more messages of clients.
     Armed(Cut, usize),
-    /// The next answer is the one.
+    /// The next answer is cut.
     AnswerNext,
 }
 
@@ -102,7 +102,7 @@ impl Proxy {
         lock(&self.state).state = State::Armed(cut, skip);
     }
 
-    /// Cuts nothing more. Whether it did since it was armed.
+    /// Stops cutting. Returns true if it has cut since it was armed.
     pub fn disarm(&self) -> bool {
         std::mem::replace(&mut lock(&self.state).state, State::Pass) == State::Pass
     }
@@ -112,7 +112,7 @@ impl Proxy {
         lock(&self.state).keep = Some(is_it);
     }
 
-    /// Delivers what was kept, and waits for the answer.
+    /// Delivers the kept request, and waits for the answer.
     ///
     /// # Panics
     /// Nothing was kept, or the server does not answer.

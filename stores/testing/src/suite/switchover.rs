@@ -1,5 +1,5 @@
-//! A planned switchover: another server takes the service's address, and the one before it keeps
-//! its connections and refuses writes.
+//! A planned switchover: another server takes the service's address. The earlier one keeps its
+//! connections and refuses writes.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

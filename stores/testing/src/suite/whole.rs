@@ -92,7 +92,7 @@ pub async fn read(store: &Arc<dyn SystemStore>, partition: &str) -> Found {
     examine(&store.read_partition(&NUMBERS, partition).await.unwrap()).unwrap()
 }
 
-/// Commits what comes next in a partition.
+/// Makes the next commit in a partition.
 ///
 /// # Panics
 /// It does not happen.

@@ -16,7 +16,7 @@ use super::Complaint;
 const LIMIT: Duration = Duration::from_secs(300);
 /// The longest message read.
 const MESSAGE_BYTES_MAX: u64 = 64 << 20;
-/// Messages read but not yet looked at.
+/// Maximum messages that are read but not handled.
 const QUEUED_MAX: usize = 64;
 
 /// The parser: installed, or running.
@@ -186,7 +186,7 @@ mod tests {
         assert_eq!(message(&mut pipe), Some(json!({ "a": 1 })));
         assert_eq!(message(&mut pipe), Some(json!([])));
         assert_eq!(message(&mut pipe), None);
-        // No length, one that is no number, and text that is none of ours.
+        // No length, an invalid length, and foreign text.
         for strange in ["\r\n", "Content-Length: x\r\n\r\n{}", "usage: this program\n\n"] {
             assert_eq!(message(&mut strange.as_bytes()), None, "{strange}");
         }

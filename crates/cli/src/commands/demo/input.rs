@@ -16,7 +16,7 @@ pub(super) struct Input {
     pub(super) truth: Truth,
 }
 
-/// Reads and checks the whole file, or the one that ships.
+/// Reads and checks the whole file at `path`; None: the file in the repository.
 pub(super) fn load(path: Option<&Path>, rows: Option<usize>) -> Result<Input> {
     let name =
         path.map_or_else(|| "the bundled data".to_owned(), |path| path.display().to_string());

@@ -36,7 +36,7 @@ pub(super) struct Played {
     pub(super) killed: Killed,
 }
 
-/// The silo that was killed and the one that came.
+/// The killed silo and its replacement.
 pub(super) struct Killed {
     pub(super) name: String,
     pub(super) address: SiloAddress,

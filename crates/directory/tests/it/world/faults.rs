@@ -42,8 +42,8 @@ impl World {
             // The silo neither hears nor is heard, long before it is declared dead.
             4 => {
                 self.cut.insert(silo);
-                // Often somebody else is lost meanwhile: that is told without the silo that is cut
-                // off.
+                // Often another silo is lost meanwhile: the silo that is cut off does not hear of
+                // it.
                 let other = active[self.rng.index(active.len())];
                 if active.len() > 3 && other != silo && self.rng.chance(0.7) {
                     self.crash(other);

@@ -36,7 +36,7 @@ pub(crate) enum Tamper {
     Nothing,
     /// Reports arrive empty: recovery forgets.
     EmptyReports,
-    /// Shells are slow to mark what was confirmed: a report misses the youngest activations.
+    /// Shells are slow to mark confirmed activations: a report misses the youngest ones.
     SlowShells,
     /// Collected registrations arrive empty.
     EmptyCollections,
@@ -251,7 +251,7 @@ impl World {
             });
             if !work_left && !self.ending {
                 self.ending = true;
-                // Faults have stopped: the last view reaches everybody who runs.
+                // Faults have stopped: the last view reaches all running silos.
                 let silos: Vec<_> = self.nodes.keys().copied().collect();
                 for to in silos {
                     let at = self.now + Duration::from_micros(self.rng.below(300_000));
@@ -365,7 +365,7 @@ impl World {
         self.queue.insert((at.max(self.now), self.next), event);
     }
 
-    /// Appends a view to the table and lets everybody hear of it some time.
+    /// Appends a view to the table. Each silo hears of it at some time.
     pub(crate) fn write_view(&mut self, view: BTreeMap<SiloAddress, SiloStatus>) {
         self.views.push(view);
         self.stats.views += 1;

@@ -82,7 +82,7 @@ async fn big(store: &str, change: impl FnOnce(&mut emmer::options::SiloOptions))
         .unwrap()
 }
 
-/// Too large and too deep: one call fails with the truth, everybody else goes on.
+/// Too large and too deep: one call fails with the truth, all others continue.
 #[test]
 fn large_and_deep_values() {
     run(2, 100, async {
@@ -174,7 +174,7 @@ fn calls_in_flight_have_a_limit() {
     });
 }
 
-/// Strangers on both ports: garbage, halves, silence, floods; honest calls go on.
+/// Strangers on both ports: garbage, halves, silence, floods; honest calls continue.
 #[test]
 fn strangers_on_the_ports() {
     run(2, 100, async {
@@ -254,8 +254,8 @@ fn strangers_on_the_ports() {
     });
 }
 
-/// Passes bytes on between a client and the silo, in both directions until `deaf` is set: then
-/// nothing goes to the client any more.
+/// Passes bytes between a client and the silo, in both directions until `deaf` is set: then the
+/// client gets nothing.
 async fn deaf_proxy(
     silo: std::net::SocketAddr,
     deaf: std::sync::Arc<std::sync::atomic::AtomicBool>,

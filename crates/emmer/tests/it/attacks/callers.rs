@@ -14,7 +14,7 @@ fn poll_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
     std::pin::Pin::new(future).poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// Polled once and kept: neither the grain nor anybody else may stand still.
+/// Polled once and kept: neither the grain nor any other call may stand still.
 #[test]
 fn futures_that_are_kept_and_never_polled_again() {
     for threads in [0, 2] {
@@ -181,7 +181,7 @@ fn odd_deadlines_and_tokens() {
     });
 }
 
-/// The queue has a limit, those who gave up free it at once, and the order holds.
+/// The queue has a limit, calls that were given up free it at once, and the order holds.
 #[test]
 fn the_queue_of_a_grain() {
     for threads in [0, 2] {

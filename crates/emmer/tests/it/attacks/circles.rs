@@ -5,8 +5,8 @@ use emmer::prelude::*;
 use super::imp::*;
 use super::rings::*;
 
-/// Random call trees over few grains: every circle ends with Deadlock, quickly, and what is no
-/// circle succeeds.
+/// Random call trees over few grains: every circle ends with Deadlock, quickly, and all other calls
+/// succeed.
 #[test]
 fn random_circles_end() {
     for (threads, silos) in [(0, 1), (2, 1), (2, 3)] {

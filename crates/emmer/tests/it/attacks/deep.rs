@@ -95,7 +95,7 @@ async fn walk(silos: &[Silo], store: &str, n: usize, circle: bool) -> Answer {
     told(silos[0].grains().grain::<dyn Step>(first).walk(path).timeout(secs(20)).await)
 }
 
-/// A circle among hundreds of waits that are none.
+/// A circle among hundreds of ordinary waits.
 #[test]
 fn a_circle_among_many_waits_is_found() {
     for count in [1, 3] {

@@ -192,7 +192,7 @@ async fn a_drop_that_panics_ends_no_call_but_its_own(world: World) {
 }
 
 /// Calls that end before their turn, on this silo, on another one, and from a client. The caller's
-/// task goes on, and hears that an argument has panicked.
+/// task continues, and hears that an argument has panicked.
 #[emmer::test(seeds = 5)]
 async fn an_argument_that_panics_before_its_turn_fails_its_call(world: World) {
     let cluster = world.cluster(2, narrow).await;

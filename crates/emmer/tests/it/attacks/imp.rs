@@ -403,7 +403,7 @@ pub(crate) fn judge(log: &Log, prefix: &str, cut: bool) {
     assert!(bad.is_empty(), "{} of them:\n{}", bad.len(), bad[..bad.len().min(20)].join("\n"));
     let mut faults = LEDGER.faults();
     faults.retain(|f| f.trim_start_matches("STALE ").starts_with(prefix));
-    // A silo that is cut off still holds activations and turns, which it runs no more.
+    // A silo that is cut off still holds activations and turns, but no longer runs them.
     faults.retain(|f| !cut || f.starts_with("STALE"));
     assert!(
         faults.is_empty(),

@@ -147,7 +147,7 @@ impl Inner for InnerGrain {
 }
 
 /// Wherever the code of a grain calls its own grain, the grain is not entered a second time, and
-/// goes on afterwards.
+/// continues afterwards.
 #[test]
 fn nobody_enters_a_grain_from_inside() {
     for threads in [0, 2] {

@@ -1,4 +1,4 @@
-//! Silos that leave while much goes on.
+//! Silos that leave under load.
 
 use std::future::IntoFuture;
 use std::sync::Arc;

@@ -59,7 +59,7 @@ impl Rogue for RogueGrain {
     async fn ask_for_many(&mut self) -> (usize, String) {
         for number in 0.. {
             let name = format!("many {number}");
-            // The names have no handler: the first thing that is looked at.
+            // The names have no handler, which is checked first.
             if let Err(error) = self.ctx.remind(&name).after(secs(100)).await {
                 return (number, error.to_string());
             }

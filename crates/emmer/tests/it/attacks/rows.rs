@@ -114,7 +114,7 @@ fn builder(store: Arc<dyn SystemStore>) -> SiloBuilder {
         .on_terminate(|_| {})
 }
 
-/// The grains of that store wait, each call to its deadline; all others go on.
+/// The grains of that store wait, each call to its deadline; all others continue.
 #[test]
 fn a_state_store_that_hangs_holds_up_its_own_grains_only() {
     run(2, 60, async {
@@ -138,7 +138,7 @@ fn a_state_store_that_hangs_holds_up_its_own_grains_only() {
             assert!(matches!(ended.unwrap(), Err(CallError::Timeout { .. })));
         }
         slow.hold(false);
-        // A hanging call is done or given up; the grain counts from what was stored.
+        // A hanging call is done or given up; the grain counts from the stored value.
         let total = grains.grain::<dyn Slow>(1u64).add(1).timeout(secs(5)).await.unwrap();
         assert!((2..10).contains(&total), "{total}");
         assert!(!silo.has_ended());
@@ -179,7 +179,7 @@ fn is_orderly(ended: &Result<(), CallError<emmer::Error>>) {
     assert!(!is_fault, "{ended:?}");
 }
 
-/// Reads whatever a column of a table holds: a grain that is active goes on, calls end.
+/// Reads a table with a wrong value in a column: an active grain continues, calls end.
 async fn read(silo: &Silo, key: u64) {
     let grains = silo.grains();
     let book = grains.grain::<dyn Book>(key);

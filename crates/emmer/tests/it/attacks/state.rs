@@ -67,7 +67,7 @@ impl Safe for SafeGrain {
     }
 }
 
-/// After a write that did not succeed, nobody sees what was in memory only.
+/// After a write that failed, no call sees the value that was in memory only.
 #[emmer::test(seeds = 5)]
 async fn writes_that_do_not_succeed(world: World) {
     let cluster = world.cluster(2, |silo| silo.host::<dyn Safe, SafeGrain>()).await;

@@ -102,7 +102,7 @@ async fn storm(
     }
 }
 
-/// Everybody can be reached afterwards, and nothing is counted any more.
+/// Afterwards every silo can be reached, and all counters are back at zero.
 pub(crate) async fn all_well(clients: &[GrainFactory], silos: &[&Silo], keys: u64, prefix: &str) {
     for key in 0..keys {
         for client in clients {

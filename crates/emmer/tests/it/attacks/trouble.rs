@@ -1,5 +1,5 @@
-//! Clocks that drift and jump, cuts of one direction, a store in trouble: no turn is stale, and
-//! nobody dies who is well.
+//! Clocks that drift and jump, cuts of one direction, a store in trouble: no turn is stale, and no
+//! healthy silo dies.
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -157,8 +157,8 @@ async fn trouble(world: &World, cluster: &Cluster, dice: &mut Dice) {
     }
 }
 
-/// All is well again: everybody who has not ended is Active for everybody, and every grain can be
-/// called.
+/// All is well again: every silo that has not ended is Active for all others, and every grain can
+/// be called.
 async fn all_is_well(world: &World, cluster: &Cluster, client: &Client, prefix: &str) {
     cluster.heal();
     world.store().recover();

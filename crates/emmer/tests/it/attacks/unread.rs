@@ -25,14 +25,14 @@ use crate::tls::Authority;
 
 /// All that clients may hold.
 const MAX: usize = 4 << 20;
-/// Bytes that one connection may always hold: of calls, of answers that wait, and of what is being
+/// Bytes that one connection may always hold: of calls, of waiting answers, and of answers being
 /// written.
 const OF_ONE: usize = 3 * (64 << 10);
 /// Answers of one go of each thread; they are counted at its end.
 const OF_THREADS: usize = 2 * (1 << 20);
 /// More than any buffer on the way takes.
 const SENT_MAX: usize = 256 << 20;
-/// Enough of what has no answer.
+/// Enough frames without an answer.
 const SENT_ENOUGH: usize = 16 << 20;
 
 #[grain_interface(key = String, internal)]
@@ -225,7 +225,7 @@ fn channels() -> Vec<u8> {
     listed.split(", ").map(|of| of.split(' ').next().unwrap().parse().unwrap()).collect()
 }
 
-/// Sends the same again and again, until the silo takes no more or ends the connection.
+/// Sends the same frame again and again, until the silo reads no longer or ends the connection.
 async fn send_all((mut stream, _): Connected, attack: &Attack) {
     let mut sent = 0;
     let Attack { name, bytes, is_answered } = attack;

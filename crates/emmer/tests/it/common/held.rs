@@ -43,7 +43,7 @@ impl HeldStore {
         Arc::new(Self::new(inner, Some(patience)))
     }
 
-    /// Lets requests wait, or go on.
+    /// Lets requests wait, or continue.
     pub fn hold(&self, held: bool) {
         self.held.send_replace(held);
     }
@@ -53,7 +53,7 @@ impl HeldStore {
         *self.refused.lock().unwrap() = table.map(ToOwned::to_owned);
     }
 
-    /// Lets readers of a table find this value in a column, or what is there.
+    /// Lets readers of a table find this value in a column, or the true one.
     pub fn bend(&self, bent: Option<(&'static str, &'static str, Value)>) {
         *self.bent.lock().unwrap() = bent;
     }

@@ -102,7 +102,7 @@ fn after_misses_one_answer_is_not_enough() {
         peer.on_miss();
     }
     peer.on_sent(at(800), 4, Duration::from_millis(700));
-    // Late, and to an earlier probe: the one in flight stays.
+    // Late, and to an earlier probe: the probe in flight stays.
     assert_eq!(peer.on_answer(at(900), 2, second, 2, Duration::MAX), Answer::Counted);
     assert_eq!((peer.misses, peer.deadline), (3, Some(at(1_500))));
     assert_eq!(
@@ -112,7 +112,7 @@ fn after_misses_one_answer_is_not_enough() {
     );
     assert_eq!(peer.on_answer(at(1_000), 4, second, 2, Duration::MAX), Answer::Lives);
     assert_eq!((peer.misses, peer.deadline), (0, None));
-    // Without misses one is enough; the one after a single miss is asked for at once.
+    // Without misses one answer is enough; after a single miss the next probe follows at once.
     peer.on_sent(at(2_000), 5, Duration::from_millis(200));
     peer.on_miss();
     peer.on_sent(at(2_200), 6, Duration::from_millis(300));

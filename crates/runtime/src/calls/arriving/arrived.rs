@@ -29,7 +29,7 @@ pub(super) struct Arrived {
     /// The bytes it is counted with.
     pub(super) held: usize,
     pub(super) deadline: CoarseInstant,
-    /// True if anybody waits for it.
+    /// True if a caller waits for it.
     pub(super) asker: Arc<Asker>,
     /// True once the caller knows that the turn has begun, and waits for nothing else.
     pub(super) told: AtomicBool,

@@ -82,7 +82,7 @@ impl Calls {
         context: &RequestContext,
     ) -> Result<Option<Identity>, Failure> {
         let class = self.host.classes.get(&target.grain_type());
-        // A class that is unknown here is looked at by a silo that knows it.
+        // A silo that knows the class checks it, because this one does not.
         let Some((class, name)) = class.and_then(|c| Some((c, c.method_name(method)?))) else {
             return Ok(None);
         };
@@ -154,7 +154,7 @@ impl Calls {
     }
 }
 
-/// The identity goes along with the call in the place of the client's.
+/// The identity replaces the client's and travels with the call.
 fn act(header: &mut RequestHeader, acting: Option<Identity>) -> Result<(), Failure> {
     if let Some(identity) = acting {
         let context = identity.put(header.chain.context()).map_err(|why| no_room(&why))?;

@@ -19,7 +19,7 @@ use crate::waits::Wait;
 const MISSED_TICKS_MAX: u8 = 10;
 
 /// The first ticket of each queue: a ticket of an earlier queue is never taken for one of a later
-/// queue. None is 0, which stands for no ticket where waits are looked at.
+/// queue. None is 0, which stands for no ticket in searches.
 static QUEUES: AtomicU64 = AtomicU64::new(1);
 
 /// A queue gives out fewer tickets than this.
@@ -66,7 +66,7 @@ pub(super) struct Waiter {
     pub(super) asking: Option<Box<Asking>>,
 }
 
-/// A turn that waits for a waiter, and what is known of the wait.
+/// A turn that waits for a waiter, and the details of the wait.
 pub(super) struct Asking {
     who: Who,
     pub(super) asker: Option<Arc<Asker>>,

@@ -119,7 +119,7 @@ impl<T: ?Sized> Gate<T> {
         Enter { gate: self, ticket: None, asks, watch }
     }
 
-    /// The turns that wait for one of those who wait here; see [`Line::waits`].
+    /// The turns that wait for a waiter here; see [`Line::waits`].
     pub(super) fn waits(&self, out: &mut Vec<Wait>) {
         self.line.waits(self.cell.is_locked_exclusive(), out);
     }

@@ -3,8 +3,7 @@
 //!
 //! All addresses are of 198.18.0.0/15, the block for measurements (RFC 2544); the third number
 //! comes from this process's number. Each namespace has a network of four addresses with the
-//! router. A cut is a rule of the router that drops what goes from one address to another one,
-//! silently.
+//! router. A cut is a rule of the router that silently drops packets from one address to another.
 
 use std::fs;
 use std::io::Write;

@@ -149,7 +149,7 @@ impl World {
         self.judge(|facts, truth| i9_serving::check_everywhere(facts, truth, grain));
     }
 
-    /// A turn or the activation itself is over: what is next?
+    /// A turn or the activation itself is over: decides the next step.
     fn settle(&mut self, number: u32, grain: u32, activation: u64) {
         let now = self.now;
         let Some(found) = self.activation(number, grain, activation) else { return };

@@ -1,4 +1,4 @@
-//! Calls: where to, and what becomes of them there.
+//! Calls: their targets, and their ends there.
 
 use emmer_core::{SiloAddress, SiloStatus};
 use emmer_placement::{Placed, PlacementContext, PlacementTarget};

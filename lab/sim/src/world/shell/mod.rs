@@ -338,7 +338,7 @@ impl World {
         self.truth.asked(grain, self.now, view)
     }
 
-    /// Asks the directory to make `activation` the one of `grain`.
+    /// Asks the directory to make `activation` the only one of `grain`.
     pub(super) fn register(&mut self, number: u32, grain: u32, activation: u64) {
         let asked = self.asked(number, grain);
         let id = self.truth.ids[grain as usize].clone();

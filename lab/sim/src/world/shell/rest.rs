@@ -66,7 +66,7 @@ impl World {
         i10_directory::why_not_at_rest(&self.facts(), &self.truth)
     }
 
-    /// Has every grain called, and every silo call one; what was not answered, in words.
+    /// Has every grain called, and every silo call one. Returns a call without an answer, in words.
     fn call_every_grain(&mut self) -> Option<String> {
         let numbers = (0u32..).zip(&self.processes);
         let running: Vec<u32> =
@@ -80,7 +80,7 @@ impl World {
             .find_map(|from| self.call_grains(from..calls.min(from + wave), &running))
     }
 
-    /// Makes these calls, all at once; what was not answered, in words.
+    /// Makes these calls, all at once. Returns a call without an answer, in words.
     fn call_grains(&mut self, calls: Range<usize>, running: &[u32]) -> Option<String> {
         self.truth.must = (0, 0);
         for call in calls.clone() {

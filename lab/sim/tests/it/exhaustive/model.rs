@@ -67,7 +67,7 @@ pub(crate) struct World {
     violated: Option<&'static str>,
 }
 
-/// Next step. Numbers are positions in the list of what is in flight, or silos.
+/// Next step. Numbers are positions in the list of messages in flight, or silos.
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
 pub(crate) enum Action {
     /// It arrives; at the store it takes effect.
@@ -109,7 +109,7 @@ impl Rows {
         TableSnapshot { version: etag(self.version), rows: self.rows.values().cloned().collect() }
     }
 
-    /// Applies a request; the invariants of commits are looked at on the way.
+    /// Applies a request, and checks the invariants of commits.
     fn serve(&mut self, request: &TableRequest) -> (TableOutcome, Option<&'static str>) {
         match request {
             TableRequest::ReadAll => (TableOutcome::Snapshot(self.snapshot()), None),

@@ -36,13 +36,13 @@ struct Cli {
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Action {
-    /// Start servers that do not run, installing what is missing
+    /// Start servers that do not run, and install missing parts
     Up,
     /// End servers that were started
     Down,
     /// Say what runs where
     Status,
-    /// Install what is missing by the system's package manager
+    /// Install missing parts by the system's package manager
     Install,
 }
 

@@ -8,7 +8,7 @@ use emmer_test_servers::Trouble;
 
 /// Time for which a server is given to end.
 const END_LIMIT: Duration = Duration::from_secs(20);
-/// Interval at which it is looked at meanwhile.
+/// Interval of its checks meanwhile.
 const POLL: Duration = Duration::from_millis(50);
 
 /// A server this task started.

@@ -153,8 +153,8 @@ pub(super) fn number(row: &StoredRow) -> Result<i64, Failure> {
     }
 }
 
-/// Fails unless the operation was refused with an error of `kind` that names the store and what was
-/// asked.
+/// Fails unless the operation was refused with an error of `kind` that names the store and the
+/// operation.
 pub(super) fn refused<T: fmt::Debug>(
     store: &Arc<dyn SystemStore>,
     kind: StoreErrorKind,

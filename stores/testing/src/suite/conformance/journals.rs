@@ -67,7 +67,7 @@ pub(super) async fn a_journal_grows_is_cut_and_keeps_stale_writers_out(bench: &B
     let row = slot.append(6).await?;
     same!(row.map(|row| row.payload), Some(Arc::from([6])), "the append of the other one");
 
-    // Two snapshots, the second in the place of the first.
+    // Two snapshots; the second replaces the first.
     let mut at = stale;
     for before in [0, 6] {
         let next = Head { snapshot: at.0.appends, ..at.0 };

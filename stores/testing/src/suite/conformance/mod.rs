@@ -50,7 +50,7 @@ pub const CONNECTIONS: usize = 4;
 pub struct ConformanceReport {
     /// The cases that passed.
     pub passed: Vec<&'static str>,
-    /// The cases that failed, each with what was found instead.
+    /// The cases that failed, each with the observed result.
     pub failed: Vec<(&'static str, String)>,
 }
 

@@ -81,7 +81,7 @@ pub(super) async fn no_read_is_torn(bench: &Bench) -> Case {
         (0..ROWS).map(move |i| Mutation::Upsert { row: row(i) }).collect::<Vec<_>>()
     };
     bench.must_commit("torn", all(0)).await?;
-    // Readers go on for as long as the writer does, however slow the server is, and a little
+    // Readers continue for as long as the writer does, however slow the server is, and a little
     // longer.
     let finished = &AtomicBool::new(false);
     let writer = async {

@@ -1,5 +1,5 @@
-//! Reminders on [`ReminderTable`]: the cases of the original's table tests, and what is found by
-//! due time.
+//! Reminders on [`ReminderTable`]: the cases of the original's table tests, and searches by due
+//! time.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -155,7 +155,7 @@ pub(super) async fn what_is_due_is_found_without_the_rest(bench: &Bench) -> Case
         for secs in [0, 30, 100, 300] {
             let by = NOW + Duration::from_secs(secs);
             let found = keys_of(&table.due((bucket, bucket), Some(by), MANY).await?)?;
-            // Whole seconds: what is due within the second of `by` may be found too.
+            // Whole seconds: reminders that are due within the second of `by` may be found too.
             let second = by.as_millis().div_euclid(1_000);
             let wanted = of(&|one| {
                 one.bucket() == bucket && due(one).as_millis().div_euclid(1_000) <= second

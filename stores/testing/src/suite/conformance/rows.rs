@@ -121,7 +121,7 @@ fn difficult_texts() -> Vec<String> {
         "\u{2028}",
         "\u{2029}",
         "a\u{2028}\u{2029}b\r\nc\rd\u{85}e",
-        // The edges of the planes, and of what is no character.
+        // The edges of the planes, and noncharacters.
         "\u{d7ff}\u{e000}\u{fdd0}\u{fffe}\u{ffff}\u{10000}\u{1fffe}\u{10ffff}",
         // A mark of the byte order in front, in the middle, at the end.
         "\u{feff}a\u{feff}b\u{feff}",
