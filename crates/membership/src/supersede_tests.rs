@@ -86,8 +86,8 @@ fn a_monitor_that_gave_its_word_confirms_again_only_after_a_read_of_the_table() 
     assert!(world.silos[1].fences.is_empty() && world.silos[1].up);
 }
 
-/// Two hosts use one `ip:port`, as after a lease that ran out: the old silo still runs with its
-/// monitors, and the host that answers there for the writer refuses.
+/// Two hosts use one `ip:port`, for example after a lease ran out. The old silo still runs with its
+/// monitors. The host that the writer reaches at the address refuses.
 struct TwoHosts {
     world: World,
     old: SiloAddress,

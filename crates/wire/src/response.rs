@@ -159,7 +159,7 @@ pub fn decode_response(mut payload: Bytes) -> Result<(ResponseHeader, Bytes), He
     Ok((header, payload))
 }
 
-/// As [`decode_response`], from bytes that stay where they are.
+/// Reads a response like [`decode_response`], from borrowed bytes.
 ///
 /// # Errors
 /// As [`decode_response`].

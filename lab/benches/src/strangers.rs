@@ -171,7 +171,7 @@ impl Target {
     /// A connection with the encryption that the silo wants.
     async fn connect(&self, port: SocketAddr) -> Result<Box<dyn Stream>> {
         let stream = TcpStream::connect(port).await?;
-        // Ends without the wait of a connection that was closed in good order: there are too many.
+        // Ends the connection without TCP's usual wait: there are too many.
         stream.set_zero_linger()?;
         stream.set_nodelay(true)?;
         Ok(match &self.0 {

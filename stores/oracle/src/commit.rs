@@ -35,8 +35,8 @@ struct Write {
 }
 
 impl Writer {
-    /// Everything but the `COMMIT`: none when only that is missing; the position of the first
-    /// mutation whose condition does not hold when nothing was done.
+    /// Does everything except the `COMMIT`. None when only that is missing; otherwise nothing was
+    /// done, and this is the position of the first mutation whose condition does not hold.
     pub(crate) fn prepare(
         &self,
         session: &mut Session,

@@ -50,7 +50,7 @@ fn of_the_system() -> String {
     pem.collect()
 }
 
-/// Time for which a server is given to show its certificate once more.
+/// Time in which a server has to show its certificate once more.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Reason why a server's certificate is not trusted, if that is the fault. The driver says only

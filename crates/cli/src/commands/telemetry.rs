@@ -8,7 +8,7 @@ use emmer::SiloBuilder;
 use crate::exit::{Failure, Result};
 use emmer::config::Settings;
 
-/// The keys, as an operator has set them.
+/// The operator's settings for telemetry.
 pub(super) struct Telemetry {
     /// The address for scrapes and health.
     endpoint: Option<SocketAddr>,

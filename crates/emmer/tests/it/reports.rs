@@ -418,7 +418,7 @@ async fn a_forgotten_connection_is_left_by_a_client_that_only_sends(world: World
     sent.write().send().unwrap();
     world.advance(secs(1)).await;
     cluster.forget_all_connections();
-    // A silence is noticed from the first call on that meets it.
+    // The first call on a silent connection starts the time of its silence.
     sent.write().send().unwrap();
     let begun = world.elapsed();
     let observer = cluster.client().await;

@@ -221,8 +221,8 @@ impl Fence {
         }
     }
 
-    /// Returns true if this silo may confirm others. One that may have been dead for long speaks
-    /// for no other.
+    /// Returns true if this silo may confirm others. A silo that may have been dead for long
+    /// confirms none.
     pub(crate) fn may_speak(&self, facts: &Facts) -> bool {
         let fresh = facts.now().mono < self.by_table + word_lasts(facts.config());
         !self.shut && (!self.closed || (self.armed && fresh))

@@ -134,8 +134,9 @@ impl Check {
         vouches
     }
 
-    /// A writer's log does not reach back to what this silo has claimed. Perhaps its own does: then
-    /// it claims more. If not, it makes the round trips that are missing in the view in force.
+    /// The writer's log of deltas does not reach back to the vouched version. If this silo's own
+    /// log does, it vouches for a later one. Otherwise it makes the round trips that it lacks in
+    /// the view in force.
     fn check_again(&mut self, facts: &Facts, out: &mut Out) {
         if self.vouch(facts) {
             self.recheck = 0;

@@ -12,7 +12,7 @@ use crate::calls::path::unreachable_silo;
 use crate::calls::travel::travel;
 use crate::turn::Failure;
 
-/// Makes a call that does not go its way unhindered.
+/// Makes a call that meets a fault of the virtual world.
 pub(crate) async fn fated(call: AnyCall, caller: Caller, fate: CallFate) -> Finished {
     let (target, method) = (call.head.target.share(), call.head.method);
     suffer(call, caller, fate)

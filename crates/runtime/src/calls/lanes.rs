@@ -62,7 +62,7 @@ impl Lanes {
         while let Some(job) = self.next(&grain) {
             let (handed, over) = oneshot::channel();
             spawner.spawn(job(handed));
-            // Nothing is ever sent: it is dropped.
+            // No value is ever sent: the sender is dropped.
             let _ = over.await;
         }
     }

@@ -176,7 +176,8 @@ impl<W: Worker, S> Workers<W, S> {
         crew.workers.push(Member { worker, is_taken: true });
     }
 
-    /// A call makes no worker in the place that it was given. `others` shall have it.
+    /// A call leaves the place that it was given without making a worker. `others` may have the
+    /// place.
     pub(super) fn leave_place<P: Places + 'static>(
         &mut self,
         places: &Arc<P>,

@@ -42,8 +42,8 @@ pub(super) struct Killed {
     pub(super) address: SiloAddress,
     /// From the kill to Dead in the table.
     pub(super) declared_dead_after: Duration,
-    /// Grains that had answered from another silo than before, between the kill and the end of the
-    /// replay.
+    /// Number of grains that answered from another silo than before, between the kill and the end
+    /// of the replay.
     pub(super) moves: u64,
     pub(super) replacement: String,
     /// From the start of its process to Active in the table.

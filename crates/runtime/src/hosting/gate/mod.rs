@@ -302,7 +302,7 @@ pub(super) struct Alone<'a, T: ?Sized> {
 }
 
 impl<'a, T: ?Sized> Alone<'a, T> {
-    /// Lets others that only read come in.
+    /// Lets other shared turns in.
     pub(super) fn downgrade(self) -> Together<'a, T> {
         let guard = RwLockWriteGuard::downgrade(self.guard);
         self.leave.0.pass_on();
