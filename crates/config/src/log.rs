@@ -30,7 +30,7 @@ impl FromStr for LogFormat {
         match text {
             "text" => Ok(Self::Text),
             "json" => Ok(Self::Json),
-            _ => Err(format!("{text:?} is no form of a log: text or json")),
+            _ => Err(format!("{text:?} is not a form of the log: expected text or json")),
         }
     }
 }
@@ -57,7 +57,7 @@ impl Settings {
     ) -> Result<()> {
         let filter = match self.get("log") {
             Some(entry) => filter(&entry.text).map_err(|why| {
-                entry.wrong("log", format!("{:?} is no log filter: {why}", entry.text))
+                entry.wrong("log", format!("{:?} is not a log filter: {why}", entry.text))
             })?,
             None => filter(default).map_err(|why| ConfigError::new(format!("log: {why}")))?,
         };
@@ -94,7 +94,7 @@ fn filter(text: &str) -> std::result::Result<Targets, String> {
         }
         if level.parse::<LevelFilter>().is_err() {
             return Err(format!(
-                "{level:?} is no level: expected off, error, warn, info, debug or trace, or a \
+                "{level:?} is not a level: expected off, error, warn, info, debug or trace, or a \
                  list as in warn,emmer_runtime=debug"
             ));
         }

@@ -270,7 +270,7 @@ fn tls_is_a_certificate_or_a_secret() {
         (&["tls.key=s.key"][..], "--set: tls.key: a silo with TLS needs"),
         (&["tls.rollout=accept"], "tls.rollout: a silo with TLS needs"),
         (&["tls.secret=x", "tls.key=k"], "tls.secret: a silo has a secret or a certificate"),
-        (&["tls.secret=x", "tls.rollout=off"], "\"off\" is none of accept, prefer and require"),
+        (&["tls.secret=x", "tls.rollout=off"], "\"off\" is not one of accept, prefer and require"),
         (&["tls.secret=x", "tls.overlap=long"], "tls.overlap"),
         (&["tls.secret=x", "tls.anonymous_clients=yes"], "neither true nor false"),
     ] {

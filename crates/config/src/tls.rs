@@ -104,7 +104,7 @@ impl Settings {
             "prefer" => Ok(Some(TlsRollout::Prefer)),
             "require" => Ok(Some(TlsRollout::Require)),
             other => {
-                let why = format!("{other:?} is none of accept, prefer and require");
+                let why = format!("{other:?} is not one of accept, prefer and require");
                 Err(entry.wrong("tls.rollout", why))
             }
         }

@@ -210,7 +210,7 @@ impl FromStr for TableId {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("{text:?} is no identity of a table: expected 16 hex digits");
+        let wrong = || format!("{text:?} is not the identity of a table: expected 16 hex digits");
         if text.len() != 16 || !text.bytes().all(|b| b.is_ascii_hexdigit()) {
             return Err(wrong());
         }

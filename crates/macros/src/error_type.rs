@@ -77,8 +77,7 @@ fn other<'a>(ident: &Ident, variants: impl Iterator<Item = &'a Variant>) -> syn:
     let is_other = |variant: &&Variant| variant.attrs.iter().any(|a| a.path().is_ident("other"));
     let mut marked = variants.filter(is_other);
     let Some(variant) = marked.next() else {
-        let message = "where do the failures go that have no variant? Add one: `#[other] \
-                       Other(emmer::Error)`";
+        let message = "failures without a variant need a place: add `#[other] Other(emmer::Error)`";
         return Err(syn::Error::new_spanned(ident, message));
     };
     if let Some(second) = marked.next() {

@@ -92,7 +92,7 @@ fn check_method(function: &ImplItemFn, class: &Type, interface: &Path, errors: &
     let signature = &function.sig;
     if let Some(mark) = function.attrs.iter().find(|attribute| reminders::is_reminder(attribute)) {
         let message = format!(
-            "a reminder's handler is no method of an interface: put it into `#[grain] impl {}`",
+            "a reminder's handler is not a method of an interface: put it into `#[grain] impl {}`",
             quote!(#class)
         );
         errors.at(mark, message);

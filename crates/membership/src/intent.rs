@@ -123,7 +123,7 @@ impl TryFrom<u8> for Evidence {
             0 => Ok(Self::Refusal),
             1 => Ok(Self::Silence),
             2 => Ok(Self::Gone),
-            _ => Err(format!("{number} is no kind of evidence: expected 0, 1 or 2")),
+            _ => Err(format!("{number} is not a kind of evidence: expected 0, 1 or 2")),
         }
     }
 }

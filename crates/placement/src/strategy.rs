@@ -141,10 +141,10 @@ pub const DATA_BYTES_MAX: usize = 4_096;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DataError {
     /// It cannot travel.
-    #[error("what is said to the placement director {0:?} cannot travel: {1}")]
+    #[error("the data for the placement director {0:?} cannot be sent: {1}")]
     Write(String, String),
     /// It is of another type.
-    #[error("what is said to the placement director {0:?} is not of the type it expects: {1}")]
+    #[error("the data for the placement director {0:?} has another type than it expects: {1}")]
     Read(String, String),
 }
 

@@ -41,7 +41,7 @@ impl From<rusqlite::Error> for Failed {
                 | ErrorCode::NoLargeFileSupport,
             ) => Refused,
             Some(ErrorCode::NotADatabase) => {
-                return Self::new(Damaged, "the file is no SQLite database, or a damaged one");
+                return Self::new(Damaged, "the file is not a SQLite database, or is damaged");
             }
             Some(ErrorCode::DatabaseCorrupt) => Damaged,
             Some(ErrorCode::TypeMismatch | ErrorCode::ConstraintViolation) => Corrupt,

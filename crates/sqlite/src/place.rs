@@ -60,7 +60,7 @@ impl Place {
         let path = if text.contains("://") {
             let url: StoreUrl = text.parse().map_err(|e| invalid(format!("{e}")))?;
             if url.scheme() != "sqlite" {
-                return Err(invalid(format!("{url} is no SQLite file")));
+                return Err(invalid(format!("{url} is not a SQLite file")));
             }
             for (name, value) in url.parameters() {
                 match (name, value) {

@@ -48,7 +48,7 @@ impl Cells for RowCells<'_> {
             ValueRef::Text(bytes) => Some(bytes),
             _ => None,
         })?;
-        bytes.map(str::from_utf8).transpose().map_err(|_| "is no UTF-8".to_owned())
+        bytes.map(str::from_utf8).transpose().map_err(|_| "is not UTF-8".to_owned())
     }
 
     fn int(&self, at: usize) -> Result<Option<i64>, String> {

@@ -121,7 +121,7 @@ impl Parameter {
                 Err(format!("{name} is not a number from {least} to {most}"))
             }
             Takes::OneOf(words) if words.contains(&value) => Ok(()),
-            Takes::OneOf(words) => Err(format!("{name} is none of {}", words.join(", "))),
+            Takes::OneOf(words) => Err(format!("{name} is not one of {}", words.join(", "))),
         }
     }
 }
@@ -264,7 +264,8 @@ impl Address {
         rules.user.check(user.is_some(), password.is_some())?;
         let hosts: Option<Vec<_>> = hosts.split(',').map(|text| host(text, rules.port)).collect();
         let hosts = hosts.ok_or(
-            "no host is named, or one is no name or IP address with a port from 1 to 65535 or none",
+            "no host is named, or a host is not a name or IP address with an optional port from \
+             1 to 65535",
         )?;
         if hosts.len() > rules.hosts_max {
             return Err(match rules.hosts_max {

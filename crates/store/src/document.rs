@@ -51,7 +51,7 @@ pub fn decode(decl: &TableDecl, row_key: &str, text: &[u8]) -> Result<Row, Strin
 /// Decodes a document that is not as [`encode`] writes them, or whose fault is to be named.
 fn decode_slowly(decl: &TableDecl, row_key: &str, text: &[u8]) -> Result<Row, String> {
     let fields: Map<String, Json> = serde_json::from_slice(text)
-        .map_err(|error| format!("row {row_key:?} is no JSON object: {error}"))?;
+        .map_err(|error| format!("row {row_key:?} is not a JSON object: {error}"))?;
     let mut columns = Vec::with_capacity(fields.len());
     for (name, json) in &fields {
         if name == decl.partition_key || name == decl.row_key {

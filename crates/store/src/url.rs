@@ -152,8 +152,8 @@ fn foreign(text: &str) -> Option<&'static str> {
         Some("two slashes are missing: write sqlite://cluster.db, or sqlite:///var/lib/cluster.db")
     } else if is_path(&lower) {
         Some(
-            "a path alone is none: write sqlite:// before it, as in sqlite://cluster.db or \
-             sqlite:///var/lib/cluster.db",
+            "a path alone is not an address: write sqlite:// before it, as in \
+             sqlite://cluster.db or sqlite:///var/lib/cluster.db",
         )
     } else if lower.starts_with("jdbc:") {
         Some(
@@ -193,7 +193,7 @@ pub enum ParseStoreUrlError {
     #[error("not the address of a system store: {0}")]
     Foreign(&'static str),
     /// The scheme names no store.
-    #[error("{0:?} is no system store: expected one of {list}", list = SCHEMES.join(", "))]
+    #[error("{0:?} is not a system store: expected one of {list}", list = SCHEMES.join(", "))]
     UnknownScheme(String),
 }
 

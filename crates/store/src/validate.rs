@@ -59,12 +59,12 @@ pub fn table(decl: &TableDecl) -> Checked {
     let mut names = vec![decl.partition_key, decl.row_key];
     names.extend(decl.columns.iter().map(|c| c.name));
     if !legal(decl.name) || decl.name.starts_with("emmer_") {
-        return refuse(format!("{:?} is no table name", decl.name));
+        return refuse(format!("{:?} is not a table name", decl.name));
     }
     for (i, name) in names.iter().enumerate() {
         if !legal(name) || names.iter().take(i).any(|n| n.eq_ignore_ascii_case(name)) {
             return refuse(format!(
-                "table {}: {name:?} is no column name, or there twice",
+                "table {}: {name:?} is not a column name, or appears twice",
                 decl.name
             ));
         }
@@ -213,7 +213,7 @@ pub fn delete_older_than(decl: &TableDecl, partition: &str, name: &str) -> Check
     if column(decl, name)?.column_type == ColumnType::Time {
         Ok(())
     } else {
-        refuse(format!("column {name} of {} is no time", decl.name))
+        refuse(format!("column {name} of {} is not a time", decl.name))
     }
 }
 

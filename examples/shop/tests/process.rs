@@ -99,7 +99,7 @@ fn wrong_settings_are_told_all_at_once_with_their_exit_code() {
     let child = command().args(loud).args(["--set", "log=loud"]).spawn().unwrap();
     let (code, said) = ended(child);
     assert_eq!(code, Some(2), "{said}");
-    assert!(said.contains("--set: log: \"loud\" is no log filter"), "{said}");
+    assert!(said.contains("--set: log: \"loud\" is not a log filter"), "{said}");
     let given = ["--store", "memory://", "--cluster-id", "a", "--listen", "127.0.0.1:0"];
     let child = command().args(given).args(["--set", "traces=0.5"]).spawn().unwrap();
     let (code, said) = ended(child);

@@ -58,7 +58,7 @@ impl Credentials {
         let text = text.trim_start_matches('?');
         let legal = |c: char| c.is_ascii_graphic() && !"\"<>\\^`{|}#".contains(c);
         if text.is_empty() || !text.chars().all(legal) || !text.contains("sig=") {
-            return Err("sas_token is no shared access signature (sv=...&sig=...)");
+            return Err("sas_token is not a shared access signature (sv=...&sig=...)");
         }
         Ok(Self::Sas(text.to_owned()))
     }

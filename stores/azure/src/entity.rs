@@ -190,7 +190,7 @@ pub(crate) fn decode(decl: &TableDecl, entity: &Json) -> Result<Found, Fault> {
         let stored = text(name).ok_or_else(|| corrupt(format!("an entity without {name}")))?;
         let whole = text(cut).map(str::to_owned).or_else(|| keys::decode(stored));
         let whole = whole.filter(|whole| keys::encode(whole).stored == stored);
-        whole.ok_or_else(|| corrupt(format!("the {name} {stored:?} is none that Emmer writes")))
+        whole.ok_or_else(|| corrupt(format!("Emmer did not write the {name} {stored:?}")))
     };
     let (partition, row_key) = (key("PartitionKey", CUT_PARTITION)?, key("RowKey", CUT_ROW)?);
     let here = |what: String| corrupt(format!("row {row_key:?}: {what}"));

@@ -30,9 +30,9 @@ pub(crate) async fn examine(azure: &AzureTable) -> Result<Examination, Fault> {
             found.add(
                 FindingLevel::Note,
                 FindingSubject::Durability,
-                "an account with geo-redundancy that fails over to the other region loses what was \
-                 not copied yet, usually minutes: stop the cluster before a failover, silos notice \
-                 a table that went back",
+                "an account with geo-redundancy that fails over to the other region loses \
+                 commits that were not copied yet, usually minutes: stop the cluster before a \
+                 failover; silos notice a table that went back",
             );
             found
         }

@@ -97,8 +97,8 @@ fn note_copies(found: &mut Examination, copies: &[usize], syncs_later: bool) {
         0 => {}
         1 if syncs_later => found.may_lose_writes(
             "the keyspace has one copy of each row, on a node that acknowledges before it writes \
-             to its disk (commitlog_sync): a node that is killed or loses its power forgets the \
-             last of what it acknowledged; let the keyspace have three copies, or set \
+             to its disk (commitlog_sync): a node that is killed or loses its power loses the \
+             last commits it acknowledged; give the keyspace three copies, or set \
              commitlog_sync: batch",
         ),
         1 => found.add(

@@ -51,7 +51,7 @@ pub(crate) async fn examine(client: &Client) -> Result<Examination, Fault> {
             FindingLevel::Note,
             FindingSubject::Permission,
             format!(
-                "the agent does not say what it is ({}): version and -dev mode are unknown",
+                "the agent does not describe itself ({}): version and -dev mode are unknown",
                 fault.detail
             ),
         ),

@@ -31,7 +31,7 @@ pub(crate) fn stored_row(
     escaped: &str,
     kv: &KeyValue,
 ) -> Result<(String, StoredRow), String> {
-    let row_key = unescape(escaped).ok_or_else(|| format!("key {escaped:?} is no row key"))?;
+    let row_key = unescape(escaped).ok_or_else(|| format!("key {escaped:?} is not a row key"))?;
     let (commit, row) = document::decode_marked(decl, COMMIT, &row_key, kv.value.clone())?;
     Ok((commit, StoredRow { row, etag: etag_of(kv.modify_index) }))
 }

@@ -98,7 +98,7 @@ pub(crate) async fn describe(
             let account = serde_json::from_slice::<Json>(&answer.body).ok();
             let account = account.as_ref().and_then(|json| Account::of(json, version));
             return account.ok_or_else(|| {
-                Fault::corrupt(format!("this is no Cosmos DB account: {}", answer.words()))
+                Fault::corrupt(format!("this is not a Cosmos DB account: {}", answer.words()))
             });
         }
         401 | 403 => StoreErrorKind::Refused,

@@ -108,7 +108,7 @@ fn of_file(path: &Path, last: &Mutex<Option<(Instant, Key)>>) -> Result<Key, Fau
 
 /// The key in a JSON document as `aws configure export-credentials` prints it.
 fn understood(text: &str) -> Result<Key, &'static str> {
-    let json: Json = serde_json::from_str(text).map_err(|_| "this is no JSON")?;
+    let json: Json = serde_json::from_str(text).map_err(|_| "this is not JSON")?;
     let field = |name: &str| json.get(name).and_then(Json::as_str);
     let both = field("AccessKeyId").zip(field("SecretAccessKey"));
     let (id, secret) = both.ok_or("there are no AccessKeyId and SecretAccessKey")?;

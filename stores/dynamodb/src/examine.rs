@@ -43,8 +43,8 @@ fn note_table(found: &mut Examination, table: &TableDescription) {
     if !regions.is_empty() {
         found.may_lose_writes(format!(
             "the table of silos has replicas in other regions ({}): a write there may undo one \
-             here, and a failover loses what was not copied yet; let the silos of a cluster use \
-             one region",
+             here, and a failover loses commits that were not copied yet; let the silos of a \
+             cluster use one region",
             regions.join(", ")
         ));
     }

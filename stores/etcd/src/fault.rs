@@ -51,8 +51,8 @@ pub(crate) fn refused(answer: &Answer) -> Refused {
     let nothing =
         |kind, detail: String| Refused::Otherwise(Failure::Nothing(Fault::new(kind, detail)));
     if answer.status == 404 {
-        let detail = "there is no JSON gateway (/v3): this is no etcd 3.4 or later, or \
-            --enable-grpc-gateway is off";
+        let detail = "there is no JSON gateway (/v3): this is not etcd 3.4 or later, or \
+                      --enable-grpc-gateway is off";
         return nothing(Refusing, format!("{detail} ({})", answer.words()));
     }
     let Ok(found) = serde_json::from_slice::<Refusal>(&answer.body) else {

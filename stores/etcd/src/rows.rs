@@ -12,7 +12,7 @@ use crate::wire::KeyValue;
 pub(crate) fn rest<'a>(kv: &'a KeyValue, prefix: &str) -> Result<&'a str, String> {
     let key = std::str::from_utf8(&kv.key).ok();
     let rest = key.and_then(|key| key.strip_prefix(prefix));
-    rest.ok_or_else(|| format!("a key under {prefix} that is no text: a foreign writer was here"))
+    rest.ok_or_else(|| format!("a key under {prefix} that is not text: a foreign writer was here"))
 }
 
 /// The row under an escaped row key.
@@ -21,7 +21,7 @@ pub(crate) fn stored_row(
     escaped: &str,
     kv: &KeyValue,
 ) -> Result<StoredRow, String> {
-    let row_key = unescape(escaped).ok_or_else(|| format!("key {escaped:?} is no row key"))?;
+    let row_key = unescape(escaped).ok_or_else(|| format!("key {escaped:?} is not a row key"))?;
     let row = document::decode(decl, &row_key, &kv.value)?;
     Ok(StoredRow { row, etag: etag_of(kv.mod_revision) })
 }

@@ -103,9 +103,8 @@ impl Found<'_> {
     fn add(&mut self, prefix: &str, kv: &KeyValue) -> Result<(), String> {
         let (partition, rest) = rest(kv, prefix)?.split_once('/').ok_or("a key without a row")?;
         let Parts { row, column } = parts(rest);
-        let unescaped = |text: &str| {
-            unescape(text).ok_or_else(|| format!("key {text:?} is not escaped as it should be"))
-        };
+        let unescaped =
+            |text: &str| unescape(text).ok_or_else(|| format!("key {text:?} is escaped wrongly"));
         let key = (unescaped(partition)?, unescaped(row)?);
         match column {
             // Its key is the beginning of its columns' keys, so a wanted row came before them.

@@ -87,7 +87,7 @@ pub fn set_volatile(
     };
     let named = |e: String| format!("row {:?}: {e}", row.key());
     let json: Json = serde_json::from_slice(text)
-        .map_err(|e| named(format!("column {name} is no JSON: {e}")))?;
+        .map_err(|e| named(format!("column {name} is not JSON: {e}")))?;
     if let Some(value) = document::decode_value(column, &json).map_err(named)? {
         row.set(column.name, value);
     }

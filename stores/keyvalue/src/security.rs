@@ -8,8 +8,8 @@ pub fn note(found: &mut Examination, names_no: Option<&str>, encrypt_by: Option<
     let mut note = |text: String| found.add(FindingLevel::Note, FindingSubject::Security, text);
     if let Some(what) = names_no {
         note(format!(
-            "the URL names no {what}: whoever reaches the server may read and change the cluster's \
-             tables"
+            "the URL names no {what}: every process that reaches the server may read and change \
+             the cluster's tables"
         ));
     }
     if let Some(how) = encrypt_by {
@@ -20,8 +20,8 @@ pub fn note(found: &mut Examination, names_no: Option<&str>, encrypt_by: Option<
 /// Notes that the URL says who we are by `what`, and that the server does not look at it, and why.
 pub fn note_ignored(found: &mut Examination, what: &str, why: &str) {
     let text = format!(
-        "the server does not look at the URL's {what} ({why}): whoever reaches it may read and \
-         change the cluster's tables"
+        "the server does not check the URL's {what} ({why}): every process that reaches it may \
+         read and change the cluster's tables"
     );
     found.add(FindingLevel::Note, FindingSubject::Security, text);
 }

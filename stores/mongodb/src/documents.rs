@@ -197,7 +197,7 @@ fn decode(
             (field, value) => {
                 let column =
                     decl.column(field).map(|(_, column)| column).filter(|c| c.volatile == volatile);
-                let column = column.ok_or_else(|| format!("{field:?} is no column here"))?;
+                let column = column.ok_or_else(|| format!("{field:?} is not a column here"))?;
                 if let Some(value) = decode_value(column, value)? {
                     columns.push((column.name, value));
                 }

@@ -124,7 +124,7 @@ impl Reads for MongoDb {
         for document in self.client().send(deadline, request).await? {
             let partition = document.get_str(ID);
             let partition =
-                partition.map_err(|_| Fault::corrupt("a document's _id is no partition"))?;
+                partition.map_err(|_| Fault::corrupt("a document's _id is not a partition"))?;
             let rows =
                 documents::rows(decl, &document)?.into_iter().filter(|row| scan.wants(&row.row));
             found.extend(rows.map(|row| (partition.to_owned(), row)));

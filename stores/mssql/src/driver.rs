@@ -111,7 +111,9 @@ impl Driver for MssqlDriver {
             Request::DeleteOlderThan { partition, column, cutoff, at_most } => {
                 let cutoff = match cutoff {
                     Value::Time(at) => date(at.as_millis()).map_err(Failure::Nothing)?,
-                    _ => return Err(Failure::Nothing(Fault::corrupt("a cutoff that is no time"))),
+                    _ => {
+                        return Err(Failure::Nothing(Fault::corrupt("a cutoff that is not a time")));
+                    }
                 };
                 *sent = true;
                 let parameters: [&dyn ToSql; 3] =

@@ -75,10 +75,10 @@ impl Cells for RowCells<'_> {
             ColumnData::String(text) => Ok(text.as_deref()),
             // A key.
             ColumnData::Binary(bytes) => {
-                let utf8 = |bytes| str::from_utf8(bytes).map_err(|_| "is no UTF-8".to_owned());
+                let utf8 = |bytes| str::from_utf8(bytes).map_err(|_| "is not UTF-8".to_owned());
                 bytes.as_deref().map(utf8).transpose()
             }
-            _ => Err("is no text".to_owned()),
+            _ => Err("is not text".to_owned()),
         }
     }
 

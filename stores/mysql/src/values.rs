@@ -84,7 +84,7 @@ impl RowCells<'_> {
 
 impl Cells for RowCells<'_> {
     fn text(&self, at: usize) -> Result<Option<&str>, String> {
-        let utf8 = |bytes| str::from_utf8(bytes).map_err(|_| "is no UTF-8".to_owned());
+        let utf8 = |bytes| str::from_utf8(bytes).map_err(|_| "is not UTF-8".to_owned());
         self.bytes(at)?.map(utf8).transpose()
     }
 
@@ -124,7 +124,7 @@ impl Cells for RowCells<'_> {
         match self.cell(at)? {
             None => Ok(None),
             Some(Cell::Bytes(bytes)) => Ok(Some(bytes)),
-            Some(_) => Err("is no text or bytes".to_owned()),
+            Some(_) => Err("is neither text nor bytes".to_owned()),
         }
     }
 

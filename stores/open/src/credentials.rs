@@ -198,7 +198,7 @@ impl Origin {
             let text =
                 read(path).map_err(|why| format!("{name}_file {}: {why}", path.display()))?;
             let text = String::from_utf8(text)
-                .map_err(|_| format!("{name}_file {}: this is no text in UTF-8", path.display()))?;
+                .map_err(|_| format!("{name}_file {}: this is not UTF-8 text", path.display()))?;
             let lines = text.lines().map(str::to_owned).filter(|line| !line.is_empty());
             let lines: Vec<String> = lines.take(FILE_SECRETS_MAX).collect();
             if lines.is_empty() {

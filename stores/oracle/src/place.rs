@@ -77,7 +77,7 @@ impl Place {
         // The driver puts these into a text of its own, where brackets mean something, and takes a
         // name for granted.
         if rustls::pki_types::ServerName::try_from(host).is_err() {
-            return Err(address.invalid("the host is no name and no IP address"));
+            return Err(address.invalid("the host is neither a name nor an IP address"));
         }
         // Who repeats is the store: the driver would sleep for a second after every attempt that
         // failed, the last one too.

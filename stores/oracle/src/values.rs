@@ -161,7 +161,7 @@ impl Fetched {
         match self.cell(at)? {
             Cell::Null => Ok(None),
             Cell::Text(text) => Ok(Some(text)),
-            _ => Err("is no text".to_owned()),
+            _ => Err("is not text".to_owned()),
         }
     }
 
@@ -197,7 +197,7 @@ impl Cells for Fetched {
         match self.cell(at)? {
             Cell::Null => Ok(None),
             Cell::Time(ms) => Ok(Some(*ms)),
-            _ => Err("is no timestamp".to_owned()),
+            _ => Err("is not a timestamp".to_owned()),
         }
     }
 

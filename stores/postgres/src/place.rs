@@ -39,7 +39,7 @@ impl Place {
         let url: StoreUrl = text.parse().map_err(|e| error("postgres://", &format!("{e}")))?;
         let name = url.to_string();
         if url.scheme() != "postgres" {
-            return Err(error(&name, "this is no postgres:// URL"));
+            return Err(error(&name, "this is not a postgres:// URL"));
         }
         let wrong = |detail: String| error(&name, &detail);
         let parameters = Parameters::read(&url, &OURS).map_err(wrong)?;

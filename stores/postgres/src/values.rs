@@ -106,7 +106,7 @@ impl RowCells<'_> {
 }
 
 fn utf8(bytes: &[u8]) -> Result<&str, String> {
-    str::from_utf8(bytes).map_err(|_| "is no UTF-8".to_owned())
+    str::from_utf8(bytes).map_err(|_| "is not UTF-8".to_owned())
 }
 
 impl Cells for RowCells<'_> {

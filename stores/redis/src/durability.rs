@@ -47,8 +47,8 @@ impl Server {
     pub(crate) fn losses(&self) -> Vec<String> {
         let mut losses = Vec::new();
         if self.facts.is_empty() {
-            let unknown = "the server may not be asked what it keeps (INFO is not allowed): unless \
-                           it has appendonly yes, appendfsync always and maxmemory-policy \
+            let unknown = "this user may not run INFO, so the server's durability is unknown: \
+                           unless it has appendonly yes, appendfsync always and maxmemory-policy \
                            noeviction, commits that were answered may be lost";
             return vec![unknown.to_owned()];
         }
@@ -56,7 +56,7 @@ impl Server {
             match self.fact("config appendfsync") {
                 "always" => {}
                 "" => losses.push(
-                    "appendfsync may not be asked for (CONFIG is not allowed): unless it is \
+                    "this user may not run CONFIG, so appendfsync is unknown: unless it is \
                      always, a crash loses the commits of about a second that were answered; set \
                      appendfsync always"
                         .to_owned(),
@@ -177,7 +177,7 @@ mod tests {
         assert!(server("1", "always", "noeviction").losses().is_empty());
         for (aof, fsync, policy, word) in [
             ("1", "everysec", "noeviction", "appendfsync is everysec"),
-            ("1", "", "noeviction", "may not be asked"),
+            ("1", "", "noeviction", "this user may not run"),
             ("0", "always", "noeviction", "appendonly is off"),
             ("1", "always", "allkeys-lru", "allkeys-lru"),
         ] {
@@ -185,7 +185,7 @@ mod tests {
             assert!(losses.len() == 1 && losses[0].contains(word), "{losses:?}");
             assert!(server(aof, fsync, policy).examination(0, true, true).warns_of_lost_writes());
         }
-        assert!(Server::default().losses()[0].contains("INFO is not allowed"));
+        assert!(Server::default().losses()[0].contains("may not run INFO"));
     }
 
     #[test]

@@ -48,7 +48,7 @@ pub(crate) fn stored_row(
     field: &str,
     document: Vec<u8>,
 ) -> Result<StoredRow, String> {
-    let row_key = unescape(field).ok_or_else(|| format!("field {field:?} is no row key"))?;
+    let row_key = unescape(field).ok_or_else(|| format!("field {field:?} is not a row key"))?;
     let (etag, row) = document::decode_marked(decl, ETAG, &row_key, document)?;
     Ok(StoredRow { row, etag: etag.into() })
 }
@@ -92,7 +92,7 @@ pub(crate) fn row(
 pub(crate) fn text(answer: Value) -> Result<String, String> {
     let bytes = bytes(answer)?.unwrap_or_default();
     String::from_utf8(bytes)
-        .map_err(|_| "a field is no UTF-8: a foreign writer was here".to_owned())
+        .map_err(|_| "a field is not UTF-8: a foreign writer was here".to_owned())
 }
 
 #[cfg(test)]

@@ -85,8 +85,8 @@ impl Redis {
         let mut ask = redis::cmd("CLUSTER");
         let answer = self.nodes.ask(None, ask.arg("NODES"), deadline).await;
         let Some(nodes) = answer.ok().and_then(|nodes| rows::text(nodes).ok()) else {
-            let text = "the server is a node of a cluster whose others may not be asked for \
-                (CLUSTER NODES is not allowed)";
+            let text = "the server is a node of a cluster, and this user may not list its nodes \
+                        (CLUSTER NODES)";
             return found.add(FindingLevel::Note, FindingSubject::Permission, text);
         };
         for name in other_primaries(&nodes) {

@@ -76,7 +76,7 @@ pub fn list_to_json(items: &[Arc<str>]) -> Result<String, String> {
 }
 
 fn list_from_json(json: &str) -> Result<Vec<Arc<str>>, String> {
-    serde_json::from_str(json).map_err(|e| format!("is no JSON list of texts: {e}"))
+    serde_json::from_str(json).map_err(|e| format!("is not a JSON list of texts: {e}"))
 }
 
 #[cfg(test)]
@@ -145,8 +145,8 @@ mod tests {
             (["-", "1", "-", "-", "-", "-", "-"], "column R is null"),
             (["k", "-", "-", "-", "-", "-", "-"], "column etag is null"),
             (["k", "1", "-", "x", "-", "-", "-"], "column B is no number"),
-            (["k", "1", "-", "-", "-", "-", "[1]"], "column E is no JSON list"),
-            (["k", "1", "-", "-", "-", "-", "{}"], "column E is no JSON list"),
+            (["k", "1", "-", "-", "-", "-", "[1]"], "column E is not a JSON list"),
+            (["k", "1", "-", "-", "-", "-", "{}"], "column E is not a JSON list"),
         ] {
             let error = stored_row(&DECL, &Texts(cells)).unwrap_err();
             assert!(error.contains(word), "{error}");

@@ -162,7 +162,12 @@ impl Bulk<'_> {
             Error::NoNode => Fault::no_table(),
             error => error.into(),
         })?;
-        let foreign = || Fault::corrupt("the table has a partition whose name is none of ours");
+        let foreign = || {
+            Fault::corrupt(
+                "the table has a partition whose name is not one of \
+                                         Emmer's",
+            )
+        };
         let mut partitions: Vec<String> = names
             .iter()
             .map(|name| paths::unescape(name).ok_or_else(foreign))

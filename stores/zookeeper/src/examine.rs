@@ -30,8 +30,8 @@ pub(crate) async fn examine(place: &Place) -> Examination {
         found.add(
             FindingLevel::Note,
             FindingSubject::Security,
-            "no user is named: whoever reaches the servers can read and change the nodes; name one \
-             for a node that is new, as in zookeeper://user:password@host/emmer",
+            "no user is named: every process that reaches the servers can read and change the \
+             nodes; name one for a node that is new, as in zookeeper://user:password@host/emmer",
         );
     } else if !place.tls {
         found.add(
@@ -71,7 +71,7 @@ async fn ask_all(place: &Place, found: &mut Examination) {
         found.add(
             FindingLevel::Warning,
             FindingSubject::Setup,
-            format!("{host}:{port} tells nothing of itself: {why}"),
+            format!("{host}:{port} does not describe itself: {why}"),
         );
     }
 }

@@ -66,7 +66,7 @@ impl From<&Error> for Fault {
                 ": name the user who made the nodes, as in zookeeper://user:password@host"
             }
             Error::Unimplemented => ": this store needs ZooKeeper 3.6",
-            Error::NoHosts => ": none of the hosts lets a session be opened",
+            Error::NoHosts => ": no host accepts a session",
             _ => "",
         };
         // Only the server's own answers count as answers.

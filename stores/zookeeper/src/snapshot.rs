@@ -189,7 +189,7 @@ fn chunks<'n>(decl: &TableDecl, nodes: &PartitionPaths, names: &'n [String]) -> 
 fn row_key(name: &str) -> Result<String, Fault> {
     let shown = || name.chars().take(80).collect::<String>();
     paths::unescape(name)
-        .ok_or_else(|| Fault::corrupt(format!("the node {:?} is no row of ours", shown())))
+        .ok_or_else(|| Fault::corrupt(format!("the node {:?} is not one of Emmer's rows", shown())))
 }
 
 fn add_row(

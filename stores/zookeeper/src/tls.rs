@@ -24,7 +24,7 @@ pub(crate) fn options(place: &Place) -> Result<TlsOptions, Fault> {
     let invalid = |detail: String| Fault::new(StoreErrorKind::Invalid, detail);
     // The driver takes it for granted that a certificate can be for such a name.
     if let Some((host, _)) = place.hosts().find(|(host, _)| ServerName::try_from(*host).is_err()) {
-        return Err(invalid(format!("{host:?} is no name that a certificate can be for")));
+        return Err(invalid(format!("{host:?} is not a name that a certificate can have")));
     }
     let Some(path) = place.address.text("ca_file") else {
         let trusted = TlsOptions::default().with_pem_ca(&of_the_system());

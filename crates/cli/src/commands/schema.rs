@@ -23,8 +23,8 @@ pub(super) fn run(args: Args, log: Option<String>) -> Result<()> {
         Some(script) => write_out(&script),
         None => {
             let scheme = entry.text.split("://").next().unwrap_or_default();
-            let why = "they take none; the first silo makes what is missing, and the store's page \
-                says what that is";
+            let why = "they need none: the first silo makes missing tables, as the store's page \
+                       says";
             Err(Failure::usage(format!("there is no script for {scheme}:// stores: {why}")))
         }
     }

@@ -36,7 +36,8 @@ pub(super) fn man(args: &ManArgs, mut command: Command) -> Result<()> {
             let shown = command.get_subcommands().filter(|command| !command.is_hide_set());
             let names: Vec<_> = shown.map(Command::get_name).collect();
             let Some(found) = command.find_subcommand(name) else {
-                let why = format!("{name:?} is no command: there are {}", names.join(", "));
+                let why =
+                    format!("{name:?} is not a command: expected one of {}", names.join(", "));
                 return Err(Failure::usage(why));
             };
             found.clone()

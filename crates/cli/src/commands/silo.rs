@@ -155,7 +155,7 @@ fn ended(silo: &Silo, reason: &TerminateReason) -> Result<()> {
                 }
                 TerminateReason::TableReplaced => {
                     "The store's address leads to another store now, or its tables were deleted \
-                     and made anew. Every silo of the first table ends like this one"
+                     and made again. Every silo of the first table ends like this one"
                 }
                 _ => {
                     "Its tables were deleted, or its server came back empty. Every silo ends like \

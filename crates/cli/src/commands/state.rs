@@ -153,7 +153,7 @@ fn value(format: &str, payload: &[u8]) -> std::result::Result<Json, String> {
         Some("msgpack") => {
             let mut rest = payload;
             let value = rmpv::decode::read_value_with_max_depth(&mut rest, DEPTH_MAX)
-                .map_err(|error| format!("the payload is no MessagePack: {error}"))?;
+                .map_err(|error| format!("the payload is not MessagePack: {error}"))?;
             if !rest.is_empty() {
                 return Err(format!("{} bytes follow the value", rest.len()));
             }

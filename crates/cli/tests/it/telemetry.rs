@@ -74,8 +74,8 @@ fn a_collector_that_is_none_is_refused_and_one_that_is_away_stops_nobody() {
     let store = store_in(dir.path());
     let of_silo = ["silo", "--store", &store, "--cluster-id", "dev", "--listen", FREE];
     for (flags, says) in [
-        (&["--otlp", "127.0.0.1:4318"][..], "is no address of a collector"),
-        (&["--otlp", "http://127.0.0.1:4318", "--traces", "2"], "is no share of the calls"),
+        (&["--otlp", "127.0.0.1:4318"][..], "is not the address of a collector"),
+        (&["--otlp", "http://127.0.0.1:4318", "--traces", "2"], "is not a share of the calls"),
         (&["--otlp", "http://127.0.0.1:4318", "--traces", "all"], "--traces: traces: "),
         (&["--traces", "0.5"], "traces go to a collector"),
     ] {

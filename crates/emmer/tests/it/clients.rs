@@ -156,7 +156,10 @@ async fn what_cannot_be_connected_to_is_said_at_once_where_nobody_waits() {
     let error = once().cluster_id("two words").connect().await.unwrap_err();
     assert!(error.to_string().starts_with("cluster_id: \"two words\" is not a cluster"), "{error}");
     let error = once().gateways(["gateway"]).connect().await.unwrap_err();
-    assert!(error.to_string().contains("\"gateway\" is no gateway: expected host:port"), "{error}");
+    assert!(
+        error.to_string().contains("\"gateway\" is not a gateway: expected host:port"),
+        "{error}"
+    );
     let error = once().gateways(["no-such-host.invalid:1"]).connect().await.unwrap_err();
     assert!(matches!(error, ConnectError::Unresolved(_)), "{error}");
     let error = once().gateways(["127.0.0.1:1"]).connect().await.unwrap_err();

@@ -279,7 +279,7 @@ fn reference(interface: &Interface) -> TokenStream {
     let (reference, grain_type) = (interface.reference(), interface.grain_type());
     let doc = format!(
         "A reference to a [`{}`] grain, with one method per call. Cheap to clone; making one \
-         contacts nobody.",
+         sends nothing.",
         interface.name()
     );
     let calls = interface.methods.iter().map(|method| call(vis, method));

@@ -191,7 +191,7 @@ fn words(why: &pem::Error) -> String {
     match why {
         pem::Error::MissingSectionEnd { .. } => "its last section has no end".to_owned(),
         pem::Error::IllegalSectionStart { .. } => "a section begins with no proper line".to_owned(),
-        pem::Error::Base64Decode(_) => "a section is no base64".to_owned(),
+        pem::Error::Base64Decode(_) => "a section is not base64".to_owned(),
         pem::Error::NoItemsFound => "it has none".to_owned(),
         _ => "it cannot be read".to_owned(),
     }

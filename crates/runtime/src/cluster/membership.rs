@@ -353,9 +353,10 @@ fn log(cluster: &Cluster, event: &Event) {
         }
         Event::TableMissing => warn_seldom!(%me, "the membership table is gone: this silo ends if \
             it does not come back within ten seconds"),
-        Event::OwnRowDeleted => warn_seldom!(%me, "somebody has deleted the row of this silo from \
-            the membership table, although it lives: it writes the row again. No row of this table \
-            is to be changed by hand"),
+        Event::OwnRowDeleted => warn_seldom!(%me, "the row of this silo was deleted from the \
+                                                   membership table although the silo lives: it \
+                                                   writes the row again. Do not change rows of \
+                                                   this table by hand"),
         Event::StoreUnavailable => warn_seldom!(%me, "the system store does not answer"),
         Event::StoreBack => tracing::info!(%me, "the system store answers again"),
         other => tracing::debug!(%me, event = ?other, "membership"),

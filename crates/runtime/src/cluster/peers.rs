@@ -89,8 +89,8 @@ impl Peers {
     pub(crate) fn fell_silent(&self, connection: Arc<Connection>, greeting: Greeting) {
         let Some(silo) = connection.silo() else {
             if connection.is_silent() {
-                tracing::debug!(peer = ?connection.peer, "a client says nothing: its connection \
-                    is closed");
+                tracing::debug!(peer = ?connection.peer, "a client is silent: its connection is \
+                                                          closed");
                 connection.reset(Lost::Silent);
             }
             return;
@@ -104,8 +104,8 @@ impl Peers {
                 renewed.is_ok_and(|renewed| renewed.is_ok())
             };
             if answers && connection.is_silent() {
-                warn_seldom!(%silo, "a silo says nothing on its connection and answers a new \
-                    one: calls that wait on the old one are given up");
+                warn_seldom!(%silo, "a silo is silent on its connection and answers a new one: \
+                                     calls that wait on the old one are given up");
                 connection.reset(Lost::Silent);
             }
         });

@@ -311,8 +311,8 @@ impl ClientCore {
             let is_silent = connection.is_silent();
             if let Ok((fresh, silo, input)) = dialled {
                 if is_silent && !core.closed.is_cancelled() {
-                    warn_seldom!(%silo, "a gateway says nothing on its connection and answers \
-                        a new one: the new one is used");
+                    warn_seldom!(%silo, "a gateway is silent on its connection and answers a new \
+                                         one: the new one is used");
                     core.take_in(silo, endpoint, Arc::new(fresh), input);
                     connection.reset(Lost::Silent);
                 } else {

@@ -60,7 +60,7 @@ impl Listing {
             let port = port.and_then(|(_, port)| port.parse::<u16>().ok());
             if port.is_none_or(|port| port == 0) {
                 let shown: String = gateway.chars().take(80).collect();
-                return refuse(format!("{shown:?} is no gateway: expected host:port"));
+                return refuse(format!("{shown:?} is not a gateway: expected host:port"));
             }
         }
         Ok(Self::List(gateways))

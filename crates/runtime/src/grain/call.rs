@@ -17,8 +17,8 @@ use crate::turn::{CallError, ContextKey, NoError};
 /// let total = counter.add(1).timeout(secs(2)).await?;
 /// counter.add(1).send()?;
 /// ```
-#[must_use = "a call does nothing until it is awaited: write `.await`, or `.send()` if nobody \
-    waits for its end"]
+#[must_use = "a call does nothing until it is awaited: write `.await`, or `.send()` for a \
+              one-way call"]
 pub struct Call<M: Method> {
     pub(crate) head: CallHead,
     pub(crate) args: M,

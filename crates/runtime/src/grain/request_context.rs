@@ -57,8 +57,6 @@ pub enum SetContextError {
     #[error(transparent)]
     Context(#[from] ContextError),
     /// Only a turn has a context; elsewhere a call is given one by `.with(..)`.
-    #[error(
-        "there is no turn here whose calls could take {0:?} along: write `.with(..)` on a call"
-    )]
+    #[error("{0:?} cannot be set outside a turn: write `.with(..)` on a call")]
     NoTurn(&'static str),
 }

@@ -39,9 +39,9 @@ pub const fn shareable<T: ?Sized + Shareable>() {}
     label = "no attribute says what this field holds, and `{Self}` has no `Default`",
     note = "for what the application gives to all grains, write `#[service]` and `Arc<..>`, and \
         `.service(..)` where the silo is built",
-    note = "for what is stored, write `#[state(\"name\")]` and `Persistent<..>`",
-    note = "for what every activation makes anew, implement `Default`, or write \
-        `#[grain(constructor)]` on the struct and host it by `.host_with(..)`"
+    note = "for a stored value, write `#[state(\"name\")]` and `Persistent<..>`",
+    note = "for a value that every activation makes, implement `Default`, or write \
+            `#[grain(constructor)]` on the struct and host it by `.host_with(..)`"
 )]
 pub trait FieldDefault: Sized {
     /// The value of a new activation.

@@ -175,7 +175,7 @@ impl Host {
         };
         found.map_err(|why| match why {
             NotMade::Full => {
-                Failure::overloaded("the silo holds as many activations as it may".to_owned())
+                Failure::overloaded("the silo has reached its limit of activations".to_owned())
             }
             NotMade::Closed => Failure::shutting_down(),
         })

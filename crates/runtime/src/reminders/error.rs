@@ -26,7 +26,7 @@ pub enum ReminderError {
         known: Vec<&'static str>,
     },
     /// Nothing says when it is due first.
-    #[error("the reminder {0:?} says nothing of when it is due: write .at, .after or .every")]
+    #[error("the reminder {0:?} has no time: write .at, .after or .every")]
     NeverDue(String),
     /// It would have been due first before now.
     #[error("the reminder is due first at {at}, which has passed: it is {now}")]

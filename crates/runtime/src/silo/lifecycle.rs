@@ -48,8 +48,8 @@ pub(super) async fn stop(silo: &Arc<SiloCore>) {
             }
         };
         if tokio::time::timeout(drain, drained).await.is_err() {
-            warn_seldom!(me = %silo.address, ?limit, "the silo did not stop in time: what is \
-                left is dropped");
+            warn_seldom!(me = %silo.address, ?limit, "the silo did not stop in time: unfinished \
+                                                      work is dropped");
         }
         let _ = tokio::time::timeout(limit - drain, finish(silo)).await;
     }

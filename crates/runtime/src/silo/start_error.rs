@@ -49,8 +49,9 @@ pub enum StartError {
     },
     /// Others would reach a port, and nothing is encrypted.
     #[error(
-        "{address}, for {purpose}, can be reached from other hosts, and without TLS whoever reaches \
-         it is believed: set up TLS (`tls`), or say `insecure` in a network that nobody else reaches"
+        "{address}, for {purpose}, can be reached from other hosts, and without TLS every \
+         process that reaches it is believed: set up TLS (`tls`), or set `insecure` in a network \
+         that only the cluster reaches"
     )]
     Insecure {
         /// The address.
@@ -143,8 +144,8 @@ pub enum StartError {
     NoConstructor(&'static str),
     /// A class is placed by a strategy that this silo has no director for.
     #[error(
-        "the grain type {grain_type:?} is placed by {strategy:?}, which is no strategy of this \
-         silo: add its director with .director({strategy:?}, ...) or .async_director(...)"
+        "the grain type {grain_type:?} is placed by {strategy:?}, a strategy that this silo \
+         lacks: add its director with .director({strategy:?}, ...) or .async_director(...)"
     )]
     NoDirector {
         /// The grain type.

@@ -32,10 +32,13 @@ const REQUEST_TIME_MAX: Duration = Duration::from_secs(10);
 #[non_exhaustive]
 pub enum OtlpError {
     /// The collector's address is not valid.
-    #[error("{0:?} is no address of a collector: http:// or https://, a host and a port")]
+    #[error(
+        "{0:?} is not the address of a collector: expected http:// or https://, a host and a \
+             port"
+    )]
     Endpoint(String),
     /// The share of calls that begin a trace is not valid.
-    #[error("{0} is no share of the calls: a number from 0 to 1")]
+    #[error("{0} is not a share of the calls: expected a number from 0 to 1")]
     Share(f64),
     /// A header for the collector is not valid.
     #[error("the header {0:?} for the collector has a name or a value that HTTP does not allow")]

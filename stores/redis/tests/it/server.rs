@@ -187,7 +187,7 @@ async fn a_user_that_may_do_what_the_book_says_and_no_more_is_enough() {
     suite::conforms(&url, STORE).await;
     let found = STORE.patient(&url).await.examine().await.unwrap();
     assert!(
-        found.warns_of_lost_writes() && found.findings[0].text.contains("INFO is not allowed"),
+        found.warns_of_lost_writes() && found.findings[0].text.contains("may not run INFO"),
         "{found:?}"
     );
     let elsewhere = format!("{url}?prefix=other");

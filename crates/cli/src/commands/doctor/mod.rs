@@ -145,8 +145,9 @@ fn open(silos: &[(SiloAddress, Option<PortSecurity>)]) -> Option<Finding> {
     let open: Vec<_> = silos.iter().filter(is_open).collect();
     let (first, _) = open.first()?;
     let text = format!(
-        "{} of {} silos, {first} the first, accept plain connections from other hosts: whoever \
-         reaches them is believed. Set up TLS, or let nobody else into their network",
+        "{} of {} silos, {first} the first, accept plain connections from other hosts: every \
+         process that reaches them is believed. Set up TLS, or keep other processes out of their \
+         network",
         open.len(),
         silos.len()
     );
