@@ -73,16 +73,23 @@ pub struct SiloFlags {
     pub config: ConfigArgs,
 }
 
+/// Key, value if given, and name of a flag.
+type Flag = (&'static str, Option<String>, &'static str);
+
 impl SiloFlags {
     /// The settings: the file, over it the environment, over that these flags and `more` of the
     /// program's own.
     ///
     /// # Errors
     /// [`ConfigError`](super::ConfigError), with all that is wrong.
-    pub fn settings(
-        self,
-        more: Vec<(&'static str, Option<String>, &'static str)>,
-    ) -> Result<Settings> {
+    pub fn settings(self, more: Vec<Flag>) -> Result<Settings> {
+        let (config, mut flags) = self.flags();
+        flags.extend(more);
+        Settings::of_process(&config, flags)
+    }
+
+    /// The flags that name a file and single keys, and the others.
+    pub(super) fn flags(self) -> (ConfigArgs, Vec<Flag>) {
         let mut flags = vec![
             ("store", self.store, "--store"),
             ("cluster_id", self.cluster_id, "--cluster-id"),
@@ -99,7 +106,6 @@ impl SiloFlags {
         flags.push(("insecure", self.insecure.then(|| "true".to_owned()), "--insecure"));
         #[cfg(feature = "log")]
         flags.extend([("log", self.log, "--log"), ("log_format", self.log_format, "--log-format")]);
-        flags.extend(more);
-        Settings::of_process(&self.config, flags)
+        (self.config, flags)
     }
 }

@@ -310,7 +310,8 @@ fn the_page_names_flags_that_there_are() {
         let line = line.into_iter().chain(value.map(str::to_owned));
         let command = <SiloFlags as clap::Args>::augment_args(clap::Command::new("shop"));
         let matches = command.try_get_matches_from(line).unwrap();
-        let settings = SiloFlags::from_arg_matches(&matches).unwrap().settings(Vec::new()).unwrap();
+        let (args, flags) = SiloFlags::from_arg_matches(&matches).unwrap().flags();
+        let settings = Settings::load(&args, [], flags).unwrap();
         assert_eq!(settings.get(&key).unwrap().text, "true", "{key}");
         seen += 1;
     }

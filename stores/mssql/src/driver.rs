@@ -112,7 +112,9 @@ impl Driver for MssqlDriver {
                 let cutoff = match cutoff {
                     Value::Time(at) => date(at.as_millis()).map_err(Failure::Nothing)?,
                     _ => {
-                        return Err(Failure::Nothing(Fault::corrupt("a cutoff that is not a time")));
+                        return Err(Failure::Nothing(Fault::corrupt(
+                            "a cutoff that is not a time",
+                        )));
                     }
                 };
                 *sent = true;
