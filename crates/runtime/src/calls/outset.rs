@@ -2,13 +2,14 @@
 //!
 //! The way of a call to a grain of this silo, each step one file further down:
 //!
-//! 1. `grain/call.rs`: a method of a reference makes a `Call`, which is awaited. 2.
-//! `grain/future.rs` keeps the arguments in a slot, and polls the rest without their type. 3.
-//! `way.rs`: the first poll asks the task's budget, filters and traces. 4. Here [`set_out`] checks
-//! the caller, and takes the activation that the reference knows. 5. `hosting/activation.rs` runs
-//! the turn, 6. in place by `hosting/instant.rs`, or as a future of its own by `hosting/turn.rs`,
-//! 7. through the door of the grain, `hosting/gate/`. 8. `grain/work.rs` has the arguments and the
-//! output by their types again.
+//! 1. `grain/call.rs`: a method of a reference makes a `Call`, which is awaited.
+//! 2. `grain/future.rs` keeps the arguments in a slot, and polls the rest without their type.
+//! 3. `way.rs`: the first poll asks the task's budget, filters and traces.
+//! 4. Here [`set_out`] checks the caller, and takes the activation that the reference knows.
+//! 5. `hosting/activation.rs` runs the turn,
+//! 6. in place by `hosting/instant.rs`, or as a future of its own by `hosting/turn.rs`,
+//! 7. through the door of the grain, `hosting/gate/`.
+//! 8. `grain/work.rs` has the arguments and the output by their types again.
 //!
 //! Back in `way.rs` the [`Step`] says if the call is over, or how it continues.
 
