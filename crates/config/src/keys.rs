@@ -122,7 +122,7 @@ fn unknown(what: &str, name: &str, nearest: Option<String>) -> String {
     match nearest {
         Some(nearest) => format!("unknown {what} {name:?}; did you mean {nearest:?}?"),
         None => {
-            format!("unknown {what} {name:?}; the command `emmer config` lists those there are")
+            format!("unknown {what} {name:?}; the command `emmer config` lists all keys")
         }
     }
 }

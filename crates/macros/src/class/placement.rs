@@ -152,8 +152,9 @@ impl Parse for Placement {
     }
 }
 
-const FILTERS: &str = "a silo is asked for its metadata by `require(\"disk\" = \"ssd\")`, for those \
-    of the silo that places by `require(\"zone\")`, and for what it need not have by `prefer(..)`";
+const FILTERS: &str = "write `require(\"disk\" = \"ssd\")` for a value of the silo's metadata, \
+                       `require(\"zone\")` for the placing silo's value, and `prefer(..)` for a \
+                       wish";
 
 fn is_filter(input: ParseStream<'_>) -> bool {
     let named = |ident: Ident| ident == "require" || ident == "prefer";
