@@ -197,7 +197,7 @@ mod tests {
         let Strategy::Custom(custom) = nearest else { panic!() };
         assert_eq!((custom.name(), custom.data()), ("nearest", Ok(("eu".to_owned(), 7))));
         let other = custom.data::<u64>().unwrap_err();
-        assert!(other.to_string().contains("\"nearest\" is not of the type"), "{other}");
+        assert!(other.to_string().contains("\"nearest\" has another type"), "{other}");
         let long = "x".repeat(DATA_BYTES_MAX);
         let long = Strategy::custom_with("nearest", &long).unwrap_err();
         assert!(long.to_string().contains("4098 bytes"), "{long}");

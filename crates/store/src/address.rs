@@ -463,7 +463,7 @@ mod tests {
             ("etcd://bob:s3cret@h?tls=maybe", "tls is neither"),
             ("etcd://bob:s3cret@h?tls=true&tls=true", "tls is there twice"),
             ("etcd://bob:s3cret@h?pool_max=65", "pool_max is not a number from 1 to 64"),
-            ("etcd://bob:s3cret@h?sslmode=x", "sslmode is none of disable, require"),
+            ("etcd://bob:s3cret@h?sslmode=x", "sslmode is not one of disable, require"),
             ("etcd://bob:s3cret@h?timeout_ms=999", "from 1000 to 60000"),
             ("redis://bob:s3cret@h", "no etcd:// URL"),
         ] {

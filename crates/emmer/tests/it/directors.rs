@@ -427,7 +427,7 @@ fn data_that_cannot_travel_stops_the_start_with_the_class() {
     let error = start(silo);
     assert!(matches!(error, StartError::PlacementData { .. }));
     let said = error.to_string();
-    assert!(said.contains("OddlyGrain") && said.contains("\"odd\" cannot travel: odd"), "{said}");
+    assert!(said.contains("OddlyGrain") && said.contains("\"odd\" cannot be sent: odd"), "{said}");
 
     let error = start(Silo::builder().host::<dyn Late, LateGrain>());
     assert!(error.to_string().contains(".async_director("), "{error}");

@@ -391,7 +391,7 @@ async fn bad_input_is_refused_and_stores_nothing(world: World) {
     refused(Ask { after: Some(secs(1)), ..ask("") }, "0 bytes: expected 1 to 128").await;
     refused(Ask { after: Some(secs(1)), ..ask(&"x".repeat(129)) }, "129 bytes").await;
     refused(Ask { after: Some(secs(1)), ..ask("dew") }, "#[reminder(\"dew\")]").await;
-    refused(ask("due"), "says nothing of when it is due").await;
+    refused(ask("due"), "has no time: write").await;
     refused(Ask { every: Some(millis(999)), ..ask("due") }, "shortest period is 1s").await;
     refused(Ask { at: Some(now - secs(60)), ..ask("due") }, "has passed").await;
     let ended = Ask { after: Some(secs(20)), until: Some(secs(10)), ..ask("due") };

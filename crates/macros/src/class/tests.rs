@@ -215,7 +215,7 @@ fn class_attributes_are_checked() {
         quote!("a", require("" = "x")),
     ] {
         let said = of(quote!(#[placement(#wrong)]));
-        assert!(said.contains("a silo is asked for its metadata"), "{wrong}: {said}");
+        assert!(said.contains("for a value of the silo's metadata"), "{wrong}: {said}");
     }
     let stateful = quote!(
         #[placement(stateless_worker)]

@@ -206,7 +206,7 @@ mod tests {
         }
         for bad in ["", "gateway", "gateway:", ":30000", "gateway:0", "gateway:70000", "g:1:x"] {
             let Err(error) = of(bad) else { panic!("{bad} was taken") };
-            assert!(error.to_string().contains(&format!("{bad:?} is no gateway")), "{error}");
+            assert!(error.to_string().contains(&format!("{bad:?} is not a gateway")), "{error}");
         }
         assert!(Listing::of(Vec::new()).is_err());
     }

@@ -70,7 +70,7 @@ fn a_file_that_is_no_database_is_refused_and_left_alone() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("notes.txt");
     fs::write(&path, "these are my notes, not a database").unwrap();
-    refused(&path, StoreErrorKind::Damaged, "no SQLite database");
+    refused(&path, StoreErrorKind::Damaged, "is not a SQLite database");
     assert_eq!(fs::read_to_string(&path).unwrap(), "these are my notes, not a database");
     assert_eq!(names(dir.path()), ["notes.txt"]);
 }
