@@ -12,6 +12,9 @@ use super::{ConfigError, Place, Result, Settings, keys};
 /// The largest file, in bytes.
 const BYTES_MAX: u64 = 1 << 20;
 
+/// The form of a line, for a file that is not TOML.
+const HINT: &str = ". Write each setting as `key = \"text\"`, `key = 10` or `key = true`";
+
 /// Reads and checks the file's keys.
 pub(super) fn read(path: &Path) -> Result<Settings> {
     let unreadable = |why: &dyn std::fmt::Display| {
@@ -30,7 +33,10 @@ pub(super) fn read(path: &Path) -> Result<Settings> {
 pub(super) fn parse(path: &Path, text: &str) -> Result<Settings> {
     let table = DeTable::parse(text).map_err(|error| {
         let line = error.span().map_or(1, |span| line_at(text, span.start));
-        ConfigError::new(format!("{}:{line}: {}", path.display(), error.message()))
+        let why = error.message();
+        // The parser's own words do not show what a line looks like.
+        let hint = if why.contains("expected") { HINT } else { "" };
+        ConfigError::new(format!("{}:{line}: {why}{hint}", path.display()))
     })?;
     let (mut settings, mut wrong) = (Settings::default(), Vec::new());
     Text { path, text }.take("", table.get_ref(), &mut settings, &mut wrong);

@@ -99,7 +99,10 @@ async fn a_token_that_may_write_below_the_prefix_and_nowhere_else_is_enough() {
     let url = format!("{}?token={token}", server.url());
     suite::conforms(&url, STORE).await;
     let found = STORE.patient(&url).await.examine().await.unwrap();
-    assert!(found.findings.iter().any(|f| f.text.contains("does not describe itself")), "{found:?}");
+    assert!(
+        found.findings.iter().any(|f| f.text.contains("does not describe itself")),
+        "{found:?}"
+    );
 }
 
 #[tokio::test]
