@@ -74,7 +74,8 @@ pub enum Command {
     Reminders(reminders::Args),
     /// Print the states of a grain as JSON
     ///
-    /// Reads the table only, so it works while no silo runs, and does no harm to one that runs.
+    /// Reads the table only, so it works while no silo runs, and does no harm to one that runs. A
+    /// state that names a store is in that store: give it by --store.
     State(state::Args),
     /// Show the last key figures of each silo, or of each client
     ///

@@ -1,17 +1,16 @@
 //! `emmer state`: the states of a grain, as JSON.
 
 use emmer::GrainKey;
-use emmer::store::{StateTable, StoreErrorKind, reference};
+use emmer::config::ConfigArgs;
+use emmer::store::{GrainRef, StateTable, StoreErrorKind, reference};
 use emmer::tables::ClusterId;
 use serde::Serialize;
 use serde_json::Value as Json;
 
 use super::output::write_out;
-use super::store;
+use super::store::{self, ServiceArgs};
 use crate::exit::{Failure, Result};
-use crate::logging;
 use crate::process::runtime;
-use emmer::config::{ConfigArgs, Settings};
 
 /// Deepest nesting of a value: as deep as Emmer writes any.
 const DEPTH_MAX: usize = 128;
@@ -22,20 +21,12 @@ pub struct Args {
     /// The grain's type, as in the column GrainType
     #[arg(value_name = "TYPE")]
     grain_type: String,
-    /// The grain's key: a text, a number or a UUID. A letter in front says which, where two grains
-    /// have the same key: s.17 (text), u.17, i.17 (integers), g.UUID
+    /// The grain's key: a text, a number or a UUID. Where two grains have the same key, write its
+    /// kind first: s.17 (text), u.17, i.17 (integers), g.UUID
     #[arg(value_name = "KEY", allow_hyphen_values = true)]
     key: String,
-    /// The system store that all silos of the cluster share, as in sqlite://cluster.db, or the
-    /// store that the state names
-    #[arg(long, value_name = "URL")]
-    store: Option<String>,
-    /// The cluster of the grain, where the service has no name of its own
-    #[arg(long, value_name = "ID")]
-    cluster_id: Option<String>,
-    /// The service of the grain; the cluster id when absent
-    #[arg(long, value_name = "ID")]
-    service_id: Option<String>,
+    #[command(flatten)]
+    service: ServiceArgs,
     #[command(flatten)]
     config: ConfigArgs,
 }
@@ -62,19 +53,7 @@ struct State {
 }
 
 pub(super) fn run(args: Args, log: Option<String>) -> Result<()> {
-    let flags = vec![
-        ("store", args.store, "--store"),
-        ("cluster_id", args.cluster_id, "--cluster-id"),
-        ("service_id", args.service_id, "--service-id"),
-        ("log", log, "--log"),
-    ];
-    let settings = Settings::of_process(&args.config, flags)?;
-    logging::start(&settings)?;
-    let url = settings.required("store", "--store")?.text.clone();
-    let service = match settings.service()? {
-        Some(service) => service,
-        None => settings.cluster()?,
-    };
+    let (url, service) = args.service.settle(&args.config, log)?;
     let document = runtime()?.block_on(async {
         let opened = store::open_existing(&url).await?;
         let place = opened.describe();
@@ -104,15 +83,9 @@ fn no_state(service: &ClusterId, at: &[String]) -> String {
 
 /// The keys that the text may be.
 fn keys(text: &str) -> Vec<GrainKey> {
-    let with_kind = text.split_once('.').and_then(|(kind, key)| {
-        Some(match kind {
-            "s" => GrainKey::from(key),
-            "u" => key.parse::<u64>().ok()?.into(),
-            "i" => key.parse::<i64>().ok()?.into(),
-            "g" => key.parse::<emmer::Uuid>().ok()?.into(),
-            _ => return None,
-        })
-    });
+    // The type does not matter here.
+    let with_kind =
+        format!("t/{text}").parse::<GrainRef>().ok().map(|grain| grain.id().key().clone());
     let number = text.parse::<u64>().ok().map(GrainKey::from);
     let signed = text.parse::<i64>().ok().map(GrainKey::from);
     let uuid = text.parse::<emmer::Uuid>().ok().map(GrainKey::from);
@@ -179,6 +152,7 @@ mod tests {
         assert_eq!(references("-1"), ["cart/s.-1", "cart/i.-1"]);
         assert_eq!(references("s.ann"), ["cart/s.s.ann", "cart/s.ann"]);
         assert_eq!(references("a/b"), ["cart/s.a%2Fb"]);
+        assert_eq!(references("s.a%2Fb"), ["cart/s.s.a%252Fb", "cart/s.a%2Fb"]);
     }
 
     #[test]

@@ -2,11 +2,51 @@
 
 use std::sync::Arc;
 
-use emmer::config::Settings;
+use emmer::config::{ConfigArgs, Settings};
 use emmer::store::{self, SiloTable, StoreErrorKind, SystemStore};
 use emmer::tables::{ClusterId, SiloEntry, TableVersion};
 
 use crate::exit::{Code, Failure, Result};
+use crate::logging;
+
+/// The flags that name a service and the store that it writes to.
+#[derive(clap::Args)]
+pub(super) struct ServiceArgs {
+    /// The system store that all silos of the cluster share, as in sqlite://cluster.db
+    #[arg(long, value_name = "URL")]
+    store: Option<String>,
+    /// The cluster of the service, where the service has no name of its own
+    #[arg(long, value_name = "ID")]
+    cluster_id: Option<String>,
+    /// The service to look at; the cluster id when absent
+    #[arg(long, value_name = "ID")]
+    service_id: Option<String>,
+}
+
+impl ServiceArgs {
+    /// Reads the settings of the process and starts its log. Returns the store's URL and the
+    /// service.
+    pub(super) fn settle(
+        self,
+        config: &ConfigArgs,
+        log: Option<String>,
+    ) -> Result<(String, ClusterId)> {
+        let flags = vec![
+            ("store", self.store, "--store"),
+            ("cluster_id", self.cluster_id, "--cluster-id"),
+            ("service_id", self.service_id, "--service-id"),
+            ("log", log, "--log"),
+        ];
+        let settings = Settings::of_process(config, flags)?;
+        logging::start(&settings)?;
+        let url = settings.required("store", "--store")?.text.clone();
+        let service = match settings.service()? {
+            Some(service) => service,
+            None => settings.cluster()?,
+        };
+        Ok((url, service))
+    }
+}
 
 /// Opens the store at `url`, and makes missing tables.
 pub async fn open(url: &str) -> Result<Arc<dyn SystemStore>> {

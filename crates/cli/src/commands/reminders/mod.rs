@@ -3,28 +3,20 @@
 mod json;
 mod table;
 
+use emmer::config::ConfigArgs;
 use emmer::store::{GrainRef, ReminderTable, Scanned, StoreErrorKind, StoredReminder};
 use emmer::tables::{ClusterId, Timestamp};
 
 use super::output::{Format, show};
-use super::store;
+use super::store::{self, ServiceArgs};
 use crate::exit::{Failure, Result};
-use crate::logging;
 use crate::process::{now, runtime};
-use emmer::config::{ConfigArgs, Settings};
 
 /// The flags of `emmer reminders`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The system store that all silos of the cluster share, as in sqlite://cluster.db
-    #[arg(long, value_name = "URL")]
-    store: Option<String>,
-    /// The cluster whose service is shown, where the service has no name of its own
-    #[arg(long, value_name = "ID")]
-    cluster_id: Option<String>,
-    /// The service whose reminders are shown; the cluster id when absent
-    #[arg(long, value_name = "ID")]
-    service_id: Option<String>,
+    #[command(flatten)]
+    service: ServiceArgs,
     /// Only those of one grain, as the column GrainReference has it: thermostat/s.attic
     #[arg(long, value_name = "GRAIN", conflicts_with = "range")]
     grain: Option<GrainRef>,
@@ -72,19 +64,7 @@ fn parse_range(text: &str) -> std::result::Result<(u32, u32), String> {
 }
 
 pub(super) fn run(args: Args, log: Option<String>) -> Result<()> {
-    let flags = vec![
-        ("store", args.store, "--store"),
-        ("cluster_id", args.cluster_id, "--cluster-id"),
-        ("service_id", args.service_id, "--service-id"),
-        ("log", log, "--log"),
-    ];
-    let settings = Settings::of_process(&args.config, flags)?;
-    logging::start(&settings)?;
-    let url = settings.required("store", "--store")?.text.clone();
-    let service = match settings.service()? {
-        Some(service) => service,
-        None => settings.cluster()?,
-    };
+    let (url, service) = args.service.settle(&args.config, log)?;
     let reading = runtime()?.block_on(async {
         let opened = store::open_existing(&url).await?;
         let place = opened.describe();
