@@ -142,7 +142,7 @@ pub enum TerminateReason {
     Superseded(SiloAddress),
     /// The membership table went back: it has lost a commit that this silo had seen committed.
     TableWentBack,
-    /// Another membership table is in the place of the one that this silo had joined.
+    /// Another membership table has replaced the table that this silo joined.
     TableReplaced,
     /// The store answers, and the membership table is gone.
     TableGone,

@@ -23,8 +23,8 @@ pub struct Config {
     pub reads_max: usize,
     /// The most ticks and writes under way at once. Default 1,000.
     pub in_flight_max: usize,
-    /// Maximum changed reminders that their owners have not heard of. One more is not told: its
-    /// owner finds it with the next read. Default 10,000.
+    /// Maximum changed reminders that their owners have not heard of. The owner of a further one
+    /// finds it with the next read. Default 10,000.
     pub tells_max: usize,
 }
 

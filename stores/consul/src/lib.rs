@@ -50,8 +50,8 @@
 //! A store that meets a committing fence, to read or to write, does step 4 first. So no reader ever
 //! sees a part of a commit, even if its writer died. Doing it twice changes nothing, and it cannot
 //! be done late, because the fence has moved on. A store that meets a closing fence and wants to
-//! write waits a moment and turns it back to idle, whoever owns it: the owner's step 3 then fails
-//! and it begins again. No clock and no lock decides the outcome, only the fence's own index.
+//! write waits a moment and turns it back to idle, also if another writer owns it: its step 3 then
+//! fails and it begins again. No clock and no lock decides the outcome, only the fence's own index.
 //! Touches check the fence too, so that step 4 cannot turn a heartbeat back.
 //!
 //! # Limits

@@ -35,8 +35,8 @@ pub trait Backend: Tables + Reads + Commits + Writes + Sized + Send + Sync + 'st
     /// The most rows that [`append`](Writes::append) is given at once.
     const APPEND_ROWS: usize;
 
-    /// Maximum wait of a loser of a race for a row before it is told. The default is for servers to
-    /// which a losing commit is as much work as a winning one.
+    /// Maximum time after which a writer learns that it has lost a race for a row. The default is
+    /// for servers to which a losing commit is as much work as a winning one.
     const LOSER_WAITS: Duration = Duration::from_millis(400);
 
     /// True if [`read_some`](Reads::read_some) gives the very next rows from its key on.

@@ -133,8 +133,8 @@ impl Holder for HolderGrain {
     }
 }
 
-/// A turn that holds its thread is noticed, whoever called it, even if that thread polled timers
-/// and sockets. Those do not wait for its end.
+/// A report names each turn that holds its thread, for calls of clients and of grains. Timers and
+/// sockets that the thread polled continue meanwhile.
 #[test]
 fn a_held_thread_is_noticed_and_holds_up_no_timer() {
     let runtime =

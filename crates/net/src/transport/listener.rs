@@ -44,8 +44,8 @@ const ANSWERED_CHECK: Duration = Duration::from_millis(5);
 /// a moment.
 const STRANGERS_MAX: usize = 1024;
 
-/// Maximum connections of one silo: the one that carries its calls, sometimes another while both
-/// sides dial, its lifeline, and those that are ending.
+/// Maximum connections of one silo: for its calls, sometimes a second one while both sides dial, its
+/// lifeline, and ending connections.
 const CONNECTIONS_PER_SILO_MAX: usize = 16;
 
 /// The silos that are connected, each with the number of its connections. So the port has at most

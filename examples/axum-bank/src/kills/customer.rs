@@ -137,7 +137,7 @@ impl Customer {
         Self { number, rng, accounts, bank, is_over }
     }
 
-    /// Returns all transfers, once the customer is told that it is over.
+    /// Makes transfers until `is_over` is set, and returns all of them.
     pub(super) async fn shop(mut self) -> Vec<Made> {
         let mut made = Vec::new();
         while !self.is_over.load(Ordering::Relaxed) {

@@ -17,9 +17,9 @@ use crate::process::{LATE, Process, Stream};
 /// request is repeated after one.
 const AFTER_LOSS: Duration = Duration::from_millis(4_500);
 
-/// The same time where no message was lost for long: the collector of a loss asks after 200 ms, a
-/// new owner whose collector knows nothing after a second, and a requester repeats a "Busy" request
-/// after at most 100 ms.
+/// Time limit of a command while no message is lost. The collector of a loss asks after 200 ms. A
+/// new owner whose collector knows nothing asks after a second. A requester repeats a "Busy"
+/// request after at most 100 ms.
 const WITHOUT_LOSS: Duration = Duration::from_millis(1_600);
 
 /// A loss older than this is over: nothing that was on its way then is still on its way.

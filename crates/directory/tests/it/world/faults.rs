@@ -69,7 +69,7 @@ impl World {
         }
     }
 
-    /// A connection ends between two living silos, and both are told. The world decides which bytes
+    /// Ends a connection between two living silos. Both learn of it. The world decides which bytes
     /// are lost.
     fn break_a_way(&mut self) {
         let silos: Vec<_> = self.nodes.keys().copied().collect();
