@@ -44,7 +44,7 @@ const ANSWERED_CHECK: Duration = Duration::from_millis(5);
 /// a moment.
 const STRANGERS_MAX: usize = 1024;
 
-/// Maximum connections of one silo: for its calls, sometimes a second one while both sides dial, its
+/// Maximum connections of one silo: one for its calls, sometimes another while both sides dial, its
 /// lifeline, and ending connections.
 const CONNECTIONS_PER_SILO_MAX: usize = 16;
 
