@@ -99,13 +99,7 @@ impl GrainRows {
 
     fn understand(&self, name: &RowName, found: StoredRow) -> Result<StoredState> {
         let row = &found.row;
-        let is =
-            |column, text: &Arc<str>| matches!(row.get(column), Some(Value::Text(t)) if t == text);
-        let ours = is("ServiceId", &self.service)
-            && is("GrainType", &self.grain_type)
-            && is("GrainKey", &self.grain_key)
-            && is("StateName", &name.text);
-        if !ours {
+        if !self.is_ours(row) || !has(row, "StateName", &name.text) {
             return Err(self.corrupt("read", name, "the row belongs to another grain"));
         }
         match (row.get("Payload"), row.get("Format"), row.get("Modified")) {
@@ -121,19 +115,32 @@ impl GrainRows {
         }
     }
 
-    /// Reads every row with its name, except rows of another grain whose key was cut alike.
+    /// Returns true unless the row belongs to another grain, whose key was cut alike.
+    fn is_ours(&self, row: &Row) -> bool {
+        has(row, "ServiceId", &self.service)
+            && has(row, "GrainType", &self.grain_type)
+            && has(row, "GrainKey", &self.grain_key)
+    }
+
+    /// Reads every row of the grain, with its name.
     ///
     /// # Errors
-    /// As the store.
+    /// As the store; `Corrupt` when a row cannot be understood.
     pub(crate) async fn read_all(&self) -> Result<Vec<(String, StoredState)>> {
         let found = self.store.read_partition(&GRAIN_STATE, &self.partition).await?;
-        let named = found.into_iter().filter_map(|row| {
-            let Some(Value::Text(text)) = row.row.get("StateName") else { return None };
-            let name = RowName { key: String::new(), text: text.clone() };
-            let state = self.understand(&name, row).ok()?;
-            Some((keys::unescape(&name.text)?, state))
+        let ours = found.into_iter().filter(|found| self.is_ours(&found.row));
+        let named = ours.map(|found| {
+            let key = found.row.key().to_owned();
+            let text = match found.row.get("StateName") {
+                Some(Value::Text(text)) => text.clone(),
+                _ => key.as_str().into(),
+            };
+            let name = RowName { key, text };
+            let state = self.understand(&name, found)?;
+            let readable = keys::unescape(&name.text).unwrap_or_else(|| name.text.to_string());
+            Ok((readable, state))
         });
-        Ok(named.collect())
+        named.collect()
     }
 
     pub(crate) fn no_etag(&self, name: &RowName) -> StoreError {
@@ -144,4 +151,8 @@ impl GrainRows {
         let operation = format!("{verb} {}/{}/{}", GRAIN_STATE.name, self.partition, name.key);
         StoreError::new(StoreErrorKind::Corrupt, self.store.describe(), operation, detail)
     }
+}
+
+fn has(row: &Row, column: &str, text: &Arc<str>) -> bool {
+    matches!(row.get(column), Some(Value::Text(found)) if found == text)
 }

@@ -89,7 +89,7 @@ impl StateTable {
     /// rows of a journal `orders` are `orders`, `orders~000000000001` and so on.
     ///
     /// # Errors
-    /// As the store.
+    /// As the store. `Corrupt` when a row cannot be understood.
     pub async fn of_grain(
         &self,
         grain_type: &str,

@@ -6,8 +6,8 @@ use emmer_core::{ClusterId, SiloAddress, SiloEntry, SiloStatus, TableVersion, Ti
 use emmer_store::silos::{self, SILO_INSTANCES, VERSION_ROW};
 use emmer_store::state::GRAIN_STATE;
 use emmer_store::{
-    CommitOutcome, MemoryStore, MemoryTables, Mutation, SiloCommit, SiloTable, StateTable,
-    StoreErrorKind, SystemStore, Value, WriteOutcome, keys,
+    CommitOutcome, MemoryStore, MemoryTables, Mutation, Row, SiloCommit, SiloTable, StateTable,
+    StoreError, StoreErrorKind, SystemStore, Value, WriteOutcome, keys,
 };
 
 const NOW: Timestamp = Timestamp::from_millis(1_795_265_085_123);
@@ -122,6 +122,42 @@ async fn a_state_row_of_another_grain_is_corrupt() {
     );
     // And its owner does not overwrite it.
     assert_eq!(slot.write(None, "raw", [2].into(), NOW).await.unwrap(), WriteOutcome::EtagMismatch);
+}
+
+#[tokio::test]
+async fn a_list_of_states_leaves_out_other_grains_and_no_damaged_row() {
+    let store = MemoryStore::new();
+    let states = StateTable::new(Arc::new(store.clone()), cluster());
+    states.ensure().await.unwrap();
+    let key = "JFK".into();
+    for name in ["a", "b"] {
+        states.slot("Airport", &key, name).write(None, "raw", [1].into(), NOW).await.unwrap();
+    }
+    let partition = keys::partition(&cluster(), "Airport", &key);
+    let read = async |name| {
+        store.read_row(&GRAIN_STATE, &partition, &keys::row(name)).await.unwrap().unwrap().row
+    };
+    let put = async |row| {
+        store.commit(&GRAIN_STATE, &partition, vec![Mutation::Upsert { row }]).await.unwrap();
+    };
+    let mut foreign = read("b").await;
+    foreign.set("GrainKey", Value::Text("LHR".into()));
+    put(foreign).await;
+    let names = async || {
+        let found = states.of_grain("Airport", &key).await?;
+        Ok::<Vec<_>, StoreError>(found.into_iter().map(|(name, _)| name).collect())
+    };
+    assert_eq!(names().await.unwrap(), ["a"]);
+
+    let whole = read("a").await;
+    let columns = ["ServiceId", "GrainType", "GrainKey", "StateName", "Format", "Modified"];
+    let damaged = columns.into_iter().fold(Row::new(whole.key()), |row, column| {
+        row.with(column, whole.get(column).unwrap().clone())
+    });
+    put(damaged).await;
+    let error = names().await.unwrap_err();
+    assert_eq!(error.kind, StoreErrorKind::Corrupt);
+    assert!(error.to_string().contains("Airport/s.JFK/a: "), "{error}");
 }
 
 #[tokio::test]
