@@ -37,7 +37,8 @@ impl Arrivals {
     ) -> Result<(), Lost> {
         let count = u64::from(block.count);
         let end = first.checked_add(count).ok_or(Lost::Rules)?;
-        let is_plausible = (count as usize) <= block.bytes.len() && (count > 0 || block.bytes.is_empty());
+        let is_plausible =
+            (count as usize) <= block.bytes.len() && (count > 0 || block.bytes.is_empty());
         if !is_plausible || end > given.items || self.total.is_some_and(|total| end > total) {
             return Err(Lost::Rules);
         }

@@ -94,7 +94,7 @@ impl Writer {
     fn fits(&self) -> bool {
         self.batch.len() < self.config.batch_bytes
             && self.sent.items + u64::from(self.batched) < self.credit.items
-            && self.sent.bytes + self.batch.len() as u64 < self.credit.bytes
+            && self.sent.bytes + (self.batch.len() as u64) < self.credit.bytes
     }
 
     /// Returns true, once, when a writer that had no room may look again.

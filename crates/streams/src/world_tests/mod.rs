@@ -63,11 +63,13 @@ fn an_idle_stream_stays_open() {
 
 #[test]
 fn a_slow_stream_stays_open() {
-    let mut world = World::new(3, Faults::NONE);
-    world.pause = Duration::from_secs(2);
-    world.values = 40;
-    world.run_for(Duration::from_secs(200));
-    assert_eq!((world.read, world.end), (40, Some(End::Complete)));
+    for seed in 0..50 {
+        let mut world = World::new(seed, Faults::NONE);
+        world.pause = Duration::from_secs(2);
+        world.values = 40;
+        world.run_for(Duration::from_secs(200));
+        assert_eq!((world.read, world.end), (40, Some(End::Complete)), "seed {seed}");
+    }
 }
 
 #[test]

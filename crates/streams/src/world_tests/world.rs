@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
-use emmer_core::{Instant, SeededRng};
+use emmer_core::Instant;
+use emmer_core::rng::SeededRng;
 
 use crate::api::{Config, End, StreamId, Unwritable, Window};
 use crate::message::{Block, ToReader, ToWriter};
@@ -116,7 +117,11 @@ impl World {
         } else {
             (Reader::arrived(now, STREAM, config), Writer::new(now, STREAM, config))
         };
-        let pause = if dice.chance(0.5) { Duration::ZERO } else { dice.duration_below(Duration::from_millis(50)) };
+        let pause = if dice.chance(0.5) {
+            Duration::ZERO
+        } else {
+            dice.duration_below(Duration::from_millis(50))
+        };
         Self {
             config,
             reads: true,
@@ -193,7 +198,10 @@ impl World {
     /// What befalls the two processes.
     fn fate(&mut self) {
         self.is_cut = self.dice.chance(self.faults.cut);
-        if self.is_cut && let Some(reader) = &mut self.reader && self.dice.chance(0.5) {
+        if self.is_cut
+            && let Some(reader) = &mut self.reader
+            && self.dice.chance(0.5)
+        {
             reader.handle_connection_lost(self.now);
         }
         if self.dice.chance(self.faults.die) {
@@ -310,7 +318,9 @@ impl World {
         if self.is_reader_gone {
             return;
         }
-        while self.reads && let Some(block) = reader.take() {
+        while self.reads
+            && let Some(block) = reader.take()
+        {
             let mut rest = &block.bytes[..];
             let mut count = 0;
             while let Some((number, behind)) = rest.split_first_chunk::<8>() {
