@@ -68,6 +68,9 @@ pub struct Limits {
     /// Maximum bytes of a stored grain state. A larger one is not written, and the call that writes
     /// it gets an error. A store may take less. Default 4 MiB.
     pub state_bytes_max: usize,
+    /// Maximum streams of one other process that are written on a silo. The call for one more is a
+    /// `Codec` error. Default 10,000.
+    pub streams_max: usize,
 }
 
 impl Default for Limits {
@@ -85,6 +88,7 @@ impl Default for Limits {
             gateway_connections_max: 10_000,
             membership_rows_max: 20_000,
             state_bytes_max: 4 << 20,
+            streams_max: 10_000,
         }
     }
 }
@@ -122,6 +126,7 @@ impl Limits {
         // Rows of the dead stay for a while.
         membership_rows_max: MEMBERSHIP_ROWS_PER_COMMIT_MAX,
         state_bytes_max: 1 << 10,
+        streams_max: 1,
     };
 
     /// Checks that no limit is below its least value.
@@ -143,6 +148,7 @@ impl Limits {
             gateway_connections_max,
             membership_rows_max,
             state_bytes_max,
+            streams_max,
         } = *self;
         let least = Self::LEAST;
         let all = [
@@ -166,6 +172,7 @@ impl Limits {
             ("gateway_connections_max", gateway_connections_max, least.gateway_connections_max),
             ("membership_rows_max", membership_rows_max, least.membership_rows_max),
             ("state_bytes_max", state_bytes_max, least.state_bytes_max),
+            ("streams_max", streams_max, least.streams_max),
         ];
         match all.into_iter().find(|(_, value, least)| value < least) {
             Some((limit, value, least)) => Err(LimitTooSmall { limit, value, least }),

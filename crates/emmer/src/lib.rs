@@ -131,6 +131,11 @@ pub mod statistics {
     };
 }
 
+/// Streamed answers: the sink of a method, and the values as its caller takes them.
+pub mod streams {
+    pub use emmer_runtime::{Answers, Sink, SinkError};
+}
+
 /// Identities of clusters, silos and grains, and the rows of the membership table.
 pub mod tables {
     pub use emmer_core::{
@@ -225,6 +230,7 @@ pub const fn millis(n: u64) -> std::time::Duration {
 /// Names that most programs need.
 pub mod prelude {
     pub use crate::reminders::{MissedPolicy, Tick, Timer};
+    pub use crate::streams::Sink;
     pub use crate::tables::ClusterId;
     pub use crate::{
         ActivationError, CallError, Client, Ctx, DeactivationReason, Grain, GrainError,

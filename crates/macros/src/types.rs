@@ -120,6 +120,17 @@ pub(crate) fn text(tokens: &impl ToTokens) -> String {
     out
 }
 
+/// `T` of `Sink<T>`. Only its name is visible here.
+pub(crate) fn sink(ty: &Type) -> Option<Type> {
+    let Type::Path(path) = bare(ty) else { return None };
+    let last = path.path.segments.last().filter(|last| last.ident == "Sink")?;
+    let PathArguments::AngleBracketed(arguments) = &last.arguments else { return None };
+    match (arguments.args.first(), arguments.args.len()) {
+        (Some(GenericArgument::Type(ty)), 1) => Some(ty.clone()),
+        _ => None,
+    }
+}
+
 /// A method's return type as the caller sees it.
 #[derive(Debug)]
 pub(crate) struct Output {

@@ -100,6 +100,15 @@ pub struct Due(u64);
 const SPAN: u64 = 1 << 63;
 
 impl Due {
+    /// A time that does not come: that of a streaming call.
+    pub const NEVER: Self = Self(SPAN - 1);
+
+    /// Returns true for [`NEVER`](Self::NEVER).
+    #[inline]
+    pub const fn is_never(self) -> bool {
+        self.0 == Self::NEVER.0
+    }
+
     /// At `at`.
     #[inline]
     pub const fn at(at: CoarseInstant) -> Self {

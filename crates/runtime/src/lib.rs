@@ -7,6 +7,7 @@
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests run in no virtual world"))]
 
 mod access;
+mod answers;
 mod calls;
 mod client;
 mod cluster;
@@ -19,6 +20,7 @@ mod options;
 mod reminders;
 mod silo;
 mod stores;
+mod streams;
 mod timers;
 pub mod trace;
 mod turn;
@@ -26,6 +28,7 @@ mod waits;
 mod wheel;
 
 pub use access::{Access, ClientCall, Credentials, Identity, TokenError};
+pub use answers::{Answers, Sink, SinkError};
 pub use client::{
     Client, ClientBuilder, ClientState, ClientWatch, ConnectError, PortSecurity, port_security,
 };
@@ -63,6 +66,7 @@ pub mod macro_support {
     pub use emmer_wire::codec::{decode, decode_fields, encode_fields, encode_into, field};
     pub use serde;
 
+    pub use crate::answers::{Answers, Sink, answers};
     pub use crate::grain::{
         ActivationError, Call, CallError, CallFuture, Ctx, DeactivationReason, Error, FieldDefault,
         Grain, Hooks, Hosted, Interface, Journal, JournalSpec, KeyKind, KeyType, LocalSlot, Method,

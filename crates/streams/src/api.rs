@@ -112,6 +112,8 @@ pub enum End {
 pub enum Lost {
     /// The process of the writer, or the gateway between, has ended or cannot be reached.
     Process,
+    /// The writer was dropped before it had finished.
+    Left,
     /// The writer's process does not know the stream: the writer was never there, or is gone.
     Writer,
     /// Nothing was heard from the writer for [`Config::silence`].
@@ -131,4 +133,6 @@ pub enum Unwritable {
     Process,
     /// Nothing was heard from the reader for [`Config::silence`].
     Silence,
+    /// The writer has left: [`Writer::leave`](crate::Writer::leave).
+    Left,
 }

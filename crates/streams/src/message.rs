@@ -31,9 +31,12 @@ pub enum ToReader {
         /// The values.
         #[serde(rename = "v")]
         block: Block,
-        /// True if the writer has finished, and no value follows.
+        /// True if no value follows.
         #[serde(rename = "l", default)]
         is_last: bool,
+        /// True if the writer was dropped before it had finished; `is_last` is true as well.
+        #[serde(rename = "x", default)]
+        is_broken: bool,
     },
     /// The answer to [`ToWriter::Check`].
     #[serde(rename = "s")]

@@ -32,6 +32,8 @@ pub struct Reader {
     /// True if the application still waits for the call that the writer was an argument of.
     is_call_open: bool,
     end: Option<End>,
+    /// True if the writer was dropped before it had finished.
+    is_broken: bool,
     /// True if the writer is still to hear that the reader has ended.
     owes_stop: bool,
 }
@@ -76,6 +78,7 @@ impl Reader {
             doubt: None,
             is_call_open: true,
             end: None,
+            is_broken: false,
             owes_stop: false,
         }
     }
@@ -96,10 +99,14 @@ impl Reader {
         self.heard = now;
         self.is_attached = true;
         match message {
-            ToReader::Values { first, block, is_last, .. } => {
+            ToReader::Values { first, block, is_last, is_broken, .. } => {
+                self.is_broken |= is_broken;
                 match self.arrivals.take(first, block, is_last, self.given) {
                     Err(why) => self.lose(why),
-                    Ok(()) if self.arrivals.are_complete() => self.end = Some(End::Complete),
+                    Ok(()) if self.arrivals.are_complete() => {
+                        let left = End::Lost(Lost::Left);
+                        self.finish_with(if self.is_broken { left } else { End::Complete });
+                    }
                     Ok(()) if self.arrivals.have_gap() => self.doubt(now),
                     Ok(()) => {}
                 }
@@ -185,10 +192,20 @@ impl Reader {
         self.arrivals.next()
     }
 
+    /// Returns true if [`take`](Self::take) has values.
+    pub fn has_values(&self) -> bool {
+        self.arrivals.has_ready()
+    }
+
     /// The application has read values: there is room for as many.
     pub fn taken(&mut self, items: u64, bytes: u64) {
         self.taken.items += items;
         self.taken.bytes += bytes;
+    }
+
+    /// Returns true if values may be missing after those that have arrived.
+    pub const fn is_lost(&self) -> bool {
+        matches!(self.end, Some(End::Lost(_)))
     }
 
     /// The end, once all values before it were given out.

@@ -43,6 +43,9 @@ enum Phase {
     Open,
     /// All values were put in; the last ones, or the end, are not sent yet.
     Finishing,
+    /// The writer was dropped before it had finished; this is not sent yet.
+    Leaving,
+    Left,
     Finished,
     Ended(Unwritable),
 }
@@ -79,6 +82,7 @@ impl Writer {
     pub const fn unwritable(&self) -> Option<Unwritable> {
         match self.phase {
             Phase::Ended(why) => Some(why),
+            Phase::Leaving | Phase::Left => Some(Unwritable::Left),
             Phase::Open | Phase::Finishing | Phase::Finished => None,
         }
     }
@@ -127,6 +131,13 @@ impl Writer {
         }
     }
 
+    /// The writer is dropped before it has finished. The reader learns it after the last value.
+    pub fn leave(&mut self) {
+        if self.phase == Phase::Open {
+            self.phase = Phase::Leaving;
+        }
+    }
+
     /// A message from the reader.
     pub fn handle_message(&mut self, now: Instant, message: ToWriter) {
         self.heard = now;
@@ -168,7 +179,7 @@ impl Writer {
     }
 
     fn end(&mut self, why: Unwritable) {
-        if matches!(self.phase, Phase::Open | Phase::Finishing) {
+        if matches!(self.phase, Phase::Open | Phase::Finishing | Phase::Leaving) {
             self.phase = Phase::Ended(why);
             self.batch = Vec::new();
             self.batched = 0;
@@ -177,7 +188,7 @@ impl Writer {
 
     /// Returns true when nothing is left to do.
     pub const fn is_over(&self) -> bool {
-        matches!(self.phase, Phase::Finished | Phase::Ended(_))
+        matches!(self.phase, Phase::Finished | Phase::Left | Phase::Ended(_))
     }
 
     /// The next message to the reader; None while its process is not known.
@@ -186,16 +197,10 @@ impl Writer {
         if !self.is_attached {
             return None;
         }
-        let is_last = match self.phase {
-            Phase::Finished | Phase::Ended(_) => return None,
-            Phase::Finishing => true,
-            Phase::Open => false,
-        };
-        let is_due = is_last
-            || self.batch.len() >= self.config.batch_bytes
-            || (self.batched > 0 && now >= self.next_batch)
-            || self.hello.is_some_and(|hello| now >= hello);
-        if !is_due {
+        if self.is_over() {
+            return None;
+        }
+        if !self.is_due(now) {
             let is_asked = std::mem::take(&mut self.is_asked);
             return is_asked.then_some(ToReader::Sent { stream, items: self.sent.items });
         }
@@ -206,10 +211,26 @@ impl Writer {
         self.sent.bytes += bytes.len() as u64;
         self.next_batch = now + self.config.batch_time;
         self.hello = None;
+        let (is_last, is_broken) = (self.phase != Phase::Open, self.phase == Phase::Leaving);
         if is_last {
-            self.phase = Phase::Finished;
+            self.phase = if is_broken { Phase::Left } else { Phase::Finished };
         }
-        Some(ToReader::Values { stream, first, block: Block { count, bytes }, is_last })
+        let block = Block { count, bytes };
+        Some(ToReader::Values { stream, first, block, is_last, is_broken })
+    }
+
+    /// Returns true if [`poll_transmit`](Self::poll_transmit) would return values, or the end.
+    pub fn is_due(&self, now: Instant) -> bool {
+        let is_open = match self.phase {
+            Phase::Finished | Phase::Left | Phase::Ended(_) => return false,
+            Phase::Finishing | Phase::Leaving => false,
+            Phase::Open => true,
+        };
+        self.is_attached
+            && (!is_open
+                || self.batch.len() >= self.config.batch_bytes
+                || (self.batched > 0 && now >= self.next_batch)
+                || self.hello.is_some_and(|hello| now >= hello))
     }
 
     /// Time at which [`handle_timeout`](Self::handle_timeout) and

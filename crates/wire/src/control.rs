@@ -25,6 +25,8 @@ pub mod channel {
     pub const LOAD: u8 = 6;
     /// Reminders that have changed, between silos.
     pub const REMINDERS: u8 = 7;
+    /// Values of streams, and what their ends tell each other.
+    pub const STREAMS: u8 = 8;
 }
 
 /// Appends a System frame: the [`channel`], then `value` as MessagePack with named fields. Returns

@@ -74,6 +74,8 @@ mod starting;
 mod states;
 mod strangers;
 #[cfg(feature = "test")]
+mod streams;
+#[cfg(feature = "test")]
 mod tasks;
 mod texts;
 #[cfg(feature = "test")]

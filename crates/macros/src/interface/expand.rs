@@ -88,7 +88,7 @@ fn args_struct(interface: &Interface, method: &InterfaceMethod) -> TokenStream {
     let doc =
         format!("The arguments of [`{0}::{1}`], as they travel.", interface.name(), method.name());
     let by_serde = by_serde(method);
-    let fields = method.arguments.iter().map(|Argument { ident, ty, attrs }| {
+    let fields = method.arguments.iter().map(|Argument { ident, ty, attrs, .. }| {
         let doc = format!("The argument `{ident}`.");
         // Spanned at the name, so that an argument that cannot travel is reported there.
         let doc = quote_spanned!(ident.span()=> #[doc = #doc]);
@@ -209,6 +209,11 @@ fn method_impl(interface: &Interface, method: &InterfaceMethod) -> TokenStream {
         ),
     };
     let numbered = numbered(interface, method, interface.args.version_of_calls());
+    let streams = method.sink().map(|_| {
+        quote!(
+            const STREAMS: bool = true;
+        )
+    });
     let codec = codec(interface, method);
     let no_alias = method.output.result.is_none().then(|| no_alias(interface, method));
     quote! {
@@ -224,6 +229,7 @@ fn method_impl(interface: &Interface, method: &InterfaceMethod) -> TokenStream {
             const NAME: &'static str = #name;
             const ID: u32 = ::emmer::__rt::name32(#numbered);
             const EXCLUSIVE: bool = #exclusive;
+            #streams
 
             #codec
 
@@ -343,12 +349,30 @@ fn call(vis: &syn::Visibility, method: &InterfaceMethod) -> TokenStream {
     let (ident, args_type) = (&method.ident, &method.args_type);
     let attrs = method.caller_attrs();
     let names: Vec<&Ident> = method.arguments.iter().map(|a| &a.ident).collect();
-    let types = method.arguments.iter().map(|a| &a.ty);
+    let given: Vec<&Argument> = method.arguments.iter().filter(|a| a.sink.is_none()).collect();
+    let given_names = given.iter().map(|a| &a.ident);
+    let types = given.iter().map(|a| &a.ty);
+    let (returned, made) = match method.sink() {
+        None => (
+            quote!(::emmer::__rt::Call<#args_type>),
+            quote!(self.0.call(#args_type { #(#names),* })),
+        ),
+        Some(Argument { ident: sink, sink: value, .. }) => (
+            quote! {
+                ::emmer::__rt::Answers<
+                    #value,
+                    <#args_type as ::emmer::__rt::Method>::Err,
+                    <#args_type as ::emmer::__rt::Method>::Ok,
+                >
+            },
+            quote!(::emmer::__rt::answers(&self.0, |#sink| #args_type { #(#names),* })),
+        ),
+    };
     quote! {
         #(#attrs)*
         #[allow(clippy::too_many_arguments)]
-        #vis fn #ident(&self #(, #names: #types)*) -> ::emmer::__rt::Call<#args_type> {
-            self.0.call(#args_type { #(#names),* })
+        #vis fn #ident(&self #(, #given_names: #types)*) -> #returned {
+            #made
         }
     }
 }
@@ -394,7 +418,15 @@ fn entry(interface: &Interface, method: &InterfaceMethod) -> TokenStream {
     let (conditions, exclusive) = (method.conditions(), method.turn == Turn::Exclusive);
     let (full_name, older) = (full_name(interface, method), older(interface, method));
     let name = method.name();
-    let names: Vec<&Ident> = method.arguments.iter().map(|a| &a.ident).collect();
+    // A sink begins with its turn.
+    let names: Vec<TokenStream> = method
+        .arguments
+        .iter()
+        .map(|Argument { ident, sink, .. }| match sink {
+            Some(_) => quote!(#ident.begin()),
+            None => ident.to_token_stream(),
+        })
+        .collect();
     let internal = interface.args.internal;
     let kind = if exclusive { quote!(Exclusive) } else { quote!(Shared) };
     let now = quote! {
@@ -412,11 +444,9 @@ fn entry(interface: &Interface, method: &InterfaceMethod) -> TokenStream {
     };
     // A free method holds nothing of its grain while it waits.
     let free = method.turn == Turn::Free;
-    let (instant, context) = if free {
-        (quote!(::emmer::__rt::Instant::No), quote!(context.interleaved()))
-    } else {
-        (now, quote!(context))
-    };
+    let context = if free { quote!(context.interleaved()) } else { quote!(context) };
+    let instant =
+        if free || method.sink().is_some() { quote!(::emmer::__rt::Instant::No) } else { now };
     let admit = match method.turn {
         Turn::Exclusive => quote!(admit_exclusive),
         Turn::Past => quote!(admit_past),

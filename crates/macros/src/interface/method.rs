@@ -54,6 +54,8 @@ const ALWAYS_INTERLEAVE: &str = "always_interleave";
 pub(crate) struct Argument {
     pub(crate) ident: Ident,
     pub(crate) ty: Type,
+    /// The type of the values, if the argument is a `Sink`.
+    pub(crate) sink: Option<Type>,
     /// Its `#[serde(..)]` attributes and comments, which belong on the field.
     pub(crate) attrs: Vec<Attribute>,
 }
@@ -62,6 +64,11 @@ impl InterfaceMethod {
     /// The method's name as it travels.
     pub(crate) fn name(&self) -> String {
         self.ident.unraw().to_string()
+    }
+
+    /// The argument that the values of a streamed answer go to.
+    pub(crate) fn sink(&self) -> Option<&Argument> {
+        self.arguments.iter().find(|argument| argument.sink.is_some())
     }
 
     /// The attributes that hold for everything made from this method.
@@ -89,6 +96,10 @@ pub(crate) fn parse(
     check_not_generic(signature, errors);
     let receiver = check_receiver(signature, "an interface's method", errors);
     let arguments = arguments(signature, errors);
+    if let Some(second) = arguments.iter().filter(|argument| argument.sink.is_some()).nth(1) {
+        let message = "a method streams one answer: put the values of both sinks into an enum";
+        errors.at(&second.ty, message);
+    }
     let output = errors.take(types::output(&signature.output));
     if let Some(output) = &output {
         types::check(&output.whole, Place::Return, errors);
@@ -248,6 +259,7 @@ fn argument(typed: &PatType, errors: &mut Errors) -> Option<Argument> {
             Some(Argument {
                 ident: name.ident.clone(),
                 ty: (*typed.ty).clone(),
+                sink: types::sink(&typed.ty),
                 attrs: typed.attrs.clone(),
             })
         }

@@ -74,6 +74,8 @@ pub struct Pool {
     /// Weak: it holds the pool.
     handler: OnceLock<Weak<dyn Drives>>,
     silos: RwLock<HashMap<SiloAddress, Arc<Connection>>>,
+    /// The newest connection of each client, by the number that the client has drawn.
+    clients: RwLock<HashMap<u64, Arc<Connection>>>,
     /// Every open connection, clients' included; ended ones are swept out.
     all: Mutex<Vec<Weak<Connection>>>,
     /// Dials under way, each in a task of its own, because a caller that asked for one may give it
@@ -96,6 +98,7 @@ impl Pool {
             greeting,
             handler: OnceLock::new(),
             silos: RwLock::default(),
+            clients: RwLock::default(),
             all: Mutex::default(),
             dialing: Mutex::default(),
             dead: RwLock::default(),
@@ -121,6 +124,11 @@ impl Pool {
     /// The open connection to `silo`, if there is one.
     pub fn get(&self, silo: SiloAddress) -> Option<Arc<Connection>> {
         self.silos.read().get(&silo).cloned()
+    }
+
+    /// The newest connection of the client that has drawn this number.
+    pub fn client(&self, number: u64) -> Option<Arc<Connection>> {
+        self.clients.read().get(&number).cloned()
     }
 
     /// Returns true if the membership view calls `silo` Dead.
@@ -218,6 +226,9 @@ impl Pool {
         // After it is in the list: a pool that stops now finds it there.
         if self.draining.load(Ordering::SeqCst) {
             connection.stop_serving();
+        }
+        if let PeerKind::Client(number) = connection.peer {
+            self.clients.write().insert(number, connection.clone());
         }
         if let PeerKind::Silo(silo) = connection.peer {
             self.silos.write().entry(silo).or_insert_with(|| connection.clone());
@@ -334,6 +345,12 @@ impl Pool {
 
     /// Lets an ended connection go.
     pub fn forget(&self, connection: &Arc<Connection>) {
+        if let PeerKind::Client(number) = connection.peer {
+            let mut clients = self.clients.write();
+            if clients.get(&number).is_some_and(|c| Arc::ptr_eq(c, connection)) {
+                clients.remove(&number);
+            }
+        }
         if let PeerKind::Silo(silo) = connection.peer {
             let mut silos = self.silos.write();
             if silos.get(&silo).is_some_and(|c| Arc::ptr_eq(c, connection)) {

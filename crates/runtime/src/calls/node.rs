@@ -3,15 +3,18 @@
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use emmer_core::GrainId;
+use bytes::BytesMut;
+use emmer_core::{GrainId, SiloAddress};
 use emmer_net::clock::Clock;
 use emmer_net::world::Spawner;
+use emmer_wire::CodecError;
 
 use super::Calls;
 use crate::cluster::locations::Locations;
 use crate::filters::Filters;
 use crate::gateways::ClientCore;
-use crate::hosting::{Activation, TurnContext, arriving_at};
+use crate::hosting::{Activation, Slot, TurnContext, arriving_at};
+use crate::streams::{Hub, Place, encoding};
 
 /// Silo or client that a call is made from.
 #[derive(Clone)]
@@ -80,6 +83,39 @@ impl Node {
             Self::Silo(silo) => silo.response_timeout,
             Self::Client(client) => client.options.response_timeout,
             Self::Nowhere => Duration::ZERO,
+        }
+    }
+
+    /// The ends of streams in this process.
+    pub(crate) fn streams(&self) -> Option<&Arc<Hub>> {
+        match self {
+            Self::Silo(silo) => Some(&silo.streams),
+            Self::Client(client) => Some(&client.streams),
+            Self::Nowhere => None,
+        }
+    }
+
+    /// The place of this process as others know it, who reach it by `gateway` if it is a client.
+    pub(crate) fn place(&self, gateway: Option<SiloAddress>) -> Option<Place> {
+        match self {
+            Self::Silo(silo) => Some(Place::silo(silo.address)),
+            Self::Client(client) => Some(Place { silo: gateway?, client: client.number() }),
+            Self::Nowhere => None,
+        }
+    }
+
+    /// Encodes the arguments of a call that has a stream. `via` is the silo at the other end of the
+    /// connection.
+    #[cold]
+    pub(crate) fn encode_streams(
+        &self,
+        via: Option<SiloAddress>,
+        slot: &dyn Slot,
+        out: &mut BytesMut,
+    ) -> Result<(), CodecError> {
+        match self.streams().zip(self.place(via)) {
+            Some((hub, here)) => encoding(hub, here, || slot.encode_args(out)),
+            None => slot.encode_args(out),
         }
     }
 

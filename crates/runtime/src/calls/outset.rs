@@ -16,7 +16,9 @@
 use std::cell::Cell;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
+use bytes::BytesMut;
 use emmer_core::SiloAddress;
 use emmer_core::limits::CALL_CHAIN_MAX;
 use emmer_net::clock::{CoarseInstant, Due};
@@ -188,7 +190,13 @@ fn send(
     let (now, view) = (target.node.clock().now(), target.node.view_version());
     let deadline = caller.due.settle(now);
     let request = caller.head(head.method, target, now, view);
-    match lane.connection.begin_call(cx.waker(), request, deadline, |out| slot.encode_args(out)) {
+    let encode = |out: &mut BytesMut| {
+        if head.method.streams {
+            return target.node.encode_streams(lane.connection.silo(), slot, out);
+        }
+        slot.encode_args(out)
+    };
+    match lane.connection.begin_call(cx.waker(), request, deadline, encode) {
         Ok(correlation) => Step::Sent(caller, lane, correlation),
         Err(SendError::Lost(why)) => {
             let met =
@@ -277,7 +285,9 @@ impl Caller {
         if calls_itself && target.node.workers_max(&target.id).is_none_or(|max| max < 2) {
             return Err(Failure::deadlock(format!("{0:?} waits for {0:?}", call.target)));
         }
-        let due = match (call.timeout, inherited) {
+        let due = match (call.timeout, inherited.filter(|due| !due.is_never())) {
+            // A stream is open for as long as both ends want.
+            (Some(Duration::MAX), _) => Due::NEVER,
             (Some(timeout), Some(inherited)) => {
                 let now = target.node.clock().now();
                 Due::at(now.after(timeout).min(inherited.settle(now)))

@@ -17,6 +17,7 @@ use super::shedding::Shedding;
 use crate::cluster::Cluster;
 use crate::filters::Filters;
 use crate::hosting::Host;
+use crate::streams::Hub;
 use crate::waits::Waits;
 
 /// Parts of a silo that calls use, whether made here or arriving.
@@ -40,6 +41,8 @@ pub(crate) struct Calls {
     pub(crate) one_ways: Arc<AtomicUsize>,
     /// Calls of others that are under way here.
     pub(crate) serving: AtomicUsize,
+    /// Ends of streams in this process.
+    pub(crate) streams: Arc<Hub>,
     /// Timeout of a call that sets none and inherits none.
     pub(crate) response_timeout: Duration,
     pub(crate) limits: Limits,

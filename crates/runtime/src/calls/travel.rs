@@ -229,7 +229,12 @@ impl Trip<'_> {
         if until_begun {
             head.flags = head.flags | RequestFlags::ONE_WAY;
         }
-        let sent = connection.call(head, self.bounds.deadline, |out| slot.encode_args(out));
+        let sent = connection.call(head, self.bounds.deadline, |out| {
+            if self.method.streams {
+                return target.node.encode_streams(peer, &*slot, out);
+            }
+            slot.encode_args(out)
+        });
         let ticket = match sent {
             Ok(ticket) => ticket,
             Err(SendError::Lost(why)) => {

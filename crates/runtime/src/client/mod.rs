@@ -239,6 +239,8 @@ impl ClientBuilder {
         }
         world::spawn(core.clone().keep_connected());
         world::spawn(core.clone().tick());
+        world::spawn(core.clone().turn_wheel());
+        core.send_streams();
         security.keep_current(core.closed.clone());
         let records = &core.options.records;
         if !records.metrics_period.is_zero() || !records.statistics_period.is_zero() {

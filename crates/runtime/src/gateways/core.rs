@@ -4,23 +4,20 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::task::Context;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use emmer_core::backoff::Backoff;
 use emmer_core::rng::SeededRng;
 use emmer_core::{GrainId, SiloAddress, SiloStatus};
 use emmer_net::clock::{COARSE_TICK, Clock};
 use emmer_net::credentials::TokenSource;
 use emmer_net::transport::{
-    Budget, Connection, Greeting, Handler, HeldBytes, Lost, Quiet, Security, Traffic, dial, drive,
+    Budget, Connection, Greeting, HeldBytes, Lost, Quiet, Security, Traffic, dial, drive,
 };
 use emmer_net::warn_seldom;
 use emmer_net::world::{self, Spawner, Watched};
-use emmer_wire::{
-    FailureCode, GoodbyeCode, PeerKind, RequestHeader, channel, codec, encode_failure,
-};
+use emmer_wire::{GoodbyeCode, PeerKind, channel};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -35,7 +32,9 @@ use crate::cluster::locations::Locations;
 use crate::filters::Filters;
 use crate::metrics::SiloStatistics;
 use crate::options::ClientOptions;
+use crate::streams::Hub;
 use crate::turn::Failure;
+use crate::wheel::Wheel;
 
 /// The shortest pause between two readings of the list of gateways.
 const REFRESH_PAUSE: Duration = Duration::from_millis(100);
@@ -52,15 +51,15 @@ pub(crate) fn backoff() -> Backoff {
     Backoff::new(REFRESH_PAUSE, REFRESH_PAUSE_MAX)
 }
 
-struct Gateway {
-    silo: SiloAddress,
+pub(super) struct Gateway {
+    pub(super) silo: SiloAddress,
     /// The address that is dialled.
     endpoint: SocketAddr,
-    connection: Arc<Connection>,
+    pub(super) connection: Arc<Connection>,
     /// It said that it is stopping: no new calls.
-    stopping: bool,
+    pub(super) stopping: bool,
     /// It is dead, and only its last answers are waited for.
-    dead: bool,
+    pub(super) dead: bool,
     /// It is silent, and is being dialled again.
     redialled: bool,
 }
@@ -87,7 +86,7 @@ pub(crate) struct ClientCore {
     pub(crate) greeting: Greeting,
     /// Sorted by silo, so that a grain's calls keep to one gateway while the list stays the same:
     /// per-grain order.
-    gateways: RwLock<Vec<Gateway>>,
+    pub(super) gateways: RwLock<Vec<Gateway>>,
     /// The dials of others that are under way.
     pub(super) dials: Mutex<Dials>,
     /// Counts changes of `gateways` and of `dials`.
@@ -96,13 +95,16 @@ pub(crate) struct ClientCore {
     generation: AtomicU64,
     /// Locations of grains that answers have told.
     pub(crate) locations: Locations,
-    wake: Notify,
+    pub(super) wake: Notify,
     pub(crate) closed: CancellationToken,
     /// Calls that wait for a gateway.
     waiting: AtomicUsize,
-    statistics: Mutex<HashMap<SiloAddress, SiloStatistics>>,
-    statistics_changed: Notify,
+    pub(super) statistics: Mutex<HashMap<SiloAddress, SiloStatistics>>,
+    pub(super) statistics_changed: Notify,
     pub(super) figures: Figures,
+    /// Ends of streams in this process.
+    pub(crate) streams: Arc<Hub>,
+    pub(super) wheel: Arc<Wheel>,
 }
 
 /// The introduction of a client to gateways.
@@ -138,8 +140,13 @@ impl ClientCore {
         token: Option<TokenSource>,
     ) -> Self {
         let greeting = greeting(&options, security, token);
+        let clock = Clock::new();
+        let wheel = Arc::new(Wheel::new(clock.clone()));
+        let streams = Hub::new(clock.clone(), wheel.clone(), options.limits.streams_max);
         Self {
-            clock: Clock::new(),
+            clock,
+            streams,
+            wheel,
             spawner: Spawner::current(),
             locations: Locations::new(options.limits.location_cache_max),
             options,
@@ -240,7 +247,8 @@ impl ClientCore {
 
     /// A silo is dead: its calls no longer wait for it. One that may have left in good order has
     /// sent its last answers.
-    fn is_dead(&self, silo: SiloAddress) {
+    pub(super) fn is_dead(&self, silo: SiloAddress) {
+        self.streams.lost(|other, _| other.is_some_and(|place| place.silo == silo));
         let mut gone = Vec::new();
         for gateway in self.gateways.write().iter_mut().filter(|g| g.silo == silo && !g.dead) {
             gateway.dead = true;
@@ -502,83 +510,5 @@ struct Waits<'a>(&'a AtomicUsize);
 impl Drop for Waits<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-impl Handler for ClientCore {
-    fn request(
-        self: &Arc<Self>,
-        _connection: &Arc<Connection>,
-        header: RequestHeader,
-        _body: &[u8],
-        cost: u64,
-        replies: &mut BytesMut,
-        _cx: &mut Context<'_>,
-    ) -> u64 {
-        if header.correlation != 0 {
-            encode_failure(
-                replies,
-                header.correlation,
-                FailureCode::Rejected,
-                false,
-                "a client hosts no grains",
-            );
-        }
-        cost
-    }
-
-    fn system(self: &Arc<Self>, connection: &Arc<Connection>, channel: u8, payload: Bytes) {
-        if channel != channel::GATEWAY {
-            return;
-        }
-        match codec::decode(&payload) {
-            Ok(GatewayMessage::Stopping) => {
-                let mut gateways = self.gateways.write();
-                let said = gateways.iter_mut().filter(|g| Arc::ptr_eq(&g.connection, connection));
-                said.for_each(|g| g.stopping = true);
-                drop(gateways);
-                self.note_change();
-                self.wake.notify_one();
-            }
-            Ok(GatewayMessage::Statistics(statistics)) => {
-                if let Some(silo) = connection.silo() {
-                    self.statistics.lock().insert(silo, statistics);
-                    self.statistics_changed.notify_waiters();
-                }
-            }
-            Ok(GatewayMessage::Dead(silo)) => self.is_dead(silo),
-            Ok(GatewayMessage::MetricsQuery(unless_within)) => {
-                let within = Duration::from_millis(unless_within);
-                if let Some(figures) = self.figures_to_tell(within) {
-                    let _ = connection.system(channel::GATEWAY, &GatewayMessage::Metrics(figures));
-                }
-            }
-            Ok(GatewayMessage::Gateways(named)) => {
-                if self.listing.learn(&named) {
-                    self.wake.notify_one();
-                }
-            }
-            Ok(
-                GatewayMessage::StatisticsQuery
-                | GatewayMessage::Metrics(_)
-                | GatewayMessage::GatewaysQuery,
-            ) => {}
-            Err(e) => warn_seldom!(error = %e, "an unreadable gateway message"),
-        }
-    }
-
-    fn drained(self: &Arc<Self>, _connection: &Arc<Connection>) {
-        // Another gateway is available.
-        self.note_change();
-        self.wake.notify_one();
-    }
-
-    fn heard(self: &Arc<Self>, _connection: &Arc<Connection>) {}
-
-    fn lost(self: &Arc<Self>, connection: &Arc<Connection>, why: &Lost) {
-        tracing::debug!(peer = ?connection.peer, %why, "a gateway's connection ended");
-        self.gateways.write().retain(|g| !Arc::ptr_eq(&g.connection, connection));
-        self.note_change();
-        self.wake.notify_one();
     }
 }

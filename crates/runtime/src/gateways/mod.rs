@@ -1,6 +1,7 @@
 //! The gateways of a client outside the cluster: their list, connections to some, and their
 //! messages besides calls.
 
+mod arriving;
 mod core;
 mod dialling;
 mod error;
@@ -8,6 +9,7 @@ mod listing;
 mod message;
 mod records;
 mod state;
+mod streams;
 
 pub(crate) use self::core::{ClientCore, backoff, greeting};
 pub(crate) use self::dialling::Settled;

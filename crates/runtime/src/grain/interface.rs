@@ -75,6 +75,8 @@ pub trait Method: Sized + Send + 'static {
     const ID: u32;
     /// True if it takes `&mut self`: such a turn runs alone.
     const EXCLUSIVE: bool;
+    /// True if an argument of it is a stream.
+    const STREAMS: bool = false;
     /// All of it that is no type.
     const INFO: &'static MethodInfo = &MethodInfo {
         interface: Self::Interface::NAME,
@@ -82,6 +84,7 @@ pub trait Method: Sized + Send + 'static {
         name: Self::NAME,
         id: Self::ID,
         exclusive: Self::EXCLUSIVE,
+        streams: Self::STREAMS,
     };
 
     /// Appends the arguments to a request's body.

@@ -156,6 +156,13 @@ metrics! {
     CLIENT_BYTES Gauge "emmer_client_bytes" []
         "Bytes that clients make this silo hold: arguments of calls, and answers not read."
 
+    STREAMS Gauge "emmer_streams" ["end"]
+        "Streams between this silo and other processes: `written` here, `read` here."
+    STREAM_VALUES Counter "emmer_stream_values_total" ["end"]
+        "Values of these streams: `written` here, `read` here."
+    STREAMS_BROKEN Counter "emmer_streams_broken_total" []
+        "Streams that were read here and ended before their writer had finished."
+
     CONNECTIONS Gauge "emmer_connections" ["peer"]
         "Open connections, to silos (`silo`) and of clients (`client`)."
     MESSAGES Counter "emmer_messages_total" ["direction"]

@@ -13,6 +13,7 @@ use emmer_wire::{PeerKind, RequestHeader, channel, codec};
 use super::core::SiloCore;
 use crate::calls::arriving::put_failure;
 use crate::cluster::membership::Input as MembershipInput;
+use crate::streams::Place;
 use crate::turn::{Failure, contain};
 
 impl Handler for SiloCore {
@@ -87,6 +88,13 @@ impl Handler for SiloCore {
                     }
                 }
             }
+            (channel::STREAMS, PeerKind::Silo(from)) if self.knows(from) => {
+                self.streams_of(Place::silo(from), &payload);
+            }
+            (channel::STREAMS, PeerKind::Client(number)) => {
+                let client = Place { silo: self.address, client: Some(number) };
+                self.streams_of(client, &payload);
+            }
             (channel::GATEWAY, PeerKind::Client(_)) => self.gateway_message(connection, &payload),
             (channel, peer) => {
                 tracing::debug!(channel, ?peer, "a message on a channel that is not read here");
@@ -115,10 +123,13 @@ impl Handler for SiloCore {
 
     fn lost(self: &Arc<Self>, connection: &Arc<Connection>, why: &Lost) {
         tracing::debug!(peer = ?connection.peer, %why, "a connection ended");
-        let PeerKind::Silo(silo) = connection.peer else { return };
         // First: a command that is sent again takes another connection.
         self.pool.forget(connection);
+        let PeerKind::Silo(silo) = connection.peer else {
+            return self.client_lost(connection);
+        };
         self.cluster.directory.way_broke(silo);
+        self.calls.streams.connection_lost(silo);
         let event = match why {
             Lost::Ended => ConnectionEvent::Closed,
             Lost::Broken(_) => ConnectionEvent::Broken,

@@ -26,6 +26,7 @@ use crate::metrics::SiloStatistics;
 use crate::metrics::store::StoreMetrics;
 use crate::options::SiloOptions;
 use crate::reminders::ReminderService;
+use crate::streams::Place;
 
 /// Period of looks at peers that were answered. A peer that says nothing is asked for a word after
 /// one period at least and two at most, and is silent three seconds later.
@@ -301,6 +302,11 @@ impl Seat for SiloCore {
         let newly_dead: Vec<_> = named.clone().filter(|s| dead(s) && lived(s)).collect();
         self.pool.set_dead(named.filter(|s| dead(s)));
         self.announce_dead(&newly_dead);
+        if !newly_dead.is_empty() {
+            let is_dead =
+                |place: Option<Place>| place.is_some_and(|p| newly_dead.contains(&p.silo));
+            self.calls.streams.lost(|other, _| is_dead(other));
+        }
         log::tell_view(self.address, &before, &view);
         self.cluster.install(view.clone(), status, fading);
         self.reminders.install(&view);

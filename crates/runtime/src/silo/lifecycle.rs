@@ -102,6 +102,7 @@ async fn drain_all(silo: &Arc<SiloCore>) {
     // In every view, now or later, grains that are sent away do not come back.
     silo.host.catalog.close();
     silo.announce_stop();
+    silo.calls.streams.leave();
     deactivate_all(silo).await;
     silo.drain_calls().await;
 }

@@ -1,5 +1,7 @@
 //! The values of every metric of a silo.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use emmer_core::SiloStatus;
 
 use super::core::SiloCore;
@@ -24,6 +26,7 @@ impl SiloCore {
         self.tell_store(&mut samples);
         self.tell_grains(&mut samples);
         self.tell_calls(&mut samples);
+        self.tell_streams(&mut samples);
         self.tell_connections(&mut samples);
         self.tell_rest(&mut samples);
         samples.0
@@ -137,6 +140,17 @@ impl SiloCore {
         samples.put(&m::CALLS_IN_FLIGHT, told.calls_in_flight);
         samples.put(&m::CALLS_SERVING, told.calls_serving);
         samples.put(&m::CLIENT_BYTES, told.client_bytes);
+    }
+
+    fn tell_streams(&self, samples: &mut Samples) {
+        let (reading, writing) = self.calls.streams.open();
+        let counts = self.calls.streams.counts();
+        let get = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        samples.put_of(&m::STREAMS, &["written"], writing);
+        samples.put_of(&m::STREAMS, &["read"], reading);
+        samples.put_of(&m::STREAM_VALUES, &["written"], get(&counts.values_written));
+        samples.put_of(&m::STREAM_VALUES, &["read"], get(&counts.values_read));
+        samples.put(&m::STREAMS_BROKEN, get(&counts.broken));
     }
 
     fn tell_connections(&self, samples: &mut Samples) {

@@ -20,6 +20,7 @@ mod records;
 mod running;
 mod security;
 mod start_error;
+mod streams;
 mod tasks;
 mod watch;
 mod wiring;

@@ -38,6 +38,7 @@ use crate::metrics::Metrics;
 use crate::metrics::store::StoreMetrics;
 use crate::options::SiloOptions;
 use crate::reminders::{ReminderService, Surroundings};
+use crate::streams::{Hub, Way};
 use crate::waits::Waits;
 use crate::wheel::Wheel;
 
@@ -139,7 +140,7 @@ pub(super) fn wire(given: Given) -> Arc<SiloCore> {
         services,
         states,
         reminders: reminders.clone(),
-        wheel,
+        wheel: wheel.clone(),
         timers: Arc::default(),
         kept: Kept::default(),
         directory,
@@ -159,7 +160,7 @@ pub(super) fn wire(given: Given) -> Arc<SiloCore> {
     };
     let calls = Arc::new(Calls {
         address,
-        clock,
+        clock: clock.clone(),
         spawner,
         host: Arc::new(host),
         cluster: cluster.clone(),
@@ -169,6 +170,7 @@ pub(super) fn wire(given: Given) -> Arc<SiloCore> {
         waits,
         one_ways: Arc::new(AtomicUsize::new(0)),
         serving: AtomicUsize::new(0),
+        streams: Hub::new(clock, wheel, options.limits.streams_max),
         response_timeout: options.response_timeout,
         limits: options.limits.clone(),
         rules,
@@ -200,6 +202,8 @@ pub(super) fn wire(given: Given) -> Arc<SiloCore> {
         before_leave: Mutex::new(before_leave),
     });
     core.pool.handled_by(&core);
+    let way: Arc<dyn Way> = core.clone();
+    core.calls.streams.goes_by(Arc::downgrade(&way));
     core
 }
 

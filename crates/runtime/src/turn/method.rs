@@ -15,6 +15,8 @@ pub struct MethodInfo {
     pub id: u32,
     /// True if it takes `&mut self`.
     pub exclusive: bool,
+    /// True if an argument of it is a stream.
+    pub streams: bool,
 }
 
 /// The error type of methods that have none of their own.

@@ -93,6 +93,8 @@ pub(super) struct World {
     is_writer_dead: bool,
     is_reader_dead: bool,
     is_writer_done: bool,
+    /// True if the writing application has dropped its end before it had finished.
+    has_left: bool,
     next_value: Instant,
     loses_values: bool,
     is_cut: bool,
@@ -140,6 +142,7 @@ impl World {
             is_writer_dead: false,
             is_reader_dead: false,
             is_writer_done: false,
+            has_left: false,
             next_value: now,
             loses_values: false,
             is_cut: false,
@@ -228,7 +231,12 @@ impl World {
             if self.dice.chance(0.5) {
                 self.drop_reader();
             } else if let Some(writer) = &mut self.writer {
-                writer.finish();
+                if self.dice.chance(0.5) {
+                    writer.finish();
+                } else {
+                    writer.leave();
+                    self.has_left = true;
+                }
                 self.values = self.written;
             }
         }
@@ -255,7 +263,8 @@ impl World {
         let count = u32::try_from(2 + self.dice.below(1_000)).unwrap();
         let count = if first < 10_000 { count + 10_000 } else { count };
         let block = Block { count, bytes: Bytes::from(vec![0; count as usize]) };
-        let forged = ToReader::Values { stream: STREAM, first, block, is_last: false };
+        let forged =
+            ToReader::Values { stream: STREAM, first, block, is_last: false, is_broken: false };
         self.arrive(Parcel::ToReader(forged));
     }
 
@@ -336,6 +345,7 @@ impl World {
         if let Some(end) = reader.end() {
             if end == End::Complete {
                 let all = self.written == self.values && self.read == self.written;
+                assert!(!self.has_left, "complete, and the writer has left");
                 assert!(all, "complete with {} of {} values", self.read, self.values);
             }
             if let Some(before) = self.end.replace(end) {

@@ -52,10 +52,11 @@ impl Calls {
     }
 
     pub(super) fn due_of(&self, header: &RequestHeader) -> Due {
-        Due::after(match header.deadline_ms {
-            0 => self.response_timeout,
-            ms => Duration::from_millis(u64::from(ms)),
-        })
+        match header.deadline_ms {
+            0 => Due::after(self.response_timeout),
+            u32::MAX => Due::NEVER,
+            ms => Due::after(Duration::from_millis(u64::from(ms))),
+        }
     }
 
     /// Starts the turn and polls it once, answering into `replies` if it ends.
