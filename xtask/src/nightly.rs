@@ -84,7 +84,11 @@ fn run_step(context: &Context, step: &str) -> Result<Vec<Row>, String> {
                 command.args(["--quiet", "--package", "emmer-mutants", "--", "--smoke"]);
                 context.step(name, 180, with(command, more))
             };
-            vec![smoke(step, &[])?, smoke("mutants of reminders", &["--reminders"])?]
+            vec![
+                smoke(step, &[])?,
+                smoke("mutants of reminders", &["--reminders"])?,
+                smoke("mutants of streams", &["--streams"])?,
+            ]
         }
         "mechanical" => vec![mechanical(context)?],
         "guard" => vec![guard::step(context)?],

@@ -1,7 +1,7 @@
 //! Sources that are mutated, and the tests that hunt the mutants: the protocol by its simulator,
-//! the runtime by its swarm, reminders by the worlds of their own tests.
+//! the runtime by its swarm, reminders and streams by the worlds of their own tests.
 
-/// One of the three.
+/// One of the four.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Ground {
     /// The machines of membership and directory.
@@ -11,6 +11,8 @@ pub(crate) enum Ground {
     Runtime,
     /// The machine of reminders.
     Reminders,
+    /// The machines of the two ends of a stream.
+    Streams,
 }
 
 impl Ground {
@@ -23,6 +25,7 @@ impl Ground {
             ],
             Self::Runtime => &[("crates/net", "emmer-net"), ("crates/runtime", "emmer-runtime")],
             Self::Reminders => &[("crates/reminders", "emmer-reminders")],
+            Self::Streams => &[("crates/streams", "emmer-streams")],
         }
     }
 
@@ -55,6 +58,7 @@ impl Ground {
                 "lab/swarm",
             ],
             Self::Reminders => &["crates/core", "crates/reminders"],
+            Self::Streams => &["crates/core", "crates/streams"],
         }
     }
 
@@ -64,7 +68,7 @@ impl Ground {
         match self {
             Self::Protocol => Some("lab/sim"),
             Self::Runtime => Some("lab/swarm"),
-            Self::Reminders => None,
+            Self::Reminders | Self::Streams => None,
         }
     }
 
@@ -74,6 +78,7 @@ impl Ground {
             Self::Protocol => "lab/mutants/protocol.toml",
             Self::Runtime => "lab/mutants/runtime.toml",
             Self::Reminders => "lab/mutants/reminders.toml",
+            Self::Streams => "lab/mutants/streams.toml",
         }
     }
 
@@ -83,6 +88,7 @@ impl Ground {
             Self::Protocol => "tree",
             Self::Runtime => "tree-runtime",
             Self::Reminders => "tree-reminders",
+            Self::Streams => "tree-streams",
         }
     }
 }

@@ -49,6 +49,9 @@ struct Options {
     /// Mutants of the reminders, found by the worlds of their tests
     #[arg(long, conflicts_with = "runtime")]
     reminders: bool,
+    /// Mutants of streams, found by the worlds of their tests
+    #[arg(long, conflicts_with_all = ["runtime", "reminders"])]
+    streams: bool,
     /// Mutants whose name begins so (may be given more than once)
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
@@ -89,10 +92,11 @@ enum Format {
 
 impl Options {
     const fn ground(&self) -> Ground {
-        match (self.runtime, self.reminders) {
-            (true, _) => Ground::Runtime,
-            (false, true) => Ground::Reminders,
-            (false, false) => Ground::Protocol,
+        match (self.runtime, self.reminders, self.streams) {
+            (true, ..) => Ground::Runtime,
+            (false, true, _) => Ground::Reminders,
+            (false, false, true) => Ground::Streams,
+            (false, false, false) => Ground::Protocol,
         }
     }
 }
