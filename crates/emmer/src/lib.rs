@@ -46,12 +46,12 @@ pub use self::run::run;
 #[cfg(feature = "config")]
 pub use self::systemd::notify_systemd;
 pub use emmer_core::GrainKey;
-pub use emmer_macros::{GrainKey, grain, grain_interface, main, reminder};
+pub use emmer_macros::{GrainKey, grain, grain_interface, main, observer, reminder};
 pub use emmer_runtime::grain::{
     ActivationError, CallError, Ctx, DeactivationReason, GrainFactory, Interleaved, Journal,
     Lifecycle, Persistent, StateError,
 };
-pub use emmer_runtime::{Client, ClientBuilder, Silo, SiloBuilder};
+pub use emmer_runtime::{Client, Silo, SiloBuilder};
 pub use uuid::Uuid;
 
 /// Rights: identities of clients, rules about their calls, credentials of stores.
@@ -98,6 +98,13 @@ pub mod limits {
     pub use emmer_core::limits::{CALL_CHAIN_MAX, GRAIN_KEY_BYTES_MAX, NAME_BYTES_MAX};
 }
 
+/// Observers: what grains tell to clients, and to services of silos.
+pub mod observers {
+    pub use emmer_runtime::{
+        Gap, Handled, News, ObserverRef, Observers, ObserversError, Overflow, Watch, WatchError,
+    };
+}
+
 /// Views of a silo or a client while it runs.
 pub mod observe {
     pub use emmer_runtime::{ClientState, ClientWatch, Observer, Readiness, SiloWatch};
@@ -107,8 +114,8 @@ pub mod observe {
 pub mod options {
     pub use emmer_core::limits::Limits;
     pub use emmer_runtime::{
-        ClientOptions, OptionError, RecordOptions, ReminderOptions, Setting, SheddingOptions,
-        SiloOptions, StoreSource,
+        ClientBuilder, ClientOptions, OptionError, RecordOptions, ReminderOptions, Setting,
+        SheddingOptions, SiloOptions, StoreSource,
     };
 }
 
@@ -229,12 +236,13 @@ pub const fn millis(n: u64) -> std::time::Duration {
 
 /// Names that most programs need.
 pub mod prelude {
+    pub use crate::observers::{ObserverRef, Observers};
     pub use crate::reminders::{MissedPolicy, Tick, Timer};
     pub use crate::streams::Sink;
     pub use crate::tables::ClusterId;
     pub use crate::{
         ActivationError, CallError, Client, Ctx, DeactivationReason, Grain, GrainError,
         GrainFactory, GrainKey, Interleaved, Journal, Lifecycle, Persistent, Silo, StateError,
-        grain, grain_interface, millis, reminder, secs,
+        grain, grain_interface, millis, observer, reminder, secs,
     };
 }

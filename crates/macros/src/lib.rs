@@ -19,6 +19,7 @@ mod interface;
 mod key;
 mod main_fn;
 mod names;
+mod observer;
 mod reminders;
 mod test;
 mod types;
@@ -52,6 +53,29 @@ use proc_macro::TokenStream;
 #[proc_macro_attribute]
 pub fn grain_interface(args: TokenStream, item: TokenStream) -> TokenStream {
     interface::expand(args.into(), item.into())
+        .unwrap_or_else(syn::Error::into_compile_error)
+        .into()
+}
+
+/// Makes a trait the interface of observers: what grains tell to clients, and to services of silos.
+/// It is named `dyn Trait` where observers are kept or watched.
+///
+/// ```ignore (needs the facade, whose tests compile it)
+/// #[observer]
+/// pub trait ChatEvents {
+///     /// Somebody has said something.
+///     fn said(&self, line: Line);
+/// }
+/// ```
+///
+/// A method takes `&self` and owned arguments, which are `Clone`, `Debug` and serde's, and returns
+/// nothing. The trait also gets a method `gap` with an empty body: events may be missing there.
+///
+/// Besides the trait it makes `ChatEventsEvent`, an enum with a variant for each method, and
+/// `ChatEventsTell`, which `Observers::tell` lends.
+#[proc_macro_attribute]
+pub fn observer(args: TokenStream, item: TokenStream) -> TokenStream {
+    observer::expand(&args.into(), item.into())
         .unwrap_or_else(syn::Error::into_compile_error)
         .into()
 }

@@ -70,6 +70,9 @@ impl<'ast> Visit<'ast> for Travel<'_> {
                 );
                 self.errors.at(ty, message);
             }
+            // It names an interface, as data.
+            Type::Path(path)
+                if path.path.segments.last().is_some_and(|last| last.ident == "ObserverRef") => {}
             _ => visit::visit_type(self, ty),
         }
     }

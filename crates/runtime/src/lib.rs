@@ -16,6 +16,7 @@ mod gateways;
 pub mod grain;
 mod hosting;
 pub mod metrics;
+mod observers;
 mod options;
 mod reminders;
 mod silo;
@@ -44,6 +45,9 @@ pub use emmer_net::tls::{Tls, TlsError, TlsRollout};
 pub use filters::{Filter, FilterCall, Next, Outcome};
 pub use grain::Error;
 pub use metrics::{GrainQueue, Latency, MethodStatistics, SiloStatistics};
+pub use observers::{
+    Gap, Handled, News, ObserverRef, Observers, ObserversError, Overflow, Watch, WatchError,
+};
 pub use options::{
     ClientOptions, OptionError, RecordOptions, ReminderOptions, Setting, SheddingOptions,
     SiloOptions,
@@ -78,6 +82,7 @@ pub mod macro_support {
         Activation, ArriveMethod, BoxTurn, Closed, Exclusive, Instant, MethodEntry, Ran, Shared,
         Slot, StartMethod, Turn, TurnEnd, TurnOutcome,
     };
+    pub use crate::observers::{Gap, ObserverInterface};
     pub use crate::reminders::{
         NoReminders, ReminderError, ReminderTick, TickResult, is_among, no_handler,
     };

@@ -70,7 +70,7 @@ async fn progress(
 
 /// Says whether this server reaches the cluster.
 async fn ready(State(client): State<Client>) -> StatusCode {
-    let is_connected = client.watch().state().is_connected();
+    let is_connected = client.gateway_watch().state().is_connected();
     if is_connected { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }
 }
 

@@ -28,6 +28,9 @@ mod pages {
     #[doc = include_str!("../../../docs/observability.md")]
     struct Observability;
 
+    #[doc = include_str!("../../../docs/observers.md")]
+    struct Observers;
+
     #[doc = include_str!("../../../docs/operations.md")]
     struct Operations;
 
@@ -48,6 +51,9 @@ mod pages {
 
     #[doc = include_str!("../../../docs/state.md")]
     struct State;
+
+    #[doc = include_str!("../../../docs/streams.md")]
+    struct Streams;
 
     #[doc = include_str!("../../../docs/testing.md")]
     struct Testing;

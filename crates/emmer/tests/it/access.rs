@@ -6,14 +6,15 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use bytes::BytesMut;
+use emmer::SiloBuilder;
 use emmer::access::{Access, Credentials, Identity, TokenError};
 use emmer::calls::ContextKey;
 use emmer::filters::{Filter, FilterCall, Next, Outcome};
+use emmer::options::ClientBuilder;
 use emmer::options::Limits;
 use emmer::prelude::*;
 use emmer::store::SystemStore;
 use emmer::tables::GrainId;
-use emmer::{ClientBuilder, SiloBuilder};
 use emmer_wire::{
     CallChain, ChainLink, ConnectionLimits, FrameKind, HANDSHAKE_BYTES_MAX, Hello, PeerKind,
     RequestContext, RequestFlags, RequestHeader, decode_frame, encode_hello, encode_request,

@@ -42,7 +42,7 @@ async fn a_list_of_gateways_does_without_the_store(world: World) {
     assert_eq!(list.len(), 3);
     let twice = [list.clone(), list[..1].to_vec()].concat();
     let client = cluster.client_of(|client| client.gateways(twice)).await;
-    assert_eq!(client.watch().state().gateways.len(), 3);
+    assert_eq!(client.gateway_watch().state().gateways.len(), 3);
     world.store().fail(Failure::Unavailable);
     assert_eq!(client.grain::<dyn Bell>(1).ring().await.unwrap(), 1);
     let before = world.store().requests();
@@ -57,10 +57,10 @@ async fn a_list_of_gateways_does_without_the_store(world: World) {
 async fn a_client_that_knows_one_gateway_learns_of_all(world: World) {
     let mut cluster = cluster(&world, 3).await;
     let list = gateways(&world).await;
-    let one = |client: emmer::ClientBuilder| client.gateways([list[0].as_str()]);
+    let one = |client: emmer::options::ClientBuilder| client.gateways([list[0].as_str()]);
     let client = cluster.client_of(|client| one(client).discover()).await;
     let other = cluster.client_of(one).await;
-    let mut watch = client.watch();
+    let mut watch = client.gateway_watch();
     while watch.state().gateways.len() < 3 {
         watch.changed().await;
     }
@@ -74,7 +74,7 @@ async fn a_client_that_knows_one_gateway_learns_of_all(world: World) {
     }
     // A call that was under way to one of them may be lost.
     while client.grain::<dyn Bell>(1).ring().timeout(secs(60)).await.is_err() {}
-    assert!(!other.watch().state().is_connected());
+    assert!(!other.gateway_watch().state().is_connected());
 }
 
 #[emmer::test(seeds = 3)]
@@ -88,7 +88,7 @@ async fn a_client_waits_for_its_cluster_and_its_store(world: World) {
     };
     let (client, ()) = tokio::join!(connecting, recovering);
     assert_eq!(client.grain::<dyn Bell>(1).ring().timeout(secs(60)).await.unwrap(), 1);
-    let mut watch = client.watch();
+    let mut watch = client.gateway_watch();
     assert!(watch.changed().await.is_connected());
     cluster.kill(0);
     assert!(!watch.changed().await.is_connected());
@@ -106,7 +106,7 @@ async fn no_more_calls_wait_for_a_gateway_than_may(world: World) {
     let cluster = cluster(&world, 1).await;
     let client = cluster.client_with(|options| options.calls_waiting_max = 3).await;
     client.grain::<dyn Bell>(1).ring().await.unwrap();
-    let mut watch = client.watch();
+    let mut watch = client.gateway_watch();
     assert!(watch.changed().await.is_connected());
     cluster.kill(0);
     assert!(!watch.changed().await.is_connected());
@@ -210,7 +210,7 @@ async fn one_living_gateway_among_fifty_silent_ones_is_found(world: World) {
     assert!(world.elapsed() - begun <= secs(6), "{:?}", world.elapsed() - begun);
     assert_eq!(client.gateways(), [cluster.node(survivor).address()]);
     // The client that has lost its gateway has found it too.
-    let mut watch = lasting.watch();
+    let mut watch = lasting.gateway_watch();
     while watch.state().gateways != [cluster.node(survivor).address()] {
         watch.changed().await;
     }

@@ -46,6 +46,8 @@ mod metrics;
 mod mixed;
 #[cfg(feature = "test")]
 mod named_failures;
+#[cfg(feature = "test")]
+mod observers;
 mod order;
 #[cfg(feature = "test")]
 mod order_in_virtual_time;

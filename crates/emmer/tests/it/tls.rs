@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use emmer::ClientBuilder;
 use emmer::certs::{self, Wanted};
 use emmer::errors::StartError;
+use emmer::options::ClientBuilder;
 use emmer::prelude::*;
 use emmer::store::SystemStore;
 use emmer::tls::{Tls, TlsRollout};

@@ -416,7 +416,7 @@ impl Connection {
         }
         shared.messages_sent += 1;
         // The membership machine looks after its own messages.
-        if channel == channel::DIRECTORY {
+        if channel == channel::DIRECTORY || channel == channel::STREAMS {
             shared.silence.expect();
             self.look_at_ticks(&mut shared);
         }

@@ -104,6 +104,30 @@ impl Node {
         }
     }
 
+    /// The place at which observers of this process are reached now. None: no gateway is connected.
+    pub(crate) fn home(&self) -> Option<Place> {
+        match self {
+            Self::Silo(_) | Self::Nowhere => self.place(None),
+            Self::Client(client) => self.place(client.home()),
+        }
+    }
+
+    /// What was to come by the gateway of this place has not come: the gateway is asked for a word.
+    pub(crate) fn doubt(&self, place: Place) {
+        if let Self::Client(client) = self {
+            client.doubt_gateway(place.silo);
+        }
+    }
+
+    /// Returns true if the silo or the client has ended.
+    pub(crate) fn is_closed(&self) -> bool {
+        match self {
+            Self::Silo(silo) => silo.stopped.is_cancelled(),
+            Self::Client(client) => client.closed.is_cancelled(),
+            Self::Nowhere => true,
+        }
+    }
+
     /// Encodes the arguments of a call that has a stream. `via` is the silo at the other end of the
     /// connection.
     #[cold]

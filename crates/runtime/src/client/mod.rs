@@ -364,7 +364,7 @@ impl Client {
     }
 
     /// Tells which gateways are connected, and when that changes.
-    pub fn watch(&self) -> ClientWatch {
+    pub fn gateway_watch(&self) -> ClientWatch {
         ClientWatch::new(self.core.clone())
     }
 

@@ -70,7 +70,7 @@ impl Gateway {
     }
 
     /// Returns true if it is usable and its connection is not silent.
-    fn speaks(&self) -> bool {
+    pub(super) fn speaks(&self) -> bool {
         !self.stopping && self.connection.speaks()
     }
 }

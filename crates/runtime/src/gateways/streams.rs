@@ -20,6 +20,21 @@ impl ClientCore {
         }
     }
 
+    /// The gateway behind which the observers of this client are.
+    pub(crate) fn home(&self) -> Option<SiloAddress> {
+        let gateways = self.gateways.read();
+        let usable = || gateways.iter().filter(|g| g.speaks()).map(|g| g.silo);
+        let number = usize::try_from(self.number()? >> 16).unwrap_or(0);
+        usable().nth(number.checked_rem(usable().count())?)
+    }
+
+    /// Asks a gateway for a word: its connection may have ended there alone.
+    pub(crate) fn doubt_gateway(&self, silo: SiloAddress) {
+        if let Some(gateway) = self.gateway(silo) {
+            gateway.doubt();
+        }
+    }
+
     /// The connection to this gateway.
     pub(super) fn gateway(&self, silo: SiloAddress) -> Option<Arc<Connection>> {
         let gateways = self.gateways.read();

@@ -10,6 +10,8 @@ use emmer_net::world;
 use emmer_streams::{Config, StreamId, ToReader, ToWriter, Window};
 use parking_lot::Mutex;
 
+use super::inbox::Inbox;
+use super::links::Links;
 use super::post::{Outbox, Part, Place, Way};
 use super::read_end::ReadEnd;
 use super::write_end::WriteEnd;
@@ -41,6 +43,10 @@ pub(crate) struct Hub {
     due: Mutex<DueOrder>,
     /// Sinks of streams within this process.
     locals: Mutex<HashMap<u64, Weak<dyn Local>>>,
+    /// The links to processes with observers of this process's grains.
+    pub(crate) links: Links,
+    /// The observers of this process.
+    pub(crate) inbox: Inbox,
     counts: Counts,
 }
 
@@ -108,6 +114,8 @@ impl Hub {
             writers: Mutex::default(),
             due: Mutex::default(),
             locals: Mutex::default(),
+            links: Links::default(),
+            inbox: Inbox::default(),
             counts: Counts::default(),
         })
     }
@@ -208,20 +216,22 @@ impl Hub {
         let now = self.now();
         let mut out = Outbox::default();
         for part in parts {
-            let stream = part.stream();
             match part {
-                Part::ToReader(message) => match self.reader(from, stream) {
+                Part::Link(stream) => Inbox::begin(self, &self.me, from, here, stream),
+                Part::Forget(set, id) => Links::forget(self, from, set, id),
+                Part::ToReader(message) => match self.reader(from, message.stream()) {
                     Some(end) => end.handle(self, now, from, message, &mut out),
                     None if matches!(message, ToReader::Values { is_last: false, .. }) => {
-                        let stop = ToWriter::Stop { stream };
+                        let stop = ToWriter::Stop { stream: message.stream() };
                         out.put(here, from, Part::ToWriter(stop));
                     }
                     None => {}
                 },
-                Part::ToWriter(message) => match self.writer(from, stream) {
+                Part::ToWriter(message) => match self.writer(from, message.stream()) {
                     Some(end) => end.handle(self, now, from, message, &mut out),
                     None if matches!(message, ToWriter::Check { .. }) => {
-                        out.put(here, from, Part::ToReader(ToReader::Gone { stream }));
+                        let gone = ToReader::Gone { stream: message.stream() };
+                        out.put(here, from, Part::ToReader(gone));
                     }
                     None => {}
                 },

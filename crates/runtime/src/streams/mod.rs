@@ -3,12 +3,16 @@
 
 mod encoding;
 mod hub;
+mod inbox;
+mod links;
 mod post;
 mod read_end;
 mod write_end;
 
 pub(crate) use self::encoding::{at_encoding, encoding};
 pub(crate) use self::hub::{Hub, Listed, Local};
+pub(crate) use self::inbox::Mailbox;
+pub(crate) use self::links::Set;
 pub(crate) use self::post::{Parcel, Place, StreamMessage, Way};
 pub(crate) use self::read_end::{Next, ReadEnd};
 pub(crate) use self::write_end::{NotPut, WriteEnd, split_value};

@@ -4,6 +4,8 @@ use emmer_core::SiloAddress;
 use emmer_streams::{StreamId, ToReader, ToWriter};
 use serde::{Deserialize, Serialize};
 
+use super::links::SetId;
+
 /// A process that has ends of streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub(crate) struct Place {
@@ -49,16 +51,15 @@ pub(crate) enum Part {
     ToReader(ToReader),
     #[serde(rename = "w")]
     ToWriter(ToWriter),
+    /// A silo begins a link, of this number.
+    #[serde(rename = "l")]
+    Link(StreamId),
+    /// The observer of this number, or every observer of the sender, is no longer in a set.
+    #[serde(rename = "x")]
+    Forget(SetId, Option<u64>),
 }
 
 impl Part {
-    pub(crate) const fn stream(&self) -> StreamId {
-        match self {
-            Self::ToReader(message) => message.stream(),
-            Self::ToWriter(message) => message.stream(),
-        }
-    }
-
     /// Bytes of the values in it.
     fn bytes(&self) -> usize {
         match self {

@@ -140,6 +140,11 @@ impl ReadEnd {
         });
     }
 
+    /// Says that this end is there.
+    pub(crate) fn greet(self: &Arc<Self>, hub: &Hub) {
+        hub.post(self.change(hub, hub.now(), |_| {}));
+    }
+
     /// The call that the writer was an argument of has ended.
     pub(crate) fn call_ended(self: &Arc<Self>, hub: &Hub) {
         let now = hub.now();

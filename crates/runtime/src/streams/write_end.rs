@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use emmer_core::Instant;
-use emmer_streams::{ToReader, ToWriter, Writer};
+use emmer_streams::{StreamId, ToReader, ToWriter, Writer};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
@@ -26,6 +26,8 @@ pub(crate) struct WriteEnd {
     state: Mutex<State>,
     /// There is room again, or never will be.
     changed: Notify,
+    /// Called once, when the stream is over.
+    when_over: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
 struct State {
@@ -44,8 +46,24 @@ pub(crate) enum NotPut {
 impl WriteEnd {
     /// A writer of a stream of this number, known to the hub until it is over.
     pub(crate) fn begin(hub: &Hub, key: Key, here: Place, machine: Writer) -> Arc<Self> {
-        let state = State { machine, peer: key.0, armed: None };
-        let end = Arc::new(Self { key, here, state: Mutex::new(state), changed: Notify::new() });
+        Self::at(hub, key, here, key.0, machine)
+    }
+
+    /// The writer of a link to the process at `to`.
+    pub(crate) fn of_link(
+        hub: &Hub,
+        stream: StreamId,
+        here: Place,
+        to: Place,
+        machine: Writer,
+    ) -> Arc<Self> {
+        Self::at(hub, (None, stream), here, Some(to), machine)
+    }
+
+    fn at(hub: &Hub, key: Key, here: Place, peer: Option<Place>, machine: Writer) -> Arc<Self> {
+        let state = Mutex::new(State { machine, peer, armed: None });
+        let (changed, when_over) = (Notify::new(), Mutex::new(None));
+        let end = Arc::new(Self { key, here, state, changed, when_over });
         hub.add_writer(key, end.clone());
         let now = hub.now();
         end.change_into(hub, now, &mut Outbox::default(), |_| {});
@@ -91,11 +109,30 @@ impl WriteEnd {
         let mut state = self.state.lock();
         let result = how(&mut state);
         let is_news = self.follow(hub, &mut state, now, out);
+        let is_over = state.machine.is_over();
         drop(state);
+        if is_over {
+            self.tell_over();
+        }
         if is_news {
             self.changed.notify_waiters();
         }
         result
+    }
+
+    fn tell_over(&self) {
+        let told = self.when_over.lock().take();
+        if let Some(tell) = told {
+            tell();
+        }
+    }
+
+    /// Calls `tell` once, when the stream is over.
+    pub(crate) fn when_over(&self, tell: impl FnOnce() + Send + 'static) {
+        *self.when_over.lock() = Some(Box::new(tell));
+        if self.state.lock().machine.is_over() {
+            self.tell_over();
+        }
     }
 
     fn change<T>(self: &Arc<Self>, hub: &Hub, how: impl FnOnce(&mut State) -> T) -> T {

@@ -26,11 +26,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::builder::RangedU64ValueParser;
-use emmer::options::ClientOptions;
+use emmer::Client;
+use emmer::options::{ClientBuilder, ClientOptions};
 use emmer::placement::Strategy;
 use emmer::store::SystemStore;
 use emmer::tables::ClusterId;
-use emmer::{Client, ClientBuilder};
 
 use self::children::Cluster;
 use self::screen::Screen;
