@@ -27,12 +27,16 @@
 //!
 //! The book (`docs/` in the repository) explains the rest.
 
+// The macros name everything by this crate's name, also here.
+extern crate self as emmer;
+
 mod exit;
 #[cfg(feature = "config")]
 mod run;
 pub mod store;
 #[cfg(feature = "config")]
 mod systemd;
+pub mod topics;
 
 /// Items that the macros' code names.
 #[doc(hidden)]
@@ -240,6 +244,7 @@ pub mod prelude {
     pub use crate::reminders::{MissedPolicy, Tick, Timer};
     pub use crate::streams::Sink;
     pub use crate::tables::ClusterId;
+    pub use crate::topics::{HostTopics, UseTopics};
     pub use crate::{
         ActivationError, CallError, Client, Ctx, DeactivationReason, Grain, GrainError,
         GrainFactory, GrainKey, Interleaved, Journal, Lifecycle, Persistent, Silo, StateError,

@@ -65,6 +65,7 @@ pub mod macro_support {
     pub use bytes::BytesMut;
     pub use emmer_core::hash::name32;
     pub use emmer_core::{GrainId, GrainKey};
+    pub use emmer_net::world::random_bits;
     pub use emmer_placement::{DataError, Placement, SiloFilter, Strategy};
     pub use emmer_wire::CodecError;
     pub use emmer_wire::codec::{decode, decode_fields, encode_fields, encode_into, field};

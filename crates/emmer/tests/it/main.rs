@@ -85,6 +85,8 @@ mod timers;
 #[cfg(feature = "certs")]
 mod tls;
 #[cfg(feature = "test")]
+mod topics;
+#[cfg(feature = "test")]
 mod traces;
 #[cfg(feature = "test")]
 mod versions;

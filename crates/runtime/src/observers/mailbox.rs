@@ -33,6 +33,13 @@ pub struct Gap {
     pub missed: Option<u64>,
 }
 
+impl Gap {
+    /// A gap of this many events, or of an unknown number.
+    pub const fn of(missed: Option<u64>) -> Self {
+        Self { missed }
+    }
+}
+
 /// What happens to an event for which there is no room.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Overflow {
