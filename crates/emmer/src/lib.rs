@@ -142,9 +142,10 @@ pub mod statistics {
     };
 }
 
-/// Streamed answers: the sink of a method, and the values as its caller takes them.
+/// Streamed answers and arguments: the sink of a method, the values as its caller takes them, and
+/// the source that a caller sends.
 pub mod streams {
-    pub use emmer_runtime::{Answers, Sink, SinkError};
+    pub use emmer_runtime::{Answers, Sink, SinkError, Source, SourceError};
 }
 
 /// Identities of clusters, silos and grains, and the rows of the membership table.
@@ -242,7 +243,7 @@ pub const fn millis(n: u64) -> std::time::Duration {
 pub mod prelude {
     pub use crate::observers::{ObserverRef, Observers};
     pub use crate::reminders::{MissedPolicy, Tick, Timer};
-    pub use crate::streams::Sink;
+    pub use crate::streams::{Sink, Source};
     pub use crate::tables::ClusterId;
     pub use crate::topics::{HostTopics, UseTopics};
     pub use crate::{

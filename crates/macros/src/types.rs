@@ -123,10 +123,10 @@ pub(crate) fn text(tokens: &impl ToTokens) -> String {
     out
 }
 
-/// `T` of `Sink<T>`. Only its name is visible here.
-pub(crate) fn sink(ty: &Type) -> Option<Type> {
+/// `T` of `Sink<T>`, or of `Source<T>`. Only the name is visible here.
+pub(crate) fn of_stream(ty: &Type, name: &str) -> Option<Type> {
     let Type::Path(path) = bare(ty) else { return None };
-    let last = path.path.segments.last().filter(|last| last.ident == "Sink")?;
+    let last = path.path.segments.last().filter(|last| last.ident == name)?;
     let PathArguments::AngleBracketed(arguments) = &last.arguments else { return None };
     match (arguments.args.first(), arguments.args.len()) {
         (Some(GenericArgument::Type(ty)), 1) => Some(ty.clone()),

@@ -29,7 +29,7 @@ mod waits;
 mod wheel;
 
 pub use access::{Access, ClientCall, Credentials, Identity, TokenError};
-pub use answers::{Answers, Sink, SinkError};
+pub use answers::{Answers, Sink, SinkError, Source, SourceError};
 pub use client::{
     Client, ClientBuilder, ClientState, ClientWatch, ConnectError, PortSecurity, port_security,
 };
@@ -71,7 +71,7 @@ pub mod macro_support {
     pub use emmer_wire::codec::{decode, decode_fields, encode_fields, encode_into, field};
     pub use serde;
 
-    pub use crate::answers::{Answers, Sink, answers};
+    pub use crate::answers::{Answers, Sink, Source, answers};
     pub use crate::grain::{
         ActivationError, Call, CallError, CallFuture, Ctx, DeactivationReason, Error, FieldDefault,
         Grain, Hooks, Hosted, Interface, Journal, JournalSpec, KeyKind, KeyType, LocalSlot, Method,

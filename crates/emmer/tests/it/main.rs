@@ -89,6 +89,8 @@ mod topics;
 #[cfg(feature = "test")]
 mod traces;
 #[cfg(feature = "test")]
+mod uploads;
+#[cfg(feature = "test")]
 mod versions;
 #[cfg(feature = "test")]
 mod virtual_time;

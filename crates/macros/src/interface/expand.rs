@@ -209,7 +209,7 @@ fn method_impl(interface: &Interface, method: &InterfaceMethod) -> TokenStream {
         ),
     };
     let numbered = numbered(interface, method, interface.args.version_of_calls());
-    let streams = method.sink().map(|_| {
+    let streams = method.streams().then(|| {
         quote!(
             const STREAMS: bool = true;
         )
@@ -351,7 +351,13 @@ fn call(vis: &syn::Visibility, method: &InterfaceMethod) -> TokenStream {
     let names: Vec<&Ident> = method.arguments.iter().map(|a| &a.ident).collect();
     let given: Vec<&Argument> = method.arguments.iter().filter(|a| a.sink.is_none()).collect();
     let given_names = given.iter().map(|a| &a.ident);
-    let types = given.iter().map(|a| &a.ty);
+    let types = given.iter().map(|Argument { ty, is_source, .. }| {
+        if *is_source { quote!(impl ::core::convert::Into<#ty>) } else { ty.to_token_stream() }
+    });
+    let sources = given
+        .iter()
+        .filter(|a| a.is_source)
+        .map(|Argument { ident, .. }| quote!(let #ident = ::core::convert::Into::into(#ident);));
     let (returned, made) = match method.sink() {
         None => (
             quote!(::emmer::__rt::Call<#args_type>),
@@ -372,6 +378,7 @@ fn call(vis: &syn::Visibility, method: &InterfaceMethod) -> TokenStream {
         #(#attrs)*
         #[allow(clippy::too_many_arguments)]
         #vis fn #ident(&self #(, #given_names: #types)*) -> #returned {
+            #(#sources)*
             #made
         }
     }
@@ -418,13 +425,16 @@ fn entry(interface: &Interface, method: &InterfaceMethod) -> TokenStream {
     let (conditions, exclusive) = (method.conditions(), method.turn == Turn::Exclusive);
     let (full_name, older) = (full_name(interface, method), older(interface, method));
     let name = method.name();
-    // A sink begins with its turn.
+    // A stream begins with its turn.
     let names: Vec<TokenStream> = method
         .arguments
         .iter()
-        .map(|Argument { ident, sink, .. }| match sink {
-            Some(_) => quote!(#ident.begin()),
-            None => ident.to_token_stream(),
+        .map(|Argument { ident, sink, is_source, .. }| {
+            if sink.is_some() || *is_source {
+                quote!(#ident.begin())
+            } else {
+                ident.to_token_stream()
+            }
         })
         .collect();
     let internal = interface.args.internal;
@@ -445,8 +455,7 @@ fn entry(interface: &Interface, method: &InterfaceMethod) -> TokenStream {
     // A free method holds nothing of its grain while it waits.
     let free = method.turn == Turn::Free;
     let context = if free { quote!(context.interleaved()) } else { quote!(context) };
-    let instant =
-        if free || method.sink().is_some() { quote!(::emmer::__rt::Instant::No) } else { now };
+    let instant = if free || method.streams() { quote!(::emmer::__rt::Instant::No) } else { now };
     let admit = match method.turn {
         Turn::Exclusive => quote!(admit_exclusive),
         Turn::Past => quote!(admit_past),

@@ -56,6 +56,8 @@ pub(crate) struct Argument {
     pub(crate) ty: Type,
     /// The type of the values, if the argument is a `Sink`.
     pub(crate) sink: Option<Type>,
+    /// True if the argument is a `Source`.
+    pub(crate) is_source: bool,
     /// Its `#[serde(..)]` attributes and comments, which belong on the field.
     pub(crate) attrs: Vec<Attribute>,
 }
@@ -69,6 +71,11 @@ impl InterfaceMethod {
     /// The argument that the values of a streamed answer go to.
     pub(crate) fn sink(&self) -> Option<&Argument> {
         self.arguments.iter().find(|argument| argument.sink.is_some())
+    }
+
+    /// Returns true if an argument is a stream.
+    pub(crate) fn streams(&self) -> bool {
+        self.arguments.iter().any(|argument| argument.sink.is_some() || argument.is_source)
     }
 
     /// The attributes that hold for everything made from this method.
@@ -259,7 +266,8 @@ fn argument(typed: &PatType, errors: &mut Errors) -> Option<Argument> {
             Some(Argument {
                 ident: name.ident.clone(),
                 ty: (*typed.ty).clone(),
-                sink: types::sink(&typed.ty),
+                sink: types::of_stream(&typed.ty, "Sink"),
+                is_source: types::of_stream(&typed.ty, "Source").is_some(),
                 attrs: typed.attrs.clone(),
             })
         }

@@ -247,7 +247,7 @@ impl<T> fmt::Debug for Sink<T> {
 }
 
 /// Encodes a value, and drops it. Either may panic.
-fn encoded<T>(encode: Encode<T>, value: T) -> Result<BytesMut, SinkError> {
+pub(super) fn encoded<T>(encode: Encode<T>, value: T) -> Result<BytesMut, SinkError> {
     let mut out = BytesMut::new();
     let done = contain(|| encode(&mut out, &value));
     let done = contain(move || drop(value)).and(done);
@@ -262,7 +262,7 @@ fn encoded<T>(encode: Encode<T>, value: T) -> Result<BytesMut, SinkError> {
     }
 }
 
-fn put(hub: &Hub, end: &Arc<WriteEnd>, value: &[u8]) -> Result<(), SinkError> {
+pub(super) fn put(hub: &Hub, end: &Arc<WriteEnd>, value: &[u8]) -> Result<(), SinkError> {
     end.put(hub, value).map_err(|not| match not {
         NotPut::Full => SinkError::Full,
         NotPut::Ended => SinkError::Closed,

@@ -93,7 +93,6 @@ where
     let (writing, values) = channel(Window::default().items);
     let mut call = reference.call(args(Sink::local(writing)));
     call.head.target.bind();
-    call.head.timeout = Some(Duration::MAX);
     Answers {
         target: call.head.target.share(),
         method: M::INFO,

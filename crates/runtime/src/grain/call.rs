@@ -26,7 +26,9 @@ pub struct Call<M: Method> {
 
 impl<M: Method> Call<M> {
     pub(crate) const fn new(target: Aim, args: M) -> Self {
-        let head = CallHead { target, method: M::INFO, timeout: None, cancel: None, extra: None };
+        // A stream is open for as long as both ends want.
+        let timeout = if M::STREAMS { Some(Duration::MAX) } else { None };
+        let head = CallHead { target, method: M::INFO, timeout, cancel: None, extra: None };
         Self { head, args }
     }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use emmer_core::{Instant, SiloAddress};
 use emmer_net::clock::Clock;
-use emmer_net::world;
+use emmer_net::world::{self, Spawner};
 use emmer_streams::{Config, StreamId, ToReader, ToWriter, Window};
 use parking_lot::Mutex;
 
@@ -38,8 +38,11 @@ pub(crate) struct Hub {
     wheel: Arc<Wheel>,
     me: Weak<Self>,
     way: OnceLock<Weak<dyn Way>>,
+    spawner: Spawner,
     readers: Mutex<HashMap<Key, Arc<ReadEnd>>>,
-    writers: Mutex<Writers>,
+    writers: Mutex<HashMap<Key, Arc<WriteEnd>>>,
+    /// The number of streams of each process that has chosen their numbers.
+    of: Mutex<HashMap<Place, usize>>,
     due: Mutex<DueOrder>,
     /// Sinks of streams within this process.
     locals: Mutex<HashMap<u64, Weak<dyn Local>>>,
@@ -77,13 +80,6 @@ impl Drop for Listed {
     }
 }
 
-#[derive(Default)]
-struct Writers {
-    ends: HashMap<Key, Arc<WriteEnd>>,
-    /// The number of streams of each process that has chosen their numbers.
-    of: HashMap<Place, usize>,
-}
-
 /// One end, as the order of due times sees it.
 pub(crate) trait End: Send + Sync {
     /// The time has come at which it wanted to be looked at.
@@ -110,8 +106,10 @@ impl Hub {
             streams_max,
             wheel,
             way: OnceLock::new(),
+            spawner: Spawner::current(),
             readers: Mutex::default(),
             writers: Mutex::default(),
+            of: Mutex::default(),
             due: Mutex::default(),
             locals: Mutex::default(),
             links: Links::default(),
@@ -158,46 +156,57 @@ impl Hub {
     }
 
     pub(crate) fn add_reader(&self, key: Key, end: Arc<ReadEnd>) {
-        self.readers.lock().insert(key, end);
+        let before = self.readers.lock().insert(key, end);
+        self.count(key, before.is_none());
     }
 
     /// Returns true if the reader was there.
     pub(crate) fn remove_reader(&self, key: Key) -> bool {
         let removed = self.readers.lock().remove(&key);
+        self.uncount(key, removed.is_some());
         removed.is_some()
     }
 
     /// Returns true if a process may have one stream more.
     pub(crate) fn has_room_for(&self, place: Place) -> bool {
-        self.writers.lock().of.get(&place).is_none_or(|open| *open < self.streams_max)
+        self.of.lock().get(&place).is_none_or(|open| *open < self.streams_max)
     }
 
     pub(crate) fn add_writer(&self, key: Key, end: Arc<WriteEnd>) {
-        let mut writers = self.writers.lock();
-        let before = writers.ends.insert(key, end);
-        if let (Some(place), None) = (key.0, &before) {
-            *writers.of.entry(place).or_default() += 1;
-        }
-        drop(writers);
+        let before = self.writers.lock().insert(key, end);
+        self.count(key, before.is_none());
     }
 
     pub(crate) fn remove_writer(&self, key: Key) {
-        let mut writers = self.writers.lock();
-        let removed = writers.ends.remove(&key);
-        if let (Some(place), Some(_)) = (key.0, &removed)
-            && let Some(open) = writers.of.get_mut(&place)
-        {
-            *open -= 1;
-            if *open == 0 {
-                writers.of.remove(&place);
+        let removed = self.writers.lock().remove(&key);
+        self.uncount(key, removed.is_some());
+    }
+
+    fn count(&self, (of, _): Key, is_new: bool) {
+        if let Some(place) = of.filter(|_| is_new) {
+            *self.of.lock().entry(place).or_default() += 1;
+        }
+    }
+
+    fn uncount(&self, (of, _): Key, was_there: bool) {
+        let Some(place) = of.filter(|_| was_there) else { return };
+        let mut open = self.of.lock();
+        if let Some(count) = open.get_mut(&place) {
+            *count -= 1;
+            if *count == 0 {
+                open.remove(&place);
             }
         }
-        drop(writers);
+    }
+
+    /// Starts a task that sends values.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.spawner.spawn(task);
     }
 
     /// The numbers of ends that are read and written here, whose other end is elsewhere.
     pub(crate) fn open(&self) -> (usize, usize) {
-        (self.readers.lock().len(), self.writers.lock().ends.len())
+        (self.readers.lock().len(), self.writers.lock().len())
     }
 
     fn reader(&self, from: Place, stream: StreamId) -> Option<Arc<ReadEnd>> {
@@ -207,8 +216,7 @@ impl Hub {
 
     fn writer(&self, from: Place, stream: StreamId) -> Option<Arc<WriteEnd>> {
         let writers = self.writers.lock();
-        let ends = &writers.ends;
-        ends.get(&(Some(from), stream)).or_else(|| ends.get(&(None, stream))).cloned()
+        writers.get(&(Some(from), stream)).or_else(|| writers.get(&(None, stream))).cloned()
     }
 
     /// Messages of another process have arrived at `here`.
@@ -242,7 +250,7 @@ impl Hub {
 
     fn ends(&self) -> (Vec<Arc<ReadEnd>>, Vec<Arc<WriteEnd>>) {
         let readers = self.readers.lock().values().cloned().collect();
-        let writers = self.writers.lock().ends.values().cloned().collect();
+        let writers = self.writers.lock().values().cloned().collect();
         (readers, writers)
     }
 

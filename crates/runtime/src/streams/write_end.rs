@@ -208,6 +208,18 @@ impl WriteEnd {
         self.state.lock().machine.unwritable().is_some()
     }
 
+    /// The call that the reader was an argument of has ended.
+    pub(crate) fn call_ended(self: &Arc<Self>, hub: &Hub) {
+        let now = hub.now();
+        self.change(hub, |state| state.machine.handle_call_ended(now));
+    }
+
+    /// Returns true if a value fits. After false it is told by [`changed`](Self::changed) when one
+    /// may.
+    pub(crate) fn has_room(&self) -> bool {
+        self.state.lock().machine.has_room()
+    }
+
     /// Fires when there may be room, and when there never will be.
     pub(crate) const fn changed(&self) -> &Notify {
         &self.changed
