@@ -285,16 +285,10 @@ impl Caller {
         if calls_itself && target.node.workers_max(&target.id).is_none_or(|max| max < 2) {
             return Err(Failure::deadlock(format!("{0:?} waits for {0:?}", call.target)));
         }
-        let due = match (call.timeout, inherited.filter(|due| !due.is_never())) {
-            // A stream is open for as long as both ends want.
-            (Some(Duration::MAX), _) => Due::NEVER,
-            (Some(timeout), Some(inherited)) => {
-                let now = target.node.clock().now();
-                Due::at(now.after(timeout).min(inherited.settle(now)))
-            }
-            (Some(timeout), None) => Due::after(timeout),
-            (None, Some(inherited)) => inherited,
+        let due = match (call.timeout, inherited) {
             (None, None) => Due::after(target.node.response_timeout()),
+            (None, Some(inherited)) if !inherited.is_never() => inherited,
+            (timeout, inherited) => due_of(timeout, inherited, &target.node),
         };
         Ok(Self { chain, due })
     }
@@ -351,6 +345,21 @@ impl Caller {
             chain: &self.chain,
             trace: trace::carried(),
         }
+    }
+}
+
+/// The end of the time of a call with a timeout of its own, or in the turn of a stream.
+fn due_of(timeout: Option<Duration>, inherited: Option<Due>, node: &Node) -> Due {
+    match (timeout, inherited.filter(|due| !due.is_never())) {
+        // A stream is open for as long as both ends want.
+        (Some(Duration::MAX), _) => Due::NEVER,
+        (Some(timeout), Some(inherited)) => {
+            let now = node.clock().now();
+            Due::at(now.after(timeout).min(inherited.settle(now)))
+        }
+        (Some(timeout), None) => Due::after(timeout),
+        (None, Some(inherited)) => inherited,
+        (None, None) => Due::after(node.response_timeout()),
     }
 }
 

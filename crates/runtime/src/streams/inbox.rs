@@ -11,7 +11,7 @@ use emmer_wire::codec;
 use parking_lot::Mutex;
 
 use super::hub::Hub;
-use super::links::{Item, SetId};
+use super::links::{Item, SetId, config};
 use super::post::{Outbox, Part, Place};
 use super::read_end::{Next, ReadEnd};
 use super::write_end::split_value;
@@ -151,7 +151,7 @@ impl Inbox {
         if hub.inbox.0.lock().observers.is_empty() {
             return;
         }
-        let machine = Reader::arrived(hub.now(), stream, hub.config);
+        let machine = Reader::arrived(hub.now(), stream, config(hub));
         let end = ReadEnd::begin(hub, (Some(from), stream), here, machine);
         end.greet(hub);
         let me = me.clone();

@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 
 use bytes::{Bytes, BytesMut};
 use emmer_net::world;
-use emmer_streams::{Reader, StreamId, Writer};
+use emmer_streams::{Config, Reader, StreamId, Window, Writer};
 use emmer_wire::codec;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -16,6 +16,14 @@ use serde::{Deserialize, Serialize};
 use super::hub::Hub;
 use super::post::{Outbox, Part, Place};
 use super::write_end::{NotPut, WriteEnd};
+
+/// The credit of a link. It has room for a crowd that joins at once.
+const WINDOW: Window = Window { items: 64 << 10, bytes: 1 << 20 };
+
+/// The settings of both ends of a link.
+pub(super) const fn config(hub: &Hub) -> Config {
+    Config { window: WINDOW, ..hub.config }
+}
 
 /// The number of the observers of one activation, drawn at random.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -89,8 +97,8 @@ impl Links {
             return link.clone();
         }
         let stream = StreamId(world::random_bits());
-        let credit = Reader::initial(hub.config.window);
-        let machine = Writer::arrived(hub.now(), stream, credit, hub.config);
+        let credit = Reader::initial(WINDOW);
+        let machine = Writer::arrived(hub.now(), stream, credit, config(hub));
         let end = WriteEnd::of_link(hub, stream, here, to, machine);
         let link = Arc::new(Link { end: end.clone(), sets: Mutex::default() });
         links.insert(to, link.clone());
