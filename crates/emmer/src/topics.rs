@@ -1,4 +1,4 @@
-//! Topics: values that are published by name, and heard by all who subscribe.
+//! Topics: values that are published by name, for every subscriber.
 //!
 //! ```no_run
 //! use emmer::observers::News;
@@ -22,9 +22,9 @@
 //!
 //! A topic is a grain with [`Observers`]: each value goes once to each process that subscribes.
 //! Values come at most once, and those of one publisher in their order. The last 256 values, or 1
-//! MiB of them, are kept in memory for those who come late, until the topic has not been used for a
-//! while. A subscription that was away reads from them what it missed, and tells a [`News::Gap`]
-//! only where values are lost.
+//! MiB of them, are kept in memory for subscribers that come late, until the topic has not been
+//! used for a while. A subscription that was away reads from them what it missed, and tells a
+//! [`News::Gap`] only where values are lost.
 
 use std::collections::VecDeque;
 use std::fmt;

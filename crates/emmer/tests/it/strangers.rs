@@ -1,13 +1,16 @@
 //! A process that speaks the protocol and is in no view has no say.
 
+use std::net::SocketAddr;
+
 use bytes::BytesMut;
+use emmer::metrics::MetricValue;
 use emmer::options::Limits;
 use emmer::prelude::*;
 use emmer::tables::{GrainId, SiloAddress, SiloStatus};
 use emmer_wire::{ConnectionLimits, Hello, PeerKind, channel, encode_hello, encode_system};
 use serde::Serialize;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpListener, TcpStream};
 
 use crate::common::{self, Counter};
 
@@ -23,7 +26,7 @@ pub(crate) enum Message<'a> {
     },
 }
 
-/// A process that says it is a silo.
+/// A process that says it is a silo, or is a client.
 struct Stranger {
     stream: TcpStream,
     out: BytesMut,
@@ -31,9 +34,12 @@ struct Stranger {
 
 impl Stranger {
     async fn dial(silo: SiloAddress) -> Self {
-        let stream = TcpStream::connect(silo.endpoint()).await.unwrap();
+        Self::dial_as(PeerKind::Silo("127.0.0.1:9:9".parse().unwrap()), silo.endpoint()).await
+    }
+
+    async fn dial_as(me: PeerKind, endpoint: SocketAddr) -> Self {
+        let stream = TcpStream::connect(endpoint).await.unwrap();
         let mut out = BytesMut::new();
-        let me = PeerKind::Silo("127.0.0.1:9:9".parse().unwrap());
         let limits = ConnectionLimits::new(&Limits::default(), 1 << 20);
         encode_hello(&mut out, &Hello::new(ClusterId::new("dev").unwrap(), me, None, limits));
         Self { stream, out }
@@ -112,4 +118,65 @@ async fn a_silo_that_no_view_names_cannot_end_a_silo() {
     }
     assert_eq!(silos[0].view().status_of(&me), Some(SiloStatus::Active));
     silos[0].grains().grain::<dyn Counter>("here").add(1).await.unwrap();
+}
+
+/// Messages of streams, as they travel.
+#[derive(Serialize)]
+enum Streams {
+    #[serde(rename = "p")]
+    Parcel {
+        #[serde(rename = "t")]
+        to: Place,
+        #[serde(rename = "f")]
+        from: Place,
+        #[serde(rename = "p")]
+        parts: Vec<Part>,
+    },
+}
+
+#[derive(Clone, Copy, Serialize)]
+struct Place {
+    #[serde(rename = "s")]
+    silo: SiloAddress,
+    #[serde(rename = "c")]
+    client: Option<u64>,
+}
+
+#[derive(Clone, Serialize)]
+enum Part {
+    #[serde(rename = "l")]
+    Link(u64),
+    #[serde(rename = "x")]
+    Forget(u64, Option<u64>),
+}
+
+/// A place is data: a client may name any address, and any other client.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_makes_no_silo_dial_and_begins_no_link() {
+    let (_store, silos) = common::cluster(1).await;
+    let gateway = silos[0].gateway().unwrap();
+    let trap = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let trapped = SiloAddress::new(trap.local_addr().unwrap(), 1);
+    let mut client = Stranger::dial_as(PeerKind::Client(7), gateway).await;
+    let here = Place { silo: silos[0].address(), client: Some(7) };
+    let silo = Place { silo: silos[0].address(), client: None };
+    let parts: Vec<Part> =
+        (0..1_000).flat_map(|n| [Part::Link(n), Part::Forget(n, None)]).collect();
+    for (to, from) in [
+        (Place { silo: trapped, client: None }, here),
+        (Place { silo: trapped, client: Some(1) }, here),
+        (silo, here),
+        (silo, Place { silo: silos[0].address(), client: Some(8) }),
+        (silo, Place { silo: trapped, client: None }),
+        (Place { silo: silos[0].address(), client: Some(9) }, here),
+    ] {
+        client.say(channel::STREAMS, &Streams::Parcel { to, from, parts: parts.clone() });
+    }
+    client.end().await;
+    silos[0].grains().grain::<dyn Counter>("here").add(1).await.unwrap();
+    let dialled = tokio::time::timeout(millis(300), trap.accept()).await;
+    assert!(dialled.is_err(), "the silo has dialled an address that a client has named");
+    let streams = silos[0].metrics();
+    let open = streams.iter().filter(|sample| sample.metric.name == "emmer_streams");
+    assert!(open.map(|sample| &sample.value).all(|open| *open == MetricValue::Level(0.0)));
 }

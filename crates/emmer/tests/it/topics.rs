@@ -49,7 +49,7 @@ async fn values_reach_every_subscriber_in_order(world: World) {
 }
 
 #[emmer::test(seeds = 5)]
-async fn who_comes_late_begins_with_the_last_values(world: World) {
+async fn a_late_subscriber_begins_with_the_last_values(world: World) {
     let cluster = cluster(&world, 2).await;
     let client = cluster.client().await;
     let topic = client.topic::<String>("late");

@@ -77,6 +77,10 @@ impl Arrived {
         let Self { hub, here, travelling: Travelling { stream, reader, credit } } = self;
         let machine = Writer::arrived(hub.now(), stream, credit, hub.config);
         let end = WriteEnd::begin(&hub, (Some(reader), stream), here, machine);
+        // After the hub knows it: a silo that leaves now finds it there.
+        if hub.is_leaving() {
+            end.close(&hub, false);
+        }
         (hub, end)
     }
 }

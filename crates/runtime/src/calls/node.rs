@@ -95,7 +95,7 @@ impl Node {
         }
     }
 
-    /// The place of this process as others know it, who reach it by `gateway` if it is a client.
+    /// The place of this process as others know it. They reach a client by `gateway`.
     pub(crate) fn place(&self, gateway: Option<SiloAddress>) -> Option<Place> {
         match self {
             Self::Silo(silo) => Some(Place::silo(silo.address)),

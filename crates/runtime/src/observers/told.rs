@@ -65,7 +65,7 @@ pub struct Observers<I: ?Sized> {
 #[non_exhaustive]
 pub enum ObserversError {
     /// There are as many as may be.
-    #[error("{0} observers are here already, and no more may be")]
+    #[error("the grain has {0} observers already, the most that it takes: raise `with_max`")]
     Full(u64),
     /// Observers are added in a turn of their grain.
     #[error("an observer is added outside a turn")]

@@ -21,9 +21,8 @@ impl SiloCore {
                 if parcel.from == sender
                     || (sender.client.is_none() && parcel.from.silo == sender.silo) =>
             {
-                if parcel.to == Place::silo(self.address) {
-                    self.calls.streams.receive(parcel.from, parcel.to, parcel.parts);
-                } else {
+                // Clients have streams with silos alone.
+                if sender.client.is_none() || parcel.to.client.is_none() {
                     self.post(parcel);
                 }
             }
@@ -66,15 +65,18 @@ impl Way for SiloCore {
                 None if parcel.from.silo == self.address => {
                     self.calls.streams.lost(|other, _| other == Some(to));
                 }
-                None => {
+                None if self.cluster.knows(parcel.from.silo) => {
                     let message = StreamMessage::NoClient(to);
                     self.cluster.peers.post(parcel.from.silo, channel::STREAMS, &message);
                 }
+                None => {}
             },
-            _ => {
+            // A place is data, and may name any address: only members are dialled.
+            _ if self.cluster.knows(to.silo) => {
                 let message = StreamMessage::Parcel(parcel);
                 self.cluster.peers.post(to.silo, channel::STREAMS, &message);
             }
+            _ => tracing::debug!(?to, "messages of streams for a silo that the view does not name"),
         }
     }
 

@@ -1,7 +1,7 @@
 //! The ends of streams in one process, each found by the number of its stream.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use emmer_core::{Instant, SiloAddress};
@@ -46,6 +46,8 @@ pub(crate) struct Hub {
     due: Mutex<DueOrder>,
     /// Sinks of streams within this process.
     locals: Mutex<HashMap<u64, Weak<dyn Local>>>,
+    /// The silo leaves: no stream begins.
+    is_leaving: AtomicBool,
     /// The links to processes with observers of this process's grains.
     pub(crate) links: Links,
     /// The observers of this process.
@@ -112,6 +114,7 @@ impl Hub {
             of: Mutex::default(),
             due: Mutex::default(),
             locals: Mutex::default(),
+            is_leaving: AtomicBool::new(false),
             links: Links::default(),
             inbox: Inbox::default(),
             counts: Counts::default(),
@@ -180,6 +183,11 @@ impl Hub {
     pub(crate) fn remove_writer(&self, key: Key) {
         let removed = self.writers.lock().remove(&key);
         self.uncount(key, removed.is_some());
+    }
+
+    /// Returns true if a stream that begins breaks off at once: the silo leaves.
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.is_leaving.load(Ordering::SeqCst)
     }
 
     fn count(&self, (of, _): Key, is_new: bool) {
@@ -274,6 +282,7 @@ impl Hub {
 
     /// The silo leaves: every stream that is written here breaks off.
     pub(crate) fn leave(&self) {
+        self.is_leaving.store(true, Ordering::SeqCst);
         self.ends().1.iter().for_each(|end| end.close(self, false));
         let locals: Vec<_> = self.locals.lock().values().filter_map(Weak::upgrade).collect();
         locals.iter().for_each(|sink| sink.leave());
@@ -283,7 +292,14 @@ impl Hub {
     /// the silo leaves.
     pub(crate) fn list(self: &Arc<Self>, sink: Weak<dyn Local>) -> Listed {
         let number = world::random_bits();
+        let its = sink.clone();
         self.locals.lock().insert(number, sink);
+        // After it is in the list: a silo that leaves now finds it there.
+        if self.is_leaving.load(Ordering::SeqCst)
+            && let Some(sink) = its.upgrade()
+        {
+            sink.leave();
+        }
         Listed { hub: self.clone(), number }
     }
 

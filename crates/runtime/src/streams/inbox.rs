@@ -83,13 +83,21 @@ impl Inbox {
         hub.post(out);
     }
 
-    /// Something on a link, or of a grain in this process.
-    pub(crate) fn take(&self, from: Place, link: Option<LinkHere>, item: Item) {
+    /// Something on a link, or of a grain in this process. Returns what the other end shall forget:
+    /// a reference to an observer is data, and may name one that is gone, or never was.
+    pub(crate) fn take(
+        &self,
+        from: Place,
+        link: Option<LinkHere>,
+        item: Item,
+    ) -> Option<(SetId, Option<u64>)> {
         match item {
             Item::Added(set, id) => {
                 let key = (from, link, set);
                 let mut entries = self.0.lock();
-                let Some(observer) = entries.observers.get_mut(&id) else { return };
+                let Some(observer) = entries.observers.get_mut(&id) else {
+                    return Some((set, Some(id)));
+                };
                 observer.sets.insert(key);
                 let mailbox = observer.mailbox.clone();
                 entries.sets.entry(key).or_default().insert(id);
@@ -104,11 +112,15 @@ impl Inbox {
             Item::Tell(set, event) => {
                 let mut decoded = None;
                 let told = self.mailboxes(&(from, link, set));
+                if told.is_empty() {
+                    return Some((set, None));
+                }
                 for mailbox in told {
                     mailbox.take_encoded(&event, &mut decoded);
                 }
             }
         }
+        None
     }
 
     /// An event of a grain in this process.
@@ -148,7 +160,8 @@ impl Inbox {
 
     /// A silo begins a link to this process.
     pub(super) fn begin(hub: &Hub, me: &Weak<Hub>, from: Place, here: Place, stream: StreamId) {
-        if hub.inbox.0.lock().observers.is_empty() {
+        let is_wanted = from.client.is_none() && hub.has_room_for(from);
+        if !is_wanted || hub.inbox.0.lock().observers.is_empty() {
             return;
         }
         let machine = Reader::arrived(hub.now(), stream, config(hub));
@@ -161,7 +174,7 @@ impl Inbox {
                 let Some(hub) = me.upgrade() else { return };
                 match next {
                     Next::Values(block) => {
-                        hub.inbox.take_all(from, (stream, here), &block.bytes);
+                        hub.inbox.take_all(&hub, from, (stream, here), &block.bytes);
                         end.taken(&hub, block.count.into(), block.bytes.len() as u64);
                     }
                     Next::End(_) => return hub.inbox.link_over(from, (stream, here)),
@@ -170,14 +183,20 @@ impl Inbox {
         });
     }
 
-    fn take_all(&self, from: Place, link: LinkHere, mut values: &[u8]) {
+    fn take_all(&self, hub: &Hub, from: Place, link: LinkHere, mut values: &[u8]) {
+        let mut out = Outbox::default();
         while let Some((value, rest)) = split_value(values) {
             values = rest;
             match codec::decode::<Item>(value) {
-                Ok(item) => self.take(from, Some(link), item),
+                Ok(item) => {
+                    if let Some((set, id)) = self.take(from, Some(link), item) {
+                        out.put(link.1, from, Part::Forget(set, id));
+                    }
+                }
                 Err(error) => warn_seldom!(%error, "an unreadable message to observers"),
             }
         }
+        hub.post(out);
     }
 
     /// A link is over: its sets are lost.

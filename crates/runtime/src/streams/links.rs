@@ -171,7 +171,12 @@ impl Set {
             self.count.fetch_add(1, Ordering::Relaxed);
         }
         match &member.link {
-            None => self.hub.inbox.take(here, None, Item::Added(self.id, id)),
+            None => {
+                let gone = self.hub.inbox.take(here, None, Item::Added(self.id, id));
+                if gone.is_some() {
+                    self.forget(place, Some(id));
+                }
+            }
             Some(link) => {
                 // Without room the observer asks again before long.
                 if let Some(item) = Item::Added(self.id, id).encoded() {
@@ -211,7 +216,9 @@ impl Set {
         let item = Item::Removed(self.id, id);
         match member.filter(|_| was_in).map(|member| member.link.clone()) {
             None => {}
-            Some(None) => self.hub.inbox.take(here, None, item),
+            Some(None) => {
+                self.hub.inbox.take(here, None, item);
+            }
             Some(Some(link)) => {
                 if let Some(item) = item.encoded() {
                     let _ = link.end.put(&self.hub, &item);

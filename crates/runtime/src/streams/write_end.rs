@@ -35,6 +35,8 @@ struct State {
     /// The place of the reader, once it is known.
     peer: Option<Place>,
     armed: Armed,
+    /// True if a value waits for the connection, which is full.
+    waits_for_way: bool,
 }
 
 /// The reason why a value was not written.
@@ -61,7 +63,7 @@ impl WriteEnd {
     }
 
     fn at(hub: &Hub, key: Key, here: Place, peer: Option<Place>, machine: Writer) -> Arc<Self> {
-        let state = Mutex::new(State { machine, peer, armed: None });
+        let state = Mutex::new(State { machine, peer, armed: None, waits_for_way: false });
         let (changed, when_over) = (Notify::new(), Mutex::new(None));
         let end = Arc::new(Self { key, here, state, changed, when_over });
         hub.add_writer(key, end.clone());
@@ -79,7 +81,8 @@ impl WriteEnd {
     ) -> bool {
         let mut is_full = false;
         if let Some(peer) = state.peer {
-            is_full = state.machine.is_due(now) && hub.is_full(self.here, peer);
+            let asks = state.waits_for_way || state.machine.is_due(now);
+            is_full = asks && hub.is_full(self.here, peer);
             while !is_full && let Some(message) = state.machine.poll_transmit(now) {
                 if let ToReader::Values { block, .. } = &message {
                     let written = &hub.counts().values_written;
@@ -96,7 +99,8 @@ impl WriteEnd {
         let next = state.machine.poll_timeout();
         let next = if is_full { Some(now + FULL_PAUSE) } else { next };
         hub.arm(&mut state.armed, next, || self.clone());
-        state.machine.take_writable()
+        let is_free = !is_full && std::mem::take(&mut state.waits_for_way);
+        state.machine.take_writable() || is_free
     }
 
     fn change_into<T>(
@@ -178,6 +182,11 @@ impl WriteEnd {
                 return Err(NotPut::Ended);
             }
             if !state.machine.has_room() {
+                return Err(NotPut::Full);
+            }
+            // Of a peer that does not read, each stream holds no value more than it held already.
+            if state.peer.is_some_and(|peer| hub.is_full(self.here, peer)) {
+                state.waits_for_way = true;
                 return Err(NotPut::Full);
             }
             let length = u32::try_from(value.len()).unwrap_or(u32::MAX);
