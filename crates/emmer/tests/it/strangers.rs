@@ -122,7 +122,7 @@ async fn a_silo_that_no_view_names_cannot_end_a_silo() {
 
 /// Messages of streams, as they travel.
 #[derive(Serialize)]
-enum Streams {
+pub(crate) enum Streams {
     #[serde(rename = "p")]
     Parcel {
         #[serde(rename = "t")]
@@ -135,15 +135,37 @@ enum Streams {
 }
 
 #[derive(Clone, Copy, Serialize)]
-struct Place {
+pub(crate) struct Place {
     #[serde(rename = "s")]
-    silo: SiloAddress,
+    pub(crate) silo: SiloAddress,
     #[serde(rename = "c")]
-    client: Option<u64>,
+    pub(crate) client: Option<u64>,
+}
+
+/// A question to the writer of a stream.
+#[derive(Clone, Serialize)]
+pub(crate) enum ToWriter {
+    #[serde(rename = "q")]
+    Check {
+        #[serde(rename = "s")]
+        stream: u64,
+        #[serde(rename = "c")]
+        credit: Credit,
+    },
 }
 
 #[derive(Clone, Serialize)]
-enum Part {
+pub(crate) struct Credit {
+    #[serde(rename = "i")]
+    pub(crate) items: u64,
+    #[serde(rename = "b")]
+    pub(crate) bytes: u64,
+}
+
+#[derive(Clone, Serialize)]
+pub(crate) enum Part {
+    #[serde(rename = "w")]
+    ToWriter(ToWriter),
     #[serde(rename = "l")]
     Link(u64),
     #[serde(rename = "x")]

@@ -237,7 +237,10 @@ impl Hub {
                 Part::Forget(set, id) => Links::forget(self, from, set, id),
                 Part::ToReader(message) => match self.reader(from, message.stream()) {
                     Some(end) => end.handle(self, now, from, message, &mut out),
-                    None if matches!(message, ToReader::Values { is_last: false, .. }) => {
+                    // An answer that is left out for a full connection is asked for again.
+                    None if matches!(message, ToReader::Values { is_last: false, .. })
+                        && !self.is_full(here, from) =>
+                    {
                         let stop = ToWriter::Stop { stream: message.stream() };
                         out.put(here, from, Part::ToWriter(stop));
                     }
@@ -245,7 +248,9 @@ impl Hub {
                 },
                 Part::ToWriter(message) => match self.writer(from, message.stream()) {
                     Some(end) => end.handle(self, now, from, message, &mut out),
-                    None if matches!(message, ToWriter::Check { .. }) => {
+                    None if matches!(message, ToWriter::Check { .. })
+                        && !self.is_full(here, from) =>
+                    {
                         let gone = ToReader::Gone { stream: message.stream() };
                         out.put(here, from, Part::ToReader(gone));
                     }

@@ -21,6 +21,7 @@ use tokio::io::AsyncWriteExt;
 
 use super::imp::run;
 use crate::imposters::{Connected, connect};
+use crate::strangers::{Credit, Part, Place, Streams, ToWriter};
 use crate::tls::Authority;
 
 /// All that clients may hold.
@@ -158,6 +159,15 @@ fn says<T: Serialize>(channel: u8, message: &T, is_answered: bool) -> Attack {
     })
 }
 
+/// A question that the silo answers: it has no such stream.
+fn about_a_stream(silo: &Silo) -> Streams {
+    let here = Place { silo: silo.address(), client: None };
+    let PeerKind::Client(number) = hello().peer else { unreachable!("a client says hello") };
+    let from = Place { client: Some(number), ..here };
+    let check = ToWriter::Check { stream: 1, credit: Credit { items: 0, bytes: 0 } };
+    Streams::Parcel { to: here, from, parts: vec![Part::ToWriter(check)] }
+}
+
 /// Messages of a client in frames of this kind.
 fn attacks(kind: FrameKind, silo: &Silo) -> Vec<Attack> {
     let limits = ConnectionLimits::new(&Limits::default(), 1 << 20);
@@ -187,6 +197,8 @@ fn attacks(kind: FrameKind, silo: &Silo) -> Vec<Attack> {
             says(channel::WAITS, &"x", false),
             says(channel::LOAD, &"x", false),
             says(channel::REMINDERS, &"x", false),
+            // A question about a stream that is not there. No answer waits for a full connection.
+            says(channel::STREAMS, &about_a_stream(silo), false),
         ],
         // Calls that the silo has not made.
         FrameKind::Response => vec![attack("an answer", false, |out, n| {
