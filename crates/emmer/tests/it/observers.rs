@@ -433,3 +433,48 @@ async fn whatever_happens_what_is_missing_is_told(world: World) {
     }
     drop((one, two));
 }
+
+/// An activation ends while its link has room for nothing: its observer joins the next one.
+#[emmer::test(seeds = 5)]
+async fn the_end_of_an_activation_reaches_observers_behind_a_full_link(world: World) {
+    let cluster = cluster(&world, 2).await;
+    let (one, two) = (cluster.client().await, cluster.client().await);
+    let room = on(&cluster, &one.grains(), 1).await;
+    let mut heard = watch(&two.grains(), &room).await;
+    for number in 0..200 {
+        room.say(number, 30_000).send().unwrap();
+    }
+    room.rest().await.unwrap();
+    let back = async {
+        loop {
+            if let Some(Ok(News::Gap(Gap { missed: None, .. }))) = heard.next().await {
+                return;
+            }
+        }
+    };
+    assert!(tokio::time::timeout(secs(30), back).await.is_ok(), "it has joined again");
+    room.say(1_000, 1).await.unwrap();
+    assert_eq!(number(&mut heard).await, 1_000);
+}
+
+/// Observers of one process come and go while a grain speaks: each one that stays hears.
+#[emmer::test(seeds = 20)]
+async fn an_observer_that_leaves_takes_no_other_one_along(world: World) {
+    let cluster = cluster(&world, 2).await;
+    let client = cluster.client().await;
+    let room = on(&cluster, &client.grains(), 1).await;
+    let mut before = watch(&client.grains(), &room).await;
+    for round in 0..40 {
+        drop(before);
+        room.say(round, 1).send().unwrap();
+        world.advance(std::time::Duration::from_micros(world.bits() % 3_000)).await;
+        let mut next = client.watch(&room, |room, me| room.join(me));
+        assert!(tokio::time::timeout(millis(50), next.next()).await.is_err());
+        room.say(1_000 + round, 1).await.unwrap();
+        let said = tokio::time::timeout(millis(500), next.next()).await;
+        let said = said.unwrap_or_else(|_| panic!("deaf in round {round}"));
+        assert!(matches!(said, Some(Ok(News::Event(_)))), "{said:?}");
+        assert_eq!(room.people().await.unwrap(), 1);
+        before = next;
+    }
+}

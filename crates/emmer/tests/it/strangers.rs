@@ -169,7 +169,7 @@ pub(crate) enum Part {
     #[serde(rename = "l")]
     Link(u64),
     #[serde(rename = "x")]
-    Forget(u64, Option<u64>),
+    Forget(u64, u64),
 }
 
 /// A place is data: a client may name any address, and any other client.
@@ -182,8 +182,7 @@ async fn a_client_makes_no_silo_dial_and_begins_no_link() {
     let mut client = Stranger::dial_as(PeerKind::Client(7), gateway).await;
     let here = Place { silo: silos[0].address(), client: Some(7) };
     let silo = Place { silo: silos[0].address(), client: None };
-    let parts: Vec<Part> =
-        (0..1_000).flat_map(|n| [Part::Link(n), Part::Forget(n, None)]).collect();
+    let parts: Vec<Part> = (0..1_000).flat_map(|n| [Part::Link(n), Part::Forget(n, n)]).collect();
     for (to, from) in [
         (Place { silo: trapped, client: None }, here),
         (Place { silo: trapped, client: Some(1) }, here),

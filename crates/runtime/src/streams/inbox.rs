@@ -77,7 +77,7 @@ impl Inbox {
         for (silo, link, set) in observer.sets {
             match link {
                 None => hub.links.forget_own(silo, set, id),
-                Some((_, here)) => out.put(here, silo, Part::Forget(set, Some(id))),
+                Some((_, here)) => out.put(here, silo, Part::Forget(set, id)),
             }
         }
         hub.post(out);
@@ -90,13 +90,13 @@ impl Inbox {
         from: Place,
         link: Option<LinkHere>,
         item: Item,
-    ) -> Option<(SetId, Option<u64>)> {
+    ) -> Option<(SetId, u64)> {
         match item {
             Item::Added(set, id) => {
                 let key = (from, link, set);
                 let mut entries = self.0.lock();
                 let Some(observer) = entries.observers.get_mut(&id) else {
-                    return Some((set, Some(id)));
+                    return Some((set, id));
                 };
                 observer.sets.insert(key);
                 let mailbox = observer.mailbox.clone();
@@ -111,11 +111,7 @@ impl Inbox {
             }
             Item::Tell(set, event) => {
                 let mut decoded = None;
-                let told = self.mailboxes(&(from, link, set));
-                if told.is_empty() {
-                    return Some((set, None));
-                }
-                for mailbox in told {
+                for mailbox in self.mailboxes(&(from, link, set)) {
                     mailbox.take_encoded(&event, &mut decoded);
                 }
             }

@@ -61,7 +61,7 @@ impl Item {
 pub(crate) struct Set {
     id: SetId,
     hub: Arc<Hub>,
-    members: Mutex<HashMap<Place, Arc<Member>>>,
+    members: Mutex<HashMap<Place, Member>>,
     /// The number of all observers.
     count: AtomicU64,
 }
@@ -70,9 +70,15 @@ pub(crate) struct Set {
 struct Member {
     /// The link there; None for the process of the grain.
     link: Option<Arc<Link>>,
-    ids: Mutex<HashSet<u64>>,
+    ids: HashSet<u64>,
     /// Events that did not fit, and were not told as a gap yet.
-    missed: AtomicU64,
+    missed: Arc<AtomicU64>,
+}
+
+impl Member {
+    fn is_by(&self, link: Option<&Arc<Link>>) -> bool {
+        self.link.as_ref().map(Arc::as_ptr) == link.map(Arc::as_ptr)
+    }
 }
 
 /// A link to one process.
@@ -119,12 +125,12 @@ impl Links {
     pub(super) fn forget_own(&self, here: Place, set: SetId, id: u64) {
         let set = self.own.lock().get(&set).and_then(Weak::upgrade);
         if let Some(set) = set {
-            set.forget(here, Some(id));
+            set.forget(here, id);
         }
     }
 
-    /// The other end says that an observer, or all of its observers of a set, are gone.
-    pub(super) fn forget(hub: &Hub, from: Place, set: SetId, id: Option<u64>) {
+    /// The other end says that an observer is gone.
+    pub(super) fn forget(hub: &Hub, from: Place, set: SetId, id: u64) {
         let link = hub.links.to.lock().get(&from).cloned();
         let set = link.and_then(|link| link.sets.lock().get(&set).and_then(Weak::upgrade));
         if let Some(set) = set {
@@ -134,6 +140,15 @@ impl Links {
 }
 
 impl Link {
+    /// Writes what an observer must not miss. A link that has no room for it breaks off, and its
+    /// observers join again.
+    fn write_surely(&self, hub: &Hub, item: &Item) {
+        let written = item.encoded().is_some_and(|item| self.end.put(hub, &item).is_ok());
+        if !written {
+            self.end.close(hub, false);
+        }
+    }
+
     /// The stream is over: its process has ended, or does not listen.
     fn over(self: &Arc<Self>, hub: &Hub, to: Place) {
         let mut links = hub.links.to.lock();
@@ -163,105 +178,90 @@ impl Set {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Takes an observer in; false if it is in already. `here` is the place of this process.
-    pub(crate) fn add(self: &Arc<Self>, here: Place, place: Place, id: u64) -> bool {
-        let member = self.member(here, place);
-        let is_new = member.ids.lock().insert(id);
-        if is_new {
+    /// Takes an observer in. `here` is the place of this process.
+    pub(crate) fn add(self: &Arc<Self>, here: Place, place: Place, id: u64) {
+        let link = (place != here).then(|| Links::to(&self.hub, here, place));
+        let mut members = self.members.lock();
+        // Under the lock, as what follows: an observer that leaves now takes no other one along.
+        if let Some(old) = members.get(&place).filter(|member| !member.is_by(link.as_ref())) {
+            self.uncount(old);
+            members.remove(&place);
+        }
+        self.sets(link.as_ref()).lock().insert(self.id, Arc::downgrade(self));
+        let new = || Member { link: link.clone(), ids: HashSet::new(), missed: Arc::default() };
+        if members.entry(place).or_insert_with(new).ids.insert(id) {
             self.count.fetch_add(1, Ordering::Relaxed);
         }
-        match &member.link {
+        drop(members);
+        let item = Item::Added(self.id, id);
+        match link {
             None => {
-                let gone = self.hub.inbox.take(here, None, Item::Added(self.id, id));
-                if gone.is_some() {
-                    self.forget(place, Some(id));
+                if self.hub.inbox.take(here, None, item).is_some() {
+                    self.forget(place, id);
                 }
             }
             Some(link) => {
                 // Without room the observer asks again before long.
-                if let Some(item) = Item::Added(self.id, id).encoded() {
+                if let Some(item) = item.encoded() {
                     let _ = link.end.put(&self.hub, &item);
+                }
+                // It may have ended before it had this set.
+                if link.end.is_ended() {
+                    self.lose(place, &link);
                 }
             }
         }
-        is_new
     }
 
-    fn member(self: &Arc<Self>, here: Place, place: Place) -> Arc<Member> {
-        let known = self.members.lock().get(&place).cloned();
-        let is_open =
-            |member: &Arc<Member>| member.link.as_ref().is_none_or(|link| !link.end.is_ended());
-        if let Some(member) = known.filter(is_open) {
-            return member;
-        }
-        let link = (place != here).then(|| Links::to(&self.hub, here, place));
-        let sets = link.as_ref().map_or(&self.hub.links.own, |link| &link.sets);
-        sets.lock().insert(self.id, Arc::downgrade(self));
-        let member = Arc::new(Member { link, ids: Mutex::default(), missed: AtomicU64::new(0) });
-        let before = self.members.lock().insert(place, member.clone());
-        self.uncount(before.as_deref());
-        member
+    /// The sets of a link, or of this process.
+    fn sets<'a>(&'a self, link: Option<&'a Arc<Link>>) -> &'a Mutex<HashMap<SetId, Weak<Self>>> {
+        link.map_or(&self.hub.links.own, |link| &link.sets)
     }
 
-    fn uncount(&self, member: Option<&Member>) {
-        if let Some(member) = member {
-            self.count.fetch_sub(member.ids.lock().len() as u64, Ordering::Relaxed);
-        }
+    fn uncount(&self, member: &Member) {
+        self.count.fetch_sub(member.ids.len() as u64, Ordering::Relaxed);
     }
 
     /// Takes an observer out; true if it was in.
     pub(crate) fn remove(&self, here: Place, place: Place, id: u64) -> bool {
-        let member = self.members.lock().get(&place).cloned();
-        let was_in = self.forget(place, Some(id));
+        let link = self.members.lock().get(&place).and_then(|member| member.link.clone());
+        if !self.forget(place, id) {
+            return false;
+        }
         let item = Item::Removed(self.id, id);
-        match member.filter(|_| was_in).map(|member| member.link.clone()) {
-            None => {}
-            Some(None) => {
+        match link {
+            None => {
                 self.hub.inbox.take(here, None, item);
             }
-            Some(Some(link)) => {
-                if let Some(item) = item.encoded() {
-                    let _ = link.end.put(&self.hub, &item);
-                }
-            }
+            Some(link) => link.write_surely(&self.hub, &item),
         }
-        was_in
+        true
     }
 
-    /// Takes an observer out, or all of a process; true if there was one.
-    fn forget(&self, place: Place, id: Option<u64>) -> bool {
+    /// Forgets an observer; true if it was in.
+    fn forget(&self, place: Place, id: u64) -> bool {
         let mut members = self.members.lock();
-        let Some(member) = members.get(&place).cloned() else { return false };
-        let mut ids = member.ids.lock();
-        let gone = match id {
-            Some(id) => u64::from(ids.remove(&id)),
-            None => std::mem::take(&mut *ids).len() as u64,
-        };
-        let is_empty = ids.is_empty();
-        drop(ids);
-        if is_empty {
-            members.remove(&place);
+        let Some(member) = members.get_mut(&place) else { return false };
+        let was_in = member.ids.remove(&id);
+        if was_in {
+            self.count.fetch_sub(1, Ordering::Relaxed);
         }
-        drop(members);
-        self.count.fetch_sub(gone, Ordering::Relaxed);
-        if is_empty {
-            let sets = member.link.as_ref().map_or(&self.hub.links.own, |link| &link.sets);
-            sets.lock().remove(&self.id);
+        if member.ids.is_empty()
+            && let Some(member) = members.remove(&place)
+        {
+            self.sets(member.link.as_ref()).lock().remove(&self.id);
         }
-        gone > 0
+        was_in
     }
 
     /// The link to a process is over.
     fn lose(&self, place: Place, link: &Arc<Link>) {
         let mut members = self.members.lock();
-        let is_of =
-            |member: &&Arc<Member>| member.link.as_ref().is_some_and(|of| Arc::ptr_eq(of, link));
-        if members.get(&place).filter(is_of).is_none() {
-            return;
+        if members.get(&place).is_some_and(|member| member.is_by(Some(link)))
+            && let Some(lost) = members.remove(&place)
+        {
+            self.uncount(&lost);
         }
-        let lost = members.remove(&place);
-        drop(members);
-        self.uncount(lost.as_deref());
     }
 
     /// Tells an event to every observer. `local` gives it to those in this process; `encode` is
@@ -272,36 +272,43 @@ impl Set {
         local: impl FnOnce(&Hub, Place, SetId),
         encode: impl FnOnce() -> Option<Bytes>,
     ) {
-        let members: Vec<_> = self.members.lock().values().cloned().collect();
-        let mut others = members.iter().filter_map(|member| Some((member, member.link.as_ref()?)));
-        if members.iter().any(|member| member.link.is_none()) {
+        let (mut others, mut has_own) = (Vec::new(), false);
+        for Member { link, missed, .. } in self.members.lock().values() {
+            match link {
+                Some(link) => others.push((missed.clone(), link.clone())),
+                None => has_own = true,
+            }
+        }
+        if has_own {
             local(&self.hub, here, self.id);
         }
-        let Some(first) = others.next() else { return };
+        if others.is_empty() {
+            return;
+        }
         let Some(event) = encode().and_then(|event| Item::Tell(self.id, event).encoded()) else {
             return;
         };
-        for (member, link) in std::iter::once(first).chain(others) {
-            self.write(member, link, &event);
+        for (missed, link) in &others {
+            self.write(missed, link, &event);
         }
     }
 
-    fn write(&self, member: &Member, link: &Link, event: &[u8]) {
-        let missed = member.missed.load(Ordering::Relaxed);
+    fn write(&self, unsaid: &AtomicU64, link: &Link, event: &[u8]) {
+        let missed = unsaid.load(Ordering::Relaxed);
         if missed > 0 {
             let gap = Item::Gap(self.id, missed).encoded();
             match gap.map(|gap| link.end.put(&self.hub, &gap)) {
                 Some(Ok(())) => {
-                    member.missed.fetch_sub(missed, Ordering::Relaxed);
+                    unsaid.fetch_sub(missed, Ordering::Relaxed);
                 }
                 _ => {
-                    member.missed.fetch_add(1, Ordering::Relaxed);
+                    unsaid.fetch_add(1, Ordering::Relaxed);
                     return;
                 }
             }
         }
         if let Err(NotPut::Full) = link.end.put(&self.hub, event) {
-            member.missed.fetch_add(1, Ordering::Relaxed);
+            unsaid.fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -309,19 +316,13 @@ impl Set {
     pub(crate) fn end(&self, here: Place) {
         let members = std::mem::take(&mut *self.members.lock());
         let ended = Item::Ended(self.id);
-        let encoded = ended.encoded();
         for member in members.into_values() {
+            self.sets(member.link.as_ref()).lock().remove(&self.id);
             match &member.link {
                 None => {
-                    self.hub.links.own.lock().remove(&self.id);
                     self.hub.inbox.take(here, None, ended.clone());
                 }
-                Some(link) => {
-                    link.sets.lock().remove(&self.id);
-                    if let Some(ended) = &encoded {
-                        let _ = link.end.put(&self.hub, ended);
-                    }
-                }
+                Some(link) => link.write_surely(&self.hub, &ended),
             }
         }
     }

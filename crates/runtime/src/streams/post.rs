@@ -54,9 +54,9 @@ pub(crate) enum Part {
     /// A silo begins a link, of this number.
     #[serde(rename = "l")]
     Link(StreamId),
-    /// The observer of this number, or every observer of the sender, is no longer in a set.
+    /// The observer of this number is no longer in a set.
     #[serde(rename = "x")]
-    Forget(SetId, Option<u64>),
+    Forget(SetId, u64),
 }
 
 impl Part {
