@@ -176,7 +176,7 @@ impl Reader {
 
     /// Ends the stream and tells its writer.
     fn lose(&mut self, why: Lost) {
-        // One that is not known yet is told when it is heard first: no stream has its number then.
+        // An unknown writer gets its stop when its first message arrives.
         self.owes_stop = self.is_attached;
         self.finish_with(End::Lost(why));
     }

@@ -32,7 +32,7 @@ const IDLE: u64 = 10_000;
 /// Observers of one grain, and the clients that have them.
 const OBSERVERS: usize = 100_000;
 const CLIENTS: usize = 100;
-/// Events that are told to them.
+/// Number of events for them.
 const EVENTS: u64 = 20;
 
 /// A value of about 100 bytes.

@@ -8,7 +8,7 @@ use emmer::test::{Cluster, NetModel, World};
 
 #[observer]
 trait ChatEvents {
-    /// Somebody has said a line.
+    /// A line was said.
     fn said(&self, number: u64, text: String);
     fn left(&self);
 }
@@ -353,7 +353,7 @@ async fn a_grain_refuses_an_observer_and_takes_one_out(world: World) {
 }
 
 /// Kills, cuts and lost gateways. Between two events that an observer hears, every other one is
-/// heard as well, or a gap is told.
+/// heard as well, or there is a gap.
 #[emmer::test(seeds = 8)]
 async fn whatever_happens_what_is_missing_is_told(world: World) {
     let mut cluster = cluster(&world, 4).await;

@@ -211,7 +211,7 @@ async fn a_reader_that_does_not_read_stops_the_writer(world: World) {
     }
     world.advance(secs(300)).await;
     let produced = PRODUCED[id as usize].load(Ordering::Relaxed);
-    // What the reader has taken, and the window.
+    // Values that the reader has taken, and the window.
     assert!(produced <= 3 + 2 * 512, "{produced} values");
     for n in 3..2_000 {
         assert_eq!(numbers.next().await.unwrap().unwrap(), n);

@@ -100,7 +100,7 @@ async fn what_was_missed_is_caught_up(world: World) {
     }
 }
 
-/// The values of a silo that dies are lost, and that is told.
+/// A silo that dies loses the values of its topics: subscribers see a gap.
 #[emmer::test(seeds = 10)]
 async fn a_topic_that_dies_leaves_a_gap(world: World) {
     let cluster = cluster(&world, 3).await;

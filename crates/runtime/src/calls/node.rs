@@ -112,7 +112,7 @@ impl Node {
         }
     }
 
-    /// What was to come by the gateway of this place has not come: the gateway is asked for a word.
+    /// Asks the gateway of this place for a word, after something expected has not come by it.
     pub(crate) fn doubt(&self, place: Place) {
         if let Self::Client(client) = self {
             client.doubt_gateway(place.silo);

@@ -40,7 +40,7 @@ impl Gap {
     }
 }
 
-/// What happens to an event for which there is no room.
+/// Treatment of an event for which there is no room.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Overflow {
     /// The oldest waiting event goes.

@@ -180,7 +180,7 @@ impl<I: ObserverInterface + ?Sized> Watch<I> {
         self
     }
 
-    /// What happens to an event for which there is no room. Default [`Overflow::DropOldest`].
+    /// Sets the treatment of an event for which there is no room. Default [`Overflow::DropOldest`].
     pub const fn overflow(mut self, overflow: Overflow) -> Self {
         self.overflow = overflow;
         self

@@ -39,7 +39,7 @@ pub(crate) enum Item {
     /// The observer of this number was taken out of a set.
     #[serde(rename = "r")]
     Removed(SetId, u64),
-    /// Something is told to all observers of a set: the encoded event.
+    /// The encoded event for all observers of a set.
     #[serde(rename = "t")]
     Tell(SetId, Bytes),
     /// As many events of a set did not fit on the link.

@@ -29,7 +29,7 @@ pub(super) struct Faults {
     pub(super) die: f64,
     /// The probability that an end is dropped by its application, each second.
     pub(super) leave: f64,
-    /// The probability that the death of a process is told to the other end.
+    /// The probability that the other end hears of the death of a process.
     pub(super) told: f64,
 }
 
