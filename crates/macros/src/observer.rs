@@ -169,7 +169,7 @@ fn write(item: &ItemTrait, events: &[Event<'_>]) -> TokenStream {
         }
 
         #[automatically_derived]
-        impl ::emmer::__rt::ObserverInterface for dyn #ident {
+        impl ::emmer::__rt::ObserverInterface for dyn #ident + '_ {
             type Event = #event;
             type Tell = #tell;
             const NAME: &'static str = #name;

@@ -88,8 +88,7 @@ type Heard = Watch<dyn ChatEvents>;
 async fn watch(client: &GrainFactory, room: &RoomRef) -> Heard {
     let before = room.people().await.unwrap();
     let mut watch = client.watch(room, |room, me| room.join(me));
-    let nothing = tokio::time::timeout(millis(100), watch.next()).await;
-    assert!(nothing.is_err(), "{nothing:?}");
+    watch.joined().await;
     assert_eq!(room.people().await.unwrap(), before + 1);
     watch
 }
@@ -325,6 +324,30 @@ async fn a_link_that_is_full_stops_no_grain(world: World) {
         }
     }
     assert!(missed > 0 && next > 0, "{next} heard, {missed} missed");
+}
+
+/// A program keeps a watch in a task, whose future has to be `Send`.
+fn in_a_task(mut watch: Heard) -> impl Future<Output = Option<u64>> + Send {
+    async move {
+        watch.joined().await;
+        match watch.next().await {
+            Some(Ok(News::Event(ChatEventsEvent::Said { number, .. }))) => Some(number),
+            _ => None,
+        }
+    }
+}
+
+#[emmer::test]
+async fn a_task_keeps_a_watch(world: World) {
+    let cluster = cluster(&world, 2).await;
+    let client = cluster.client().await;
+    let room = on(&cluster, &client.grains(), 1).await;
+    let heard = tokio::spawn(in_a_task(watch(&client.grains(), &room).await));
+    room.say(7, 1).await.unwrap();
+    assert_eq!(heard.await.unwrap(), Some(7));
+    // One that is refused has joined nothing, and waits for nothing.
+    let refused = client.grain::<dyn Room>(999);
+    assert_eq!(in_a_task(client.watch(&refused, |room, me| room.join(me))).await, None);
 }
 
 #[emmer::test(seeds = 3)]

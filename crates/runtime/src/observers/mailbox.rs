@@ -116,8 +116,10 @@ impl<I: ObserverInterface + ?Sized> Mailbox<I> {
 
     fn change(&self, how: impl FnOnce(&mut State<I::Event>)) {
         let mut state = self.state.lock();
+        let had_joined = state.was_registered;
         how(&mut state);
-        let is_news = !state.news.is_empty() || state.end.is_some();
+        let has_joined = state.was_registered && !had_joined;
+        let is_news = has_joined || !state.news.is_empty() || state.end.is_some();
         let reader = if is_news { state.reader.take() } else { None };
         drop(state);
         if let Some(reader) = reader {
@@ -168,14 +170,28 @@ impl<I: ObserverInterface + ?Sized> Mailbox<I> {
         if let Some(end) = &mut state.end {
             return Poll::Ready(end.take().map(Err));
         }
-        if !state.reader.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
-            state.reader = Some(cx.waker().clone());
+        state.wait(cx);
+        Poll::Pending
+    }
+
+    /// Ready once the observer was registered, or its news have ended.
+    pub(super) fn poll_joined(&self, cx: &Context<'_>) -> Poll<()> {
+        let mut state = self.state.lock();
+        if state.was_registered || state.end.is_some() {
+            return Poll::Ready(());
         }
+        state.wait(cx);
         Poll::Pending
     }
 }
 
 impl<E> State<E> {
+    fn wait(&mut self, cx: &Context<'_>) {
+        if !self.reader.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+            self.reader = Some(cx.waker().clone());
+        }
+    }
+
     /// Events are missing behind those that wait.
     fn miss(&mut self, events: u64) {
         match self.news.back_mut() {

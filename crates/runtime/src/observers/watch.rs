@@ -34,7 +34,8 @@ const AGAIN_MAX: Duration = Duration::from_secs(5);
 const ADDED_WITHIN: Duration = Duration::from_secs(3);
 
 /// An observer of a grain: what the grain tells, as a stream of [`News`]. It begins when it is
-/// first polled, or by [`handle`](Self::handle), and ends when it is dropped.
+/// first polled, or by [`joined`](Self::joined) or [`handle`](Self::handle), and ends when it is
+/// dropped.
 ///
 /// The call that registers it is made again whenever the registration was lost: with the gateway,
 /// the grain's silo, or the activation. [`News::Gap`] then says that events may be missing, so that
@@ -124,7 +125,7 @@ impl GrainFactory {
     ) -> Watch<I>
     where
         R: Clone + Send + 'static,
-        I: ObserverInterface + ?Sized,
+        I: ObserverInterface + ?Sized + 'static,
         C: IntoFuture<Output = Result<T, CallError<E>>>,
         C::IntoFuture: Send + 'static,
         E: fmt::Display,
@@ -152,7 +153,7 @@ impl Client {
     ) -> Watch<I>
     where
         R: Clone + Send + 'static,
-        I: ObserverInterface + ?Sized,
+        I: ObserverInterface + ?Sized + 'static,
         C: IntoFuture<Output = Result<T, CallError<E>>>,
         C::IntoFuture: Send + 'static,
         E: fmt::Display,
@@ -173,7 +174,7 @@ fn not_joined<E: fmt::Display>(error: CallError<E>) -> NotJoined {
     NotJoined { may_pass, error: Error::new(error) }
 }
 
-impl<I: ObserverInterface + ?Sized> Watch<I> {
+impl<I: ObserverInterface + ?Sized + 'static> Watch<I> {
     /// The most events that may wait. Default 1,024.
     pub const fn capacity(mut self, events: usize) -> Self {
         self.capacity = events;
@@ -184,6 +185,22 @@ impl<I: ObserverInterface + ?Sized> Watch<I> {
     pub const fn overflow(mut self, overflow: Overflow) -> Self {
         self.overflow = overflow;
         self
+    }
+
+    /// Waits until the grain has the observer for the first time, or the watch has ended. What the
+    /// grain tells from then on is heard, so what was said before can be read without a hole. A
+    /// later join is a [`Gap`](News::Gap).
+    pub async fn joined(&mut self) {
+        poll_fn(|cx| {
+            if let WatchState::New(_) = self.state {
+                self.begin();
+            }
+            match &self.state {
+                WatchState::Begun(open) => open.mailbox.poll_joined(cx),
+                _ => Poll::Ready(()),
+            }
+        })
+        .await;
     }
 
     /// The next news; None after the end.
@@ -322,7 +339,7 @@ async fn until<I: ObserverInterface + ?Sized>(
 
 impl<I: ObserverInterface + ?Sized> Unpin for Watch<I> {}
 
-impl<I: ObserverInterface + ?Sized> Stream for Watch<I> {
+impl<I: ObserverInterface + ?Sized + 'static> Stream for Watch<I> {
     type Item = Result<News<I::Event>, WatchError>;
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
