@@ -7,6 +7,7 @@ use emmer::CallError;
 use emmer::prelude::*;
 use emmer::streams::{Answers, SinkError};
 use emmer::test::{Cluster, NetModel, World};
+use futures_util::{StreamExt, stream};
 
 #[grain_interface(key = u64)]
 trait Log {
@@ -24,6 +25,8 @@ trait Log {
     async fn leave(&mut self);
     /// Waits for its reader alone.
     async fn wait(&self, numbers: Sink<u64>);
+    /// Three numbers, and then none for a long time.
+    async fn forward(&self, numbers: Sink<u64>);
     async fn silo(&self) -> String;
 }
 
@@ -100,6 +103,12 @@ impl Log for LogGrain {
     async fn wait(&self, numbers: Sink<u64>) {
         let _ = numbers.send(0).await;
         numbers.closed().await;
+    }
+
+    async fn forward(&self, numbers: Sink<u64>) {
+        let three = stream::iter(0..3);
+        assert_eq!(numbers.send_all(three.clone()).await, Ok(()));
+        assert_eq!(numbers.send_all(three.chain(stream::pending())).await, Err(SinkError::Closed));
     }
 
     async fn silo(&self) -> String {
@@ -308,6 +317,14 @@ async fn a_dropped_stream_wakes_a_turn_that_waits_for_it(world: World) {
         let mut waiting = log.wait();
         assert_eq!(waiting.next().await.unwrap().unwrap(), 0);
         drop(waiting);
+        world.advance(millis(50)).await;
+        assert_eq!(cluster.node(n).statistics().calls_serving, 0, "the turn is over");
+        let mut forwarded = log.forward();
+        for number in [0, 1, 2, 0, 1, 2] {
+            assert_eq!(forwarded.next().await.unwrap().unwrap(), number);
+        }
+        assert_eq!(cluster.node(n).statistics().calls_serving, 1);
+        drop(forwarded);
         world.advance(millis(50)).await;
         assert_eq!(cluster.node(n).statistics().calls_serving, 0, "the turn is over");
     }

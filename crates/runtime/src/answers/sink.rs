@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use bytes::BytesMut;
 use emmer_wire::CodecError;
+use futures_util::{Stream, StreamExt};
 
 use super::channel::{NotWritten, Writing};
 use super::travelling::Arrived;
@@ -174,6 +175,24 @@ impl<T> Sink<T> {
                 }
             }
             Inner::Arrived(..) | Inner::Ended => Err(SinkError::Closed),
+        }
+    }
+
+    /// Sends every value of a stream, at the caller's pace. It ends with the stream, or at once
+    /// when the caller takes no further value, also while the stream has none to give.
+    ///
+    /// # Errors
+    /// Those of [`send`](Self::send).
+    pub async fn send_all(&self, values: impl Stream<Item = T> + Send) -> Result<(), SinkError> {
+        let mut values = pin!(values);
+        loop {
+            let value = tokio::select! {
+                biased;
+                () = self.closed() => return Err(SinkError::Closed),
+                value = values.next() => value,
+            };
+            let Some(value) = value else { return Ok(()) };
+            self.send(value).await?;
         }
     }
 
