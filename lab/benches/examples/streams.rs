@@ -50,6 +50,7 @@ trait Streams {
     async fn bytes(&self, n: u64, to: Sink<Bytes>);
     async fn echo(&self, bytes: Bytes) -> Bytes;
     async fn keep(&self, to: Sink<Bytes>);
+    async fn rest(&self);
     async fn join(&self, who: ObserverRef<dyn Heard>) -> emmer::Result<()>;
     async fn say(&self, text: Bytes) -> u64;
     async fn silo(&self) -> String;
@@ -85,6 +86,10 @@ impl Streams for StreamsGrain {
         bytes
     }
 
+    async fn rest(&self) {
+        std::future::pending::<()>().await;
+    }
+
     async fn keep(&self, to: Sink<Bytes>) {
         to.closed().await;
     }
@@ -118,9 +123,16 @@ async fn main() -> Result<()> {
     };
     let (one, two) = (start().await?, start().await?);
     let here = one.grains();
-    let mut goals = vec![local(&on(&here, &one).await?).await?];
+    // First: memory that others have left would be used again, and not be counted.
+    let idle = idle(&on(&here, &two).await?).await?;
+    let mut goals = vec![
+        std::thread::spawn(|| alone().map_err(|e| e.to_string()))
+            .join()
+            .map_err(|_| "a panic")??,
+        local("a value within a silo, two threads, ns of CPU", on(&here, &one).await?).await?,
+    ];
     goals.extend(between(&on(&here, &two).await?).await?);
-    goals.push(idle(&on(&here, &two).await?).await?);
+    goals.push(idle);
     let clients = clients(&store).await?;
     goals.extend(observed(&on(&here, &two).await?, &clients).await?);
     for goal in &goals {
@@ -152,11 +164,27 @@ async fn read<T: serde::de::DeserializeOwned>(mut answers: Answers<T>) -> Result
     Ok(count)
 }
 
-async fn local(grain: &StreamsRef) -> Result<Goal> {
+/// A silo whose runtime has one thread.
+#[tokio::main(flavor = "current_thread")]
+async fn alone() -> Result<Goal> {
+    let store: std::sync::Arc<dyn emmer::store::SystemStore> =
+        std::sync::Arc::new(emmer::store::MemoryStore::new());
+    let silo = Silo::builder().store(store).cluster_id("alone");
+    let silo = silo.listen("127.0.0.1:0").gateway("127.0.0.1:0");
+    let silo = silo.host::<dyn Streams, StreamsGrain>().start().await?;
+    let grain = on(&silo.grains(), &silo).await?;
+    let goal = local("a value within a silo, one thread, ns of CPU", grain).await?;
+    silo.stop().await?;
+    Ok(goal)
+}
+
+/// A task reads: the writer runs on the same thread, or on another one.
+async fn local(what: &'static str, grain: StreamsRef) -> Result<Goal> {
     read(grain.readings(VALUES / 10)).await?;
     let meter = Meter::start();
-    let count = read(grain.readings(VALUES)).await?;
-    Ok(Goal::at_most("a value within a silo, ns of CPU", each(meter, count), 60.0))
+    let reads = async move { read(grain.readings(VALUES)).await.map_err(|e| e.to_string()) };
+    let count = tokio::spawn(reads).await??;
+    Ok(Goal::at_most(what, each(meter, count), 60.0))
 }
 
 async fn between(grain: &StreamsRef) -> Result<Vec<Goal>> {
@@ -229,19 +257,34 @@ async fn firsts(grain: &StreamsRef) -> Result<(Duration, Duration)> {
     Ok((calls[FIRSTS / 2], streams[FIRSTS / 2]))
 }
 
+/// The memory of an idle stream, on both sides together, without that of its call.
 async fn idle(grain: &StreamsRef) -> Result<Goal> {
-    let before = resident()?;
+    let begun = resident()?;
+    let mut calls = Vec::new();
+    for _ in 0..IDLE {
+        let mut call = Box::pin(grain.rest().into_future());
+        begin(&mut call);
+        calls.push(call);
+    }
+    let call = grown(begun).await?;
+    let begun = resident()?;
     let mut streams = Vec::new();
     for _ in 0..IDLE {
         let mut stream = grain.keep();
         begin(stream.next());
         streams.push(stream);
     }
+    let stream = grown(begun).await?;
+    println!("an idle call {call:.0} bytes on both sides, with a stream {stream:.0}");
+    Ok(Goal::at_most("an idle stream, bytes on both sides beyond its call", stream - call, 2_048.0))
+}
+
+/// The memory that each of [`IDLE`] has taken since it was `begun` bytes.
+#[expect(clippy::cast_precision_loss, reason = "a count of bytes")]
+async fn grown(begun: u64) -> Result<f64> {
+    // What the two sides still say to each other is over then.
     tokio::time::sleep(Duration::from_secs(2)).await;
-    let grown = resident()?.saturating_sub(before);
-    #[expect(clippy::cast_precision_loss, reason = "a count of bytes")]
-    let each = grown as f64 / IDLE as f64;
-    Ok(Goal::at_most("an idle stream and its call, bytes on both sides", each, 2_048.0))
+    Ok(resident()?.saturating_sub(begun) as f64 / IDLE as f64)
 }
 
 async fn clients(store: &std::sync::Arc<dyn emmer::store::SystemStore>) -> Result<Vec<Client>> {

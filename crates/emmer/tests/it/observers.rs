@@ -327,13 +327,11 @@ async fn a_link_that_is_full_stops_no_grain(world: World) {
 }
 
 /// A program keeps a watch in a task, whose future has to be `Send`.
-fn in_a_task(mut watch: Heard) -> impl Future<Output = Option<u64>> + Send {
-    async move {
-        watch.joined().await;
-        match watch.next().await {
-            Some(Ok(News::Event(ChatEventsEvent::Said { number, .. }))) => Some(number),
-            _ => None,
-        }
+async fn in_a_task(mut watch: Heard) -> Option<u64> {
+    watch.joined().await;
+    match watch.next().await {
+        Some(Ok(News::Event(ChatEventsEvent::Said { number, .. }))) => Some(number),
+        _ => None,
     }
 }
 

@@ -330,6 +330,31 @@ async fn a_dropped_stream_wakes_a_turn_that_waits_for_it(world: World) {
     }
 }
 
+/// Within a silo a turn wakes its readers late, and yet at the end of its poll.
+#[emmer::test]
+async fn a_reader_hears_each_turn_that_has_sent_a_value(world: World) {
+    let cluster = cluster(&world, 1).await;
+    let hears = async |grains: GrainFactory| {
+        let log = grains.grain::<dyn Log>(1);
+        let mut numbers = log.tail(1);
+        let reads = tokio::spawn(async move {
+            for number in 0..5 {
+                assert_eq!(numbers.next().await.unwrap().unwrap(), number);
+            }
+        });
+        tokio::time::sleep(millis(50)).await;
+        for number in 0..5 {
+            assert_eq!(log.say(number).await.unwrap(), 1);
+            // The reader waits again, in the same millisecond.
+            for _ in 0..10 {
+                tokio::task::yield_now().await;
+            }
+        }
+        tokio::time::timeout(millis(10), reads).await.unwrap().unwrap();
+    };
+    cluster.node(0).run(hears).await.unwrap();
+}
+
 #[emmer::test(seeds = 5)]
 async fn silence_is_bounded_where_the_caller_says_so(world: World) {
     let cluster = cluster(&world, 2).await;

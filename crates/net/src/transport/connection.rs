@@ -17,6 +17,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::account::{FrameRoom, HeldBytes, Holds, REPLIES_BYTES_MAX};
+use super::driving::is_driven_here;
 use super::ending::CallsMessage;
 use super::handshake::Greeting;
 use super::lost::{Lost, SendError};
@@ -420,7 +421,13 @@ impl Connection {
             shared.silence.expect();
             self.look_at_ticks(&mut shared);
         }
-        self.flush(shared, true);
+        if channel == channel::STREAMS && is_driven_here(self) {
+            // The turn that sends the value runs in the driver, which writes it together with what
+            // else the turn sends. What keeps a silo alive never waits for a turn.
+            self.note_full(&shared);
+        } else {
+            self.flush(shared, true);
+        }
         Ok(())
     }
 

@@ -15,6 +15,7 @@ use tokio::io::AsyncReadExt;
 
 use super::account::{self, Room, Written};
 use super::connection::Connection;
+use super::driving::Driving;
 use super::frames::handle_frame;
 use super::half_closed::HalfClosed;
 use super::lost::Lost;
@@ -219,7 +220,9 @@ impl<H: Handler> Driver<H> {
         // Before the first call is read: a connection may come when calls are no longer served.
         self.deaf = self.connection.tell_drained();
         self.frames_left = self.connection.frames_in_one_go();
+        let go = Driving::begin(&*self.connection);
         let reading = self.poll_read(cx);
+        drop(go);
         self.queue_replies();
         self.deaf = self.connection.tell_drained();
         if self.busy

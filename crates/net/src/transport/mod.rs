@@ -8,6 +8,7 @@ mod calls;
 mod connection;
 pub mod descriptors;
 mod driver;
+mod driving;
 mod ending;
 mod frames;
 mod half_closed;

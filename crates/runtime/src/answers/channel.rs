@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use bytes::{Buf, Bytes};
+use emmer_net::clock::{Clock, CoarseInstant};
 use emmer_streams::{End as StreamEnd, Lost};
 use emmer_wire::CodecError;
 use parking_lot::Mutex;
@@ -13,6 +14,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::Notify;
 
 use crate::calls::Node;
+use crate::hosting::{TurnContext, late};
 use crate::streams::{Hub, Listed, Local, Next as Blocks, ReadEnd, split_value};
 use crate::turn::contain;
 
@@ -28,6 +30,7 @@ where
     let state = State {
         values: VecDeque::new(),
         reader: None,
+        woken: None,
         end: None,
         is_stopped: false,
         remote: None,
@@ -50,6 +53,8 @@ struct Shared<T> {
 struct State<T> {
     values: VecDeque<T>,
     reader: Option<Waker>,
+    /// The millisecond in which the reader was woken last.
+    woken: Option<CoarseInstant>,
     /// Set when the writer was dropped: true if it had finished.
     end: Option<bool>,
     /// The reader was dropped.
@@ -131,11 +136,12 @@ impl<T: Send + 'static> Writing<T> {
 }
 
 impl<T> Writing<T> {
-    /// Writes a value if there is room.
+    /// Writes a value if there is room. A turn that writes wakes the reader at once, but no more
+    /// than once in a millisecond: else at the end of its poll, or when half the room is taken.
     ///
     /// # Errors
     /// The value, if there is none, or if the reader was dropped.
-    pub(super) fn try_write(&self, value: T) -> Result<(), NotWritten<T>> {
+    pub(super) fn try_write(&self, value: T, clock: Option<&Clock>) -> Result<(), NotWritten<T>> {
         let mut state = self.0.state.lock();
         if state.is_stopped {
             return Err(NotWritten::Stopped(value));
@@ -144,10 +150,16 @@ impl<T> Writing<T> {
             return Err(NotWritten::Full(value));
         }
         state.values.push_back(value);
+        let is_half_full = state.values.len() == self.0.window / 2;
         let reader = state.reader.take();
+        let now = clock.filter(|_| reader.is_some()).map(Clock::now);
+        let is_late = now.is_some() && std::mem::replace(&mut state.woken, now) == now;
         drop(state);
-        if let Some(reader) = reader {
-            reader.wake();
+        match reader {
+            Some(reader) if is_late => TurnContext::wake_late(reader),
+            Some(reader) => reader.wake(),
+            None if is_half_full => late::wake_all(),
+            None => {}
         }
         Ok(())
     }

@@ -64,7 +64,7 @@ enum Inner<T> {
     /// The caller is in this process.
     Local {
         writing: Writing<T>,
-        _listed: Option<Listed>,
+        listed: Option<Listed>,
     },
     /// The call of another process has not begun yet.
     Arrived(Arrived, Encode<T>),
@@ -96,7 +96,7 @@ pub enum SinkError {
 
 impl<T> Sink<T> {
     pub(super) const fn local(writing: Writing<T>) -> Self {
-        Self(Inner::Local { writing, _listed: None })
+        Self(Inner::Local { writing, listed: None })
     }
 
     pub(super) const fn arrived(arrived: Arrived, encode: Encode<T>) -> Self {
@@ -126,7 +126,7 @@ impl<T> Sink<T> {
                 writing.stays();
                 let node = Node::of_turn();
                 let listed = node.as_ref().and_then(Node::streams).map(|hub| writing.list(hub));
-                self.0 = Inner::Local { writing, _listed: listed };
+                self.0 = Inner::Local { writing, listed };
             }
             other => self.0 = other,
         }
@@ -139,10 +139,11 @@ impl<T> Sink<T> {
     /// [`SinkError::Closed`], [`SinkError::Unsendable`].
     pub async fn send(&self, value: T) -> Result<(), SinkError> {
         match &self.0 {
-            Inner::Local { writing, .. } => {
+            Inner::Local { writing, listed } => {
+                let clock = listed.as_ref().map(Listed::clock);
                 let mut value = value;
                 loop {
-                    value = match writing.try_write(value) {
+                    value = match writing.try_write(value, clock) {
                         Ok(()) => return Ok(()),
                         Err(NotWritten::Stopped(_)) => return Err(SinkError::Closed),
                         Err(NotWritten::Full(value)) => value,
@@ -150,7 +151,7 @@ impl<T> Sink<T> {
                     // Registered before the second look: room that is made between is not missed.
                     let mut room = pin!(writing.room().notified());
                     room.as_mut().enable();
-                    value = match writing.try_write(value) {
+                    value = match writing.try_write(value, clock) {
                         Ok(()) => return Ok(()),
                         Err(NotWritten::Stopped(_)) => return Err(SinkError::Closed),
                         Err(NotWritten::Full(value)) => value,
@@ -202,10 +203,13 @@ impl<T> Sink<T> {
     /// [`SinkError::Full`], and those of [`send`](Self::send).
     pub fn try_send(&self, value: T) -> Result<(), SinkError> {
         match &self.0 {
-            Inner::Local { writing, .. } => writing.try_write(value).map_err(|not| match not {
-                NotWritten::Full(_) => SinkError::Full,
-                NotWritten::Stopped(_) => SinkError::Closed,
-            }),
+            Inner::Local { writing, listed } => {
+                let clock = listed.as_ref().map(Listed::clock);
+                writing.try_write(value, clock).map_err(|not| match not {
+                    NotWritten::Full(_) => SinkError::Full,
+                    NotWritten::Stopped(_) => SinkError::Closed,
+                })
+            }
             Inner::Remote { hub, end, encode } => put(hub, end, &encoded(*encode, value)?),
             Inner::Arrived(..) | Inner::Ended => Err(SinkError::Closed),
         }

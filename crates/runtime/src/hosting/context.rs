@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::mem::ManuallyDrop;
 use std::num::NonZeroU64;
 use std::sync::Arc;
+use std::task::Waker;
 
 use emmer_core::GrainId;
 use emmer_net::clock::{CoarseInstant, Due};
@@ -12,6 +13,7 @@ use tracing::Span;
 
 use super::activation::Held;
 use super::gate::{Asks, Who};
+use super::late;
 use crate::metrics::{Ended, Outer};
 use crate::trace;
 use crate::turn::{Asker, DeactivationReason, MethodInfo};
@@ -49,6 +51,8 @@ const FULL: u8 = 1 << 6;
 /// A task of the runtime polls the turn, and no code of the application keeps it. When it is called
 /// it comes, as soon as a thread is free.
 const DRIVEN: u8 = 1 << 5;
+/// Wakes wait for the end of the poll: [`late`].
+const LATE: u8 = 1 << 7;
 
 thread_local! {
     /// The asker of the turn that is polled, if it is marked so.
@@ -169,7 +173,22 @@ impl TurnContext {
         exchange(slot);
         let result = poll();
         exchange(slot);
+        if let Some(turn) = slot
+            && turn.marks & LATE != 0
+        {
+            turn.marks &= !LATE;
+            late::wake_all();
+        }
         result
+    }
+
+    /// Wakes at the end of this poll of the current turn, or at once outside a turn.
+    pub(crate) fn wake_late(waker: Waker) {
+        if Self::with(|turn| turn.map(|turn| turn.marks |= LATE).is_some()) {
+            late::wait(waker);
+        } else {
+            waker.wake();
+        }
     }
 
     /// Looks at the thread's current turn.

@@ -24,6 +24,7 @@ mod gate;
 mod host;
 mod instant;
 mod kept;
+pub(crate) mod late;
 mod lifecycle;
 mod pieces;
 mod queues;

@@ -76,6 +76,13 @@ pub(crate) struct Listed {
     number: u64,
 }
 
+impl Listed {
+    /// The clock of the process.
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.hub.clock
+    }
+}
+
 impl Drop for Listed {
     fn drop(&mut self) {
         self.hub.locals.lock().remove(&self.number);
