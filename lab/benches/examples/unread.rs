@@ -1,10 +1,11 @@
-//! Clients that do not read, and clients that call a busy grain: the memory of the silo, and an
+//! Clients that do not read, and clients that call a busy grain: the memory of the silos, and an
 //! honest call at the same time.
 //!
-//! `cargo run --release -p emmer-benches --example unread`. The silo is a process of its own. The
-//! clients of an attack call through a proxy that passes on their bytes and, once they are
-//! connected, none of the silo's. It fails if the silo grows by more than 256 MB, or if an honest
-//! call takes longer than 50 ms.
+//! `cargo run --release -p emmer-benches --example unread`. The silo is a process of its own; a
+//! second one, behind the gateway of the first, writes streams as well. The clients of an attack
+//! call through a proxy that passes on their bytes and, once they are connected, none of the
+//! silo's. It fails if a silo grows by more than 256 MB, or if an honest call takes longer than
+//! 50 ms.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -33,6 +34,8 @@ trait Large {
     async fn take(&mut self, bytes: Bytes);
     async fn sleep(&mut self);
     async fn small(&mut self) -> u64;
+    /// Streams values of 1 KB for as long as they are taken.
+    async fn pour(&self, to: Sink<Bytes>);
 }
 
 #[derive(Grain, Default)]
@@ -58,6 +61,11 @@ impl Large for LargeGrain {
     async fn small(&mut self) -> u64 {
         1
     }
+
+    async fn pour(&self, to: Sink<Bytes>) {
+        let value = Bytes::from(vec![7; 1_000]);
+        while to.send(value.clone()).await.is_ok() {}
+    }
 }
 
 fn main() -> Result<()> {
@@ -66,7 +74,7 @@ fn main() -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     match words.as_slice() {
         [] => {}
-        ["silo"] => return runtime.block_on(silo()),
+        ["silo", store] => return runtime.block_on(silo(store)),
         [attack, gateway] => {
             let attack = ATTACKS.iter().find(|(name, ..)| name == attack).ok_or("which attack?")?;
             return runtime.block_on(call(attack, gateway));
@@ -83,16 +91,19 @@ fn main() -> Result<()> {
 /// Name, kind, number of clients, and number of calls of each.
 type Attack = (&'static str, Kind, usize, usize);
 
-const ATTACKS: [Attack; 4] = [
+const ATTACKS: [Attack; 6] = [
     ("20 clients, 150 answers of 1 MB each, unread", Kind::Unread, 20, 150),
     ("1 client, 1,500 answers of suspended turns, unread", Kind::Late, 1, 1_500),
     ("16 clients that call a busy grain with 150 times 1 MB", Kind::Busy, 16, 150),
     ("1 client that reads 150 answers of 1 MB", Kind::Reads, 1, 150),
+    ("10 clients with 100 streams each that they do not read", Kind::Streams, 10, 100),
+    ("10 clients with 100 streams each, whose connections are not read", Kind::Stalled, 10, 100),
 ];
 
-async fn silo() -> Result<()> {
+async fn silo(store: &str) -> Result<()> {
     let silo = Silo::builder()
-        .store("memory://unread")
+        .store(store)
+        .listen("127.0.0.1:0")
         .gateway("127.0.0.1:0")
         .host::<dyn Large, LargeGrain>()
         .start()
@@ -109,6 +120,10 @@ enum Kind {
     Late,
     Busy,
     Reads,
+    /// The connection is read, the streams are not.
+    Streams,
+    /// Streams over a connection that is not read.
+    Stalled,
 }
 
 /// Passes on bytes from clients, and bytes to them until they are to read nothing.
@@ -142,11 +157,16 @@ async fn client(gateway: &str) -> Result<Client> {
     Ok(Client::builder().gateways([gateway]).cluster_id("dev").connect().await?)
 }
 
-fn memory(silo: &Child) -> Result<usize> {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", silo.id()))?;
-    let line = status.lines().find(|line| line.starts_with("VmRSS:")).ok_or("no VmRSS")?;
-    let kilobytes: usize = line.split_whitespace().nth(1).ok_or("no VmRSS")?.parse()?;
-    Ok(kilobytes * 1_024)
+/// The memory of the largest silo.
+fn memory(silos: &[Child]) -> Result<usize> {
+    let mut most = 0;
+    for silo in silos {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", silo.id()))?;
+        let line = status.lines().find(|line| line.starts_with("VmRSS:")).ok_or("no VmRSS")?;
+        let kilobytes: usize = line.split_whitespace().nth(1).ok_or("no VmRSS")?.parse()?;
+        most = most.max(kilobytes * 1_024);
+    }
+    Ok(most)
 }
 
 /// The process of the attackers: calls, and says at the end how many were answered.
@@ -168,9 +188,20 @@ async fn call(&(_, kind, clients, calls): &Attack, gateway: &str) -> Result<()> 
                     Kind::Unread | Kind::Reads => grain.give(MEGABYTE).await.is_ok(),
                     Kind::Late => grain.give_late(MEGABYTE).await.is_ok(),
                     Kind::Busy => busy.take(vec![7; MEGABYTE].into()).await.is_ok(),
+                    Kind::Streams | Kind::Stalled => {
+                        let mut stream = grain.pour();
+                        let first = stream.next().await;
+                        tokio::time::sleep(WATCHED).await;
+                        first.is_some_and(|first| first.is_ok())
+                    }
                 }
             }));
         }
+    }
+    if kind == Kind::Stalled {
+        // The streams have begun.
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        stalled.store(true, Ordering::Relaxed);
     }
     tokio::time::sleep(WATCHED).await;
     let mut answered = 0;
@@ -188,7 +219,7 @@ async fn call(&(_, kind, clients, calls): &Attack, gateway: &str) -> Result<()> 
 /// Starts this program as another process. Attackers have machines of their own, so their processes
 /// come last here.
 fn process(arguments: &[&str]) -> Result<Child> {
-    let niceness = if arguments.len() > 1 { "15" } else { "0" };
+    let niceness = if arguments.first() == Some(&"silo") { "0" } else { "15" };
     let mut command = Command::new("nice");
     command.args(["-n", niceness]).arg(std::env::current_exe()?);
     Ok(command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?)
@@ -201,27 +232,36 @@ fn line(child: &mut Child) -> Result<String> {
 }
 
 async fn measure(&(name, kind, clients, calls): &Attack) -> Result<bool> {
-    let mut silo = process(&["silo"])?;
+    let dir = tempfile::tempdir()?;
+    let store = format!("sqlite://{}?mode=rwc", dir.path().join("unread.db").display());
+    let mut silo = process(&["silo", &store])?;
     let gateway = line(&mut silo)?;
+    let mut silos = vec![silo];
+    if matches!(kind, Kind::Streams | Kind::Stalled) {
+        silos.push(process(&["silo", &store])?);
+        line(&mut silos[1])?;
+    }
     let honest = client(&gateway).await?;
     honest.grain::<dyn Large>(0).small().await?;
     if kind == Kind::Busy {
         let busy = honest.grain::<dyn Large>(1);
         tokio::spawn(async move { busy.sleep().await });
     }
-    let before = memory(&silo)?;
+    let before = memory(&silos)?;
     let mut attackers = process(&[name, &gateway])?;
     let (mut most, mut times) = (before, Vec::new());
     while attackers.try_wait()?.is_none() {
         let call = Instant::now();
         honest.grain::<dyn Large>(0).small().await?;
         times.push(call.elapsed());
-        most = most.max(memory(&silo)?);
+        most = most.max(memory(&silos)?);
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     let answered: usize = line(&mut attackers)?.parse()?;
-    silo.kill()?;
-    silo.wait()?;
+    for mut silo in silos {
+        silo.kill()?;
+        silo.wait()?;
+    }
     times.sort_unstable();
     let slowest = times.last().copied().unwrap_or_default();
     let (growth, all) = (most - before, clients * calls);
