@@ -107,7 +107,7 @@ impl Drop for Answer {
 }
 
 impl Lifecycle for SessionGrain {
-    /// An answer that was running goes on: its silo has died or was stopped.
+    /// Continues an answer that was running when its silo died or was stopped.
     async fn activate(&mut self, _: &Ctx) -> Result<(), ActivationError> {
         if matches!(self.parts.last(), Some(Part::Question { .. } | Part::Words(_))) {
             self.begin();

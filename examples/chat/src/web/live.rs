@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// The pause before the room is asked again.
 const AGAIN: Duration = Duration::from_millis(200);
 
-/// What a page shows of `room`: the lines behind number `seen`, and all that goes on around them.
+/// The events of a page that shows `room`: the lines behind number `seen`, and what else is new.
 pub(super) fn page(
     client: &Client,
     room: String,
