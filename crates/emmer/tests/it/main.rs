@@ -76,6 +76,7 @@ mod starting;
 mod states;
 mod strangers;
 #[cfg(feature = "test")]
+mod streamed_calls;
 mod streams;
 #[cfg(feature = "test")]
 mod tasks;

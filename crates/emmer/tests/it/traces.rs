@@ -27,6 +27,8 @@ trait First {
     /// Asks the second grain of this key.
     async fn ask(&mut self, key: u64) -> Result<String, String>;
     async fn tell(&mut self, key: u64) -> Result<(), String>;
+    /// Streams what the second grain of this key says.
+    async fn stream(&self, key: u64, to: Sink<String>) -> Result<(), String>;
     async fn refuse(&self) -> Result<(), String>;
     async fn fall(&mut self);
     async fn remind(&self) -> Result<(), String>;
@@ -79,6 +81,11 @@ impl First for FirstGrain {
     async fn tell(&mut self, key: u64) -> Result<(), String> {
         let second = self.ctx.grains().grain::<dyn Second>(key);
         second.note().send().map_err(|error| error.to_string())
+    }
+
+    async fn stream(&self, key: u64, to: Sink<String>) -> Result<(), String> {
+        let second = self.ctx.grains().grain::<dyn Second>(key);
+        to.send(second.silo().await.map_err(|e| e.to_string())?).await.map_err(|e| e.to_string())
     }
 
     async fn refuse(&self) -> Result<(), String> {
@@ -278,6 +285,29 @@ async fn a_trace_goes_through_a_gateway_and_two_grains_on_two_silos(world: World
     for (at, _) in loads {
         assert_eq!(way_out(&seen, at)[1..3], ["activation", "turn Second.silo"]);
     }
+}
+
+#[emmer::test(seeds = 3)]
+async fn a_streamed_call_is_part_of_its_trace(world: World) {
+    let cluster = cluster(&world, 2).await;
+    let client = cluster.client().await;
+    let _recording = record();
+    let reads = async {
+        let mut parts = client.grain::<dyn First>(1).stream(1);
+        let second = parts.next().await.unwrap().unwrap();
+        assert!(parts.next().await.is_none());
+        second
+    };
+    let second = reads.instrument(tracing::info_span!("root")).await;
+    let seen = seen();
+    let (turn, _) =
+        seen.iter().enumerate().rfind(|(_, span)| title(span) == "turn Second.silo").unwrap();
+    assert_eq!(seen[turn].fields["emmer.silo"], second);
+    let mut way = way_out(&seen, turn);
+    way.retain(|name| name != "serve");
+    let expected =
+        ["turn Second.silo", "Second.silo", "turn First.stream", "gateway", "First.stream", "root"];
+    assert_eq!(way, expected);
 }
 
 #[emmer::test(seeds = 3)]
