@@ -152,11 +152,11 @@ async fn two_people_talk_while_processes_are_killed() {
 
     // Both talk, and each sees the other type.
     let mut said = Vec::new();
-    ann.types("Good mor").await;
+    ann.types("Good morning ").await;
     let state = "return document.getElementById('state').innerText";
     bob.shows(state, &json!("ann is typing")).await;
     bob.picture("1-ann-types.png").await;
-    ann.says("ning <b>Bob</b> & co.").await;
+    ann.says("<b>Bob</b> & co.").await;
     said.push("ann Good morning <b>Bob</b> & co.".to_owned());
     bob.lines(&said).await;
 
