@@ -194,6 +194,16 @@ async fn a_person_knows_what_is_unread_and_a_page_knows_the_doors(world: World) 
     drop(page);
     world.advance(secs(15)).await;
     assert!(doors(&client).all().await.unwrap().is_empty());
+    // As many as there may be: each of them stays open by its signs, and no other opens.
+    let origin = |n: usize| format!("http://127.0.0.1:{n}");
+    for _ in 0..2 {
+        for n in 0..110 {
+            doors(&client).open(origin(n)).await.unwrap();
+        }
+        world.advance(secs(10)).await;
+        assert_eq!(doors(&client).all().await.unwrap().len(), 100);
+    }
+    assert!(doors(&client).all().await.unwrap().contains(&origin(0)));
 }
 
 /// A person whose browser shows the room.
