@@ -77,7 +77,7 @@ async fn words_come_one_after_the_other_and_stay(world: World) {
     }
     assert_eq!(again[..shown.len()], shown);
     assert!(words(&again[shown.len() - 1..]).contains("silos is best kept"));
-    // The same question with the same token begins nothing.
+    // A question whose token the session knows begins no answer.
     ask(&session, QUESTION).await;
     let nothing = tokio::time::timeout(secs(5), read(&session, &mut again)).await;
     assert!(nothing.is_err(), "{again:?}");
@@ -123,6 +123,34 @@ async fn an_answer_that_no_page_reads_is_stopped(world: World) {
     world.advance(secs(40)).await;
     read(&session, &mut shown).await;
     assert_eq!(shown.last(), Some(&Part::End(Ending::Unread)));
+}
+
+/// A stream ends where the reader's window is full, and the reader continues behind it.
+#[emmer::test]
+async fn a_reader_that_is_too_slow_continues_from_its_next_part(world: World) {
+    let slow = |silo| sessions(silo, Arc::new(Parrot { word: millis(110) }));
+    let cluster = world.cluster(1, slow).await;
+    let session = cluster.client().await.grain::<dyn Session>("ann");
+    let mut shown = Vec::new();
+    for n in 0..5 {
+        ask(&session, &format!("{n} alpha bravo charlie delta echoes")).await;
+        read(&session, &mut shown).await;
+    }
+    let mut again = Vec::new();
+    let mut streams = 0;
+    while again.len() < shown.len() {
+        let mut parts = session.read(again.len() as u64);
+        // Half a second in which nothing is read: the window fills.
+        tokio::time::sleep(millis(500)).await;
+        while again.len() < shown.len()
+            && let Some(part) = parts.next().await
+        {
+            again.push(part.unwrap().1);
+        }
+        streams += 1;
+    }
+    assert_eq!(again, shown);
+    assert!(streams > 1, "{} parts fit into one window", shown.len());
 }
 
 /// A silo dies in the middle of an answer: the page reads on from its next part, and the answer is
