@@ -38,7 +38,7 @@ impl Model for Parrot {
     }
 }
 
-/// What the parrot has to say, in words.
+/// Words of the parrot's answer.
 fn sentences(question: &str) -> Vec<String> {
     let letters = |word: &str| word.chars().filter(|c| c.is_alphanumeric()).collect::<String>();
     let topics: Vec<_> =

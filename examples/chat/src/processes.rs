@@ -8,7 +8,7 @@ use tokio::process::{Child, Command};
 
 use crate::CLUSTER;
 
-/// What a process does.
+/// Kind of a process.
 #[derive(Clone, Copy, Debug)]
 pub enum Kind {
     /// It hosts grains.
@@ -80,7 +80,7 @@ fn log(dir: &Path) -> PathBuf {
 fn spawn(kind: Kind, program: &Path, dir: &Path, listen: &str) -> emmer::Result<Child> {
     let log = std::fs::OpenOptions::new().create(true).append(true).open(log(dir))?;
     let mut command = Command::new(program);
-    // What configures a silo of the user's is not for these.
+    // Settings of the user's own silos would change these.
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("EMMER_") {
             command.env_remove(name);

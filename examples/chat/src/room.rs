@@ -29,7 +29,7 @@ pub struct Line {
     pub token: String,
 }
 
-/// What happens in a room.
+/// Events of a room.
 #[observer]
 pub trait RoomEvents {
     /// A line was said. It is stored.

@@ -27,7 +27,7 @@ pub struct Standing {
 /// A game, and how it stands; None: it is over.
 pub type Change = (u64, Option<Standing>);
 
-/// What a board tells.
+/// Events of a board.
 #[observer]
 pub trait BoardEvents {
     /// These games have changed.

@@ -16,7 +16,7 @@ const QUIET: Duration = Duration::from_secs(10);
 /// with a silo comes back.
 const LOOKS: Duration = Duration::from_secs(5);
 
-/// What a heartbeat says of a game.
+/// State of a game in a heartbeat.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
     /// The numbers of its players.

@@ -65,7 +65,7 @@ impl Servers {
                 self.games[to].players.extend(player);
             }
         }
-        // What does not go out now, the next heartbeat says.
+        // The next heartbeat makes up for one that cannot be sent.
         let status = self.games[game].clone();
         self.sent +=
             u64::from(self.client.grain::<dyn Game>(game as u64).beat(status).send().is_ok());

@@ -282,7 +282,7 @@ async fn idle(grain: &StreamsRef) -> Result<Goal> {
 /// The memory that each of [`IDLE`] has taken since it was `begun` bytes.
 #[expect(clippy::cast_precision_loss, reason = "a count of bytes")]
 async fn grown(begun: u64) -> Result<f64> {
-    // What the two sides still say to each other is over then.
+    // By then both sides are silent.
     tokio::time::sleep(Duration::from_secs(2)).await;
     Ok(resident()?.saturating_sub(begun) as f64 / IDLE as f64)
 }

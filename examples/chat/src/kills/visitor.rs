@@ -37,7 +37,7 @@ pub(super) struct Visitor {
     http: Client<HttpConnector, Full<Bytes>>,
 }
 
-/// What a page has shown.
+/// Lines and moves of a page.
 #[derive(Default)]
 pub(super) struct Shown {
     pub(super) lines: Vec<String>,
