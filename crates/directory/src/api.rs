@@ -25,14 +25,17 @@ pub struct ReportId(pub u64);
 pub enum Outcome {
     /// Answer to `lookup`: where the grain is registered, if it is.
     Found(Option<Registration>),
-    /// Answer to `register`: this activation is the grain's one activation from now on.
+    /// Answer to `register` and `replace`: this activation is the grain's one activation from now
+    /// on.
     Registered,
-    /// Answer to `register`: another activation holds the grain. If the shell of this very silo
+    /// Answer to `register` and `replace`: another activation holds the grain. If the shell of this very silo
     /// does not have that activation, it calls `unregister` for it and tries again.
     Taken(Registration),
+    /// Answer to `replace`: the registration to be replaced is gone, and no other one is there.
+    Absent,
     /// Answer to `unregister`: the registration is not there.
     Unregistered,
-    /// Nothing is known. A failed `register` leaves nothing behind: the machine withdraws it, and
+    /// Nothing is known. A failed `register` or `replace` leaves nothing behind: the machine withdraws it, and
     /// the activation's number must not be registered again.
     Failed(FailReason),
 }
@@ -79,8 +82,9 @@ pub enum Effect {
         outcome: Outcome,
     },
     /// Collect every *confirmed* local activation whose grain's stable hash lies in one of
-    /// `ranges`, and call `handle_local_report`. Confirmed: its `register` came back `Registered`,
-    /// its `unregister` was not called, it was not evicted.
+    /// `ranges`, and call `handle_local_report`. Confirmed: its `register` or `replace` came
+    /// back `Registered`, its `unregister` was not called, it was not evicted, and its grain's
+    /// memory was not sent to another silo.
     ReportLocal {
         /// To be given back with the report.
         report: ReportId,

@@ -9,6 +9,7 @@
 //! repository) has the rules and the invariants; `safety.md` in this folder has the proof.
 
 mod api;
+mod departure;
 mod directory;
 mod facts;
 mod handover;
@@ -25,6 +26,7 @@ mod requester;
 mod silos;
 
 pub use api::{Config, Effect, FailReason, Outcome, ReportId, Token};
+pub use departure::{Departure, DepartureEffect, DepartureEnd, Word};
 pub use directory::Directory;
 pub use message::{Answer, Message, Operation};
 pub use ranges::RangeSet;

@@ -194,6 +194,47 @@ pub enum Operation {
     /// Remove the registration if it is exactly the requester's activation with this number.
     #[serde(rename = "u")]
     Unregister(u64),
+    /// Register the requester's activation in the place of exactly the registration `instead`.
+    #[serde(rename = "m")]
+    Replace {
+        /// The requester's activation.
+        #[serde(rename = "a")]
+        activation: u64,
+        /// The registration that goes.
+        #[serde(rename = "i")]
+        instead: Registration,
+        /// The view of the silo of `instead` when it sent the grain's memory: answered by an owner
+        /// that has installed it or a later one. Until then that silo may have reported `instead`
+        /// as confirmed.
+        #[serde(rename = "v")]
+        view: u64,
+    },
+}
+
+impl Operation {
+    /// The requester's activation that the operation registers, if it does.
+    pub(crate) const fn registers(self) -> Option<u64> {
+        match self {
+            Self::Register(activation) | Self::Replace { activation, .. } => Some(activation),
+            Self::Lookup | Self::Unregister(_) => None,
+        }
+    }
+
+    /// The view that an owner must have to serve it, besides the requester's.
+    pub(crate) const fn view(self) -> u64 {
+        match self {
+            Self::Replace { view, .. } => view,
+            Self::Lookup | Self::Register(_) | Self::Unregister(_) => 0,
+        }
+    }
+
+    /// The requester's activation that the operation removes, if it does.
+    pub(crate) const fn removes(self) -> Option<u64> {
+        match self {
+            Self::Unregister(activation) => Some(activation),
+            Self::Lookup | Self::Register(_) | Self::Replace { .. } => None,
+        }
+    }
 }
 
 /// Answer of an owner.
@@ -202,10 +243,10 @@ pub enum Answer {
     /// To `Lookup`.
     #[serde(rename = "f")]
     Found(Option<Registration>),
-    /// To `Register`: granted, now or before.
+    /// To `Register` and `Replace`: granted, now or before.
     #[serde(rename = "r")]
     Registered,
-    /// To `Register`: another activation holds the grain.
+    /// To `Register` and `Replace`: another activation holds the grain.
     #[serde(rename = "t")]
     Taken(Registration),
     /// To `Unregister`.
@@ -222,4 +263,7 @@ pub enum Answer {
     /// The owner has reached its limit of registrations.
     #[serde(rename = "m")]
     Full,
+    /// To `Replace`: no activation holds the grain.
+    #[serde(rename = "n")]
+    Absent,
 }

@@ -99,7 +99,7 @@ impl Directory {
         grain: &GrainId,
         operation: Operation,
     ) -> Answer {
-        if view > self.facts.version() {
+        if view.max(operation.view()) > self.facts.version() {
             return Answer::Busy;
         }
         if !self.facts.owned().covers(grain) {
@@ -108,7 +108,7 @@ impl Directory {
         if !self.may_serve(grain, operation) {
             return Answer::Busy;
         }
-        if matches!(operation, Operation::Register(_)) && !self.facts.is_host(&from) {
+        if operation.registers().is_some() && !self.facts.is_host(&from) {
             return Answer::WrongView;
         }
         self.owner.serve(&self.facts, from, grain, operation)

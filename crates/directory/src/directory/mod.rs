@@ -87,6 +87,23 @@ impl Directory {
         self.command(now, Some(token), grain, Operation::Register(activation))
     }
 
+    /// Asks that this silo's `activation` be the one activation of `grain` in the place of exactly
+    /// the registration `instead`: the step that moves a grain. Answered like
+    /// [`register`](Self::register), or `Absent`.
+    ///
+    /// Before the call the silo of `instead` has run the last turn of that activation, and no longer
+    /// reports it as confirmed. `view` is the version of that silo's view at that moment.
+    pub fn replace(
+        &mut self,
+        now: Instant,
+        token: Token,
+        grain: &GrainId,
+        activation: u64,
+        (instead, view): (Registration, u64),
+    ) -> Option<Outcome> {
+        self.command(now, Some(token), grain, Operation::Replace { activation, instead, view })
+    }
+
     /// Removes the registration of `grain` if it is exactly this silo's `activation`. Before the
     /// call the activation has run its last turn and is no longer confirmed. Retried for
     /// `unregister_timeout`; without a `token` the machine reports nothing.
@@ -213,8 +230,9 @@ impl Directory {
 
     /// A removal says that the activation has run its last turn: it need not wait for fading silos.
     fn may_serve(&self, grain: &GrainId, operation: Operation) -> bool {
-        let removal = matches!(operation, Operation::Unregister(_));
+        let removal = operation.removes().is_some();
         self.facts.owned().covers(grain)
+            && operation.view() <= self.facts.version()
             && !self.is_locked(grain)
             && (removal || !self.is_fading(grain))
     }

@@ -64,6 +64,18 @@ impl Owner {
                     }
                 }
             }
+            Operation::Replace { activation, instead, .. } => {
+                let wanted = Registration { silo: from, activation };
+                match held {
+                    Some(held) if held == wanted => Answer::Registered,
+                    Some(held) if held == instead => {
+                        self.entries.insert(grain, wanted);
+                        Answer::Registered
+                    }
+                    Some(held) => Answer::Taken(held),
+                    None => Answer::Absent,
+                }
+            }
             Operation::Unregister(activation) => {
                 if held == Some(Registration { silo: from, activation }) {
                     self.entries.remove(grain);

@@ -98,9 +98,8 @@ impl Requester {
         let Some(id) = self.tokens.remove(&token) else { return false };
         let Some(op) = self.ops.get_mut(&id) else { return false };
         op.token = None;
-        match op.operation {
-            Operation::Unregister(_) => {}
-            Operation::Lookup | Operation::Register(_) => self.give_up(facts, out, id),
+        if op.operation.removes().is_none() {
+            self.give_up(facts, out, id);
         }
         true
     }
@@ -273,13 +272,7 @@ impl Requester {
 
     /// Every (grain, activation) that this silo is removing.
     pub(crate) fn being_removed(&self) -> BTreeSet<(&GrainId, u64)> {
-        self.ops
-            .values()
-            .filter_map(|op| match op.operation {
-                Operation::Unregister(activation) => Some((&op.grain, activation)),
-                Operation::Lookup | Operation::Register(_) => None,
-            })
-            .collect()
+        self.ops.values().filter_map(|op| Some((&op.grain, op.operation.removes()?))).collect()
     }
 
     fn refused(&mut self, facts: &Facts, out: &mut Out, id: u64, wrong_view: bool) {
@@ -310,7 +303,7 @@ impl Requester {
     /// withdrawn.
     fn give_up(&mut self, facts: &Facts, out: &mut Out, id: u64) {
         let Some(mut op) = self.take(out, id) else { return };
-        if let Operation::Register(activation) = op.operation
+        if let Some(activation) = op.operation.registers()
             && op.sent
         {
             op.operation = Operation::Unregister(activation);
@@ -332,10 +325,7 @@ impl Requester {
 }
 
 const fn patience(config: &Config, operation: Operation) -> Duration {
-    match operation {
-        Operation::Lookup | Operation::Register(_) => config.op_timeout,
-        Operation::Unregister(_) => config.unregister_timeout,
-    }
+    if operation.removes().is_some() { config.unregister_timeout } else { config.op_timeout }
 }
 
 fn send_request(
@@ -356,6 +346,7 @@ pub(crate) const fn outcome_of(answer: Answer) -> Option<Outcome> {
         Answer::Found(registration) => Some(Outcome::Found(registration)),
         Answer::Registered => Some(Outcome::Registered),
         Answer::Taken(registration) => Some(Outcome::Taken(registration)),
+        Answer::Absent => Some(Outcome::Absent),
         Answer::Unregistered => Some(Outcome::Unregistered),
         Answer::Full => Some(Outcome::Failed(FailReason::Full)),
         Answer::Busy | Answer::WrongView => None,

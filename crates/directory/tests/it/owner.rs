@@ -3,7 +3,7 @@
 use crate::common;
 use crate::common::{Active, Bench, Dead, Joining, ShuttingDown, at, silo};
 use emmer_core::GrainId;
-use emmer_directory::{Answer, Config, FailReason, Operation, Outcome};
+use emmer_directory::{Answer, Config, FailReason, Operation, Outcome, Token};
 
 #[test]
 fn the_fast_path_answers_at_once_and_without_effects() {
@@ -37,6 +37,28 @@ fn requests_of_others_are_idempotent_and_exact() {
     assert_eq!(bench.ask(2, 2, Operation::Unregister(9), &grain), Answer::Unregistered);
     assert_eq!(bench.ask(2, 2, Operation::Unregister(9), &grain), Answer::Unregistered);
     assert_eq!(bench.ask(2, 2, Operation::Lookup, &grain), Answer::Found(None));
+}
+
+#[test]
+fn a_registration_is_replaced_only_where_it_is() {
+    let mut bench = Bench::with_peer();
+    let (grain, now) = (bench.grain_of(1, 0), bench.now);
+    let replace = |activation, instead| Operation::Replace { activation, instead, view: 2 };
+    assert_eq!(bench.ask(2, 2, replace(5, at(1, 9)), &grain), Answer::Absent);
+    assert_eq!(bench.dir.entries_count(), 0, "nothing is registered in the place of nothing");
+    assert_eq!(bench.register(1, &grain, 9), Some(Outcome::Registered));
+    assert_eq!(bench.ask(2, 2, replace(5, at(1, 8)), &grain), Answer::Taken(at(1, 9)));
+    assert_eq!(bench.ask(2, 2, replace(5, at(1, 9)), &grain), Answer::Registered);
+    assert_eq!(bench.ask(2, 2, replace(5, at(1, 9)), &grain), Answer::Registered, "again");
+    let back = bench.dir.replace(now, Token(2), &grain, 10, (at(1, 9), 2));
+    assert_eq!(back, Some(Outcome::Taken(at(2, 5))));
+    let back = bench.dir.replace(now, Token(3), &grain, 10, (at(2, 5), 2));
+    assert_eq!(back, Some(Outcome::Registered));
+    assert_eq!(bench.ask(2, 2, replace(5, at(1, 9)), &grain), Answer::Taken(at(1, 10)), "late");
+    let newer = Operation::Replace { activation: 1, instead: at(1, 10), view: 3 };
+    assert_eq!(bench.ask(2, 2, newer, &grain), Answer::Busy, "its source has seen more");
+    bench.view(3, &[(1, Active), (2, Active), (3, Joining)]);
+    assert_eq!(bench.ask(3, 3, replace(1, at(1, 10)), &grain), Answer::WrongView, "no host");
 }
 
 #[test]

@@ -53,6 +53,9 @@ fn faulty_worlds_keep_one_registration_per_grain() {
     assert!(total.told > 1_000 && total.reported > 500 && total.collected > 500, "{total:?}");
     assert!(total.credits > 500 && total.awaits > 20 && total.unknown > 5, "{total:?}");
     assert!(total.handed > 1_000 && total.unheld > 100, "{total:?}");
+    // Every end of a move.
+    assert!(total.turns > 3_000 && total.arrived > 500 && total.moved > 500, "{total:?}");
+    assert!(total.returned > 200 && total.nowhere > 20, "{total:?}");
 }
 
 #[test]
@@ -80,6 +83,12 @@ fn planted_bugs_are_found() {
         Tamper::SlowShells,
         Tamper::NoFadingEntries,
         Tamper::NoFadingRecoveries,
+        Tamper::ReportedDepartures,
+        Tamper::TurnsAfterSending,
+        Tamper::UnaskedReturns,
+        Tamper::OldNumbers,
+        Tamper::OldViews,
+        Tamper::FreshArrivals,
     ] {
         let found = (0..1500).find_map(|seed| {
             let options = Options { tamper, ..options(seed) };

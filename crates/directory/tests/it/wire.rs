@@ -8,11 +8,18 @@ fn messages() -> Vec<Message> {
     let grain = GrainId::new(GrainTypeId::of("airport"), "JFK");
     let silo = "10.0.0.1:11111:1795265085000000".parse().unwrap();
     let held = Registration { silo, activation: 7 };
-    let answers =
-        [Answer::Found(Some(held)), Answer::Found(None), Answer::Taken(held), Answer::WrongView];
+    let answers = [
+        Answer::Found(Some(held)),
+        Answer::Found(None),
+        Answer::Taken(held),
+        Answer::WrongView,
+        Answer::Absent,
+    ];
     let mut messages: Vec<_> =
         answers.into_iter().map(|answer| Message::Response { id: 1, view: 2, answer }).collect();
     let operation = Operation::Register(7);
+    messages.push(Message::Request { id: 1, view: 2, operation, grain: grain.clone() });
+    let operation = Operation::Replace { activation: 8, instead: held, view: 2 };
     messages.push(Message::Request { id: 1, view: 2, operation, grain: grain.clone() });
     messages.push(Message::Recover {
         recovery: 1,

@@ -3,6 +3,7 @@
 
 mod checks;
 mod faults;
+mod moves;
 mod shell;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -46,6 +47,18 @@ pub(crate) enum Tamper {
     NoFadingEntries,
     /// Recoveries do not wait for silos that are Dead and still run turns.
     NoFadingRecoveries,
+    /// The source of a move reports its registration, and takes the grain back by it.
+    ReportedDepartures,
+    /// The source runs turns while the memory is on its way.
+    TurnsAfterSending,
+    /// The source takes a grain back without asking when the target is silent.
+    UnaskedReturns,
+    /// The source takes a grain back under the number that its target may still replace.
+    OldNumbers,
+    /// An owner replaces a registration by a view in which its silo may have reported it.
+    OldViews,
+    /// A target may register where nothing is registered.
+    FreshArrivals,
 }
 
 /// Maximum time for which a silo that is Dead by mistake may run turns, from the commit of its
@@ -80,6 +93,13 @@ pub(crate) struct Stats {
     pub(crate) by_zombies: usize,
     /// Activations confirmed of grains that a silo ran while it was Dead.
     pub(crate) after_zombies: usize,
+    /// Turns that ran.
+    pub(crate) turns: usize,
+    /// Moves that ended with the grain there, here again, and nowhere; and arrivals.
+    pub(crate) moved: usize,
+    pub(crate) returned: usize,
+    pub(crate) nowhere: usize,
+    pub(crate) arrived: usize,
 }
 
 impl Stats {
@@ -115,6 +135,11 @@ impl Stats {
         self.unheld += other.unheld;
         self.by_zombies += other.by_zombies;
         self.after_zombies += other.after_zombies;
+        self.turns += other.turns;
+        self.moved += other.moved;
+        self.returned += other.returned;
+        self.nowhere += other.nowhere;
+        self.arrived += other.arrived;
     }
 }
 
@@ -139,6 +164,17 @@ pub(crate) enum Event {
     },
     Command,
     Fault,
+    /// A message about a move.
+    Move {
+        from: SiloAddress,
+        to: SiloAddress,
+        said: moves::Said,
+    },
+    /// The target of a move has been silent for long.
+    Patience {
+        silo: SiloAddress,
+        grain: GrainId,
+    },
     /// The connection of one silo to another has broken.
     Broken {
         silo: SiloAddress,
@@ -180,6 +216,9 @@ pub(crate) struct World {
     /// when.
     pub(crate) truth: BTreeMap<GrainId, (Registration, u64)>,
     pub(crate) tokens: BTreeMap<u64, shell::Call>,
+    /// The memory of each grain after its last turn on a silo that can run turns.
+    pub(crate) memories: BTreeMap<GrainId, moves::Memory>,
+    pub(crate) last_life: u64,
     pub(crate) next: u64,
     pub(crate) stats: Stats,
     pub(crate) ending: bool,
@@ -207,6 +246,8 @@ impl World {
             view_last: BTreeMap::new(),
             truth: BTreeMap::new(),
             tokens: BTreeMap::new(),
+            memories: BTreeMap::new(),
+            last_life: 0,
             next: 0,
             stats: Stats::default(),
             ending: false,
@@ -223,7 +264,7 @@ impl World {
 
     fn schedule_workload(&mut self) {
         let (window, most) = if self.options.burst { (300_000, 14) } else { (3_000_000, 6) };
-        for _ in 0..150 {
+        for _ in 0..220 {
             let at = self.now + Duration::from_micros(self.rng.below(window));
             self.schedule(at, Event::Command);
         }
@@ -288,6 +329,8 @@ impl World {
             Event::Report { silo, report, entries } => {
                 self.on(silo, |dir| dir.handle_local_report(now, report, entries))
             }
+            Event::Move { from, to, said } => self.hear_of_move(from, to, said),
+            Event::Patience { silo, grain } => self.lose_patience(silo, &grain),
             Event::Broken { silo, peer } => self.on(silo, |dir| dir.handle_broken_way(now, peer)),
             Event::Command => self.random_command(),
             Event::Fault => {

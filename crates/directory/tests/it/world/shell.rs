@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use emmer_core::ring::RingRange;
 use emmer_core::{GrainId, Instant, SiloAddress, SiloStatus};
-use emmer_directory::{Directory, FailReason, Outcome, Registration, Token};
+use emmer_directory::{Departure, Directory, FailReason, Outcome, Registration, Token};
 
-use super::{World, config};
+use super::moves::{From, Memory};
+use super::{Tamper, World, config};
 
 /// One silo process.
 pub(crate) struct Node {
@@ -24,6 +25,16 @@ pub(crate) struct Local {
     pub(crate) confirmed: bool,
     pub(crate) token: u64,
     pub(crate) since: Instant,
+    pub(crate) memory: Memory,
+    /// Move to another silo, once the memory was sent.
+    pub(crate) departure: Option<Departure>,
+}
+
+impl Local {
+    pub(crate) const fn new(activation: u64, since: Instant) -> Self {
+        let memory = Memory { life: 0, turns: 0 };
+        Self { activation, confirmed: false, token: 0, since, memory, departure: None }
+    }
 }
 
 /// A command under way.
@@ -39,6 +50,7 @@ pub(crate) struct Call {
 pub(crate) enum Kind {
     Lookup,
     Register(u64),
+    Replace(u64, From),
     Unregister,
 }
 
@@ -86,6 +98,14 @@ impl World {
         let grain = self.grains[self.rng.index(self.grains.len())].clone();
         let local = self.nodes[&silo].local.get(&grain).copied();
         match local {
+            Some(Local { confirmed: true, .. }) if self.rng.chance(0.5) => self.turn(silo, &grain),
+            Some(local) if local.departure.is_some() => {
+                if self.options.tamper == Tamper::TurnsAfterSending {
+                    return self.turn(silo, &grain);
+                }
+                self.lookup(silo, &grain)
+            }
+            Some(local) if local.confirmed && self.rng.chance(0.5) => self.depart(silo, &grain),
             Some(local) if local.confirmed && self.rng.chance(0.6) => self.unregister(silo, &grain),
             Some(local) if !local.confirmed && self.rng.chance(0.3) => {
                 let now = self.now;
@@ -94,7 +114,11 @@ impl World {
                 if !node.dir.forget(now, Token(local.token)) {
                     return Err(format!("{silo} forgot a command that was done"));
                 }
-                self.tokens.remove(&local.token);
+                if let Some(Call { kind: Kind::Replace(_, instead), .. }) =
+                    self.tokens.remove(&local.token)
+                {
+                    self.replaced(silo, &grain, instead, Outcome::Absent)?;
+                }
                 self.drain(silo)
             }
             None if self.rng.chance(0.6) => self.register(silo, &grain),
@@ -102,7 +126,7 @@ impl World {
         }
     }
 
-    fn thinks_active(&self, silo: &SiloAddress) -> bool {
+    pub(crate) fn thinks_active(&self, silo: &SiloAddress) -> bool {
         let dir = &self.nodes[silo].dir;
         let version = dir.view_version() as usize;
         !dir.is_closed()
@@ -110,7 +134,7 @@ impl World {
             && self.views[version - 1].get(silo) == Some(&SiloStatus::Active)
     }
 
-    fn call(&mut self, silo: SiloAddress, grain: &GrainId, kind: Kind) -> u64 {
+    pub(crate) fn call(&mut self, silo: SiloAddress, grain: &GrainId, kind: Kind) -> u64 {
         self.next += 1;
         self.tokens.insert(self.next, Call { silo, grain: grain.clone(), kind, since: self.steps });
         self.next
@@ -130,7 +154,7 @@ impl World {
         let activation = node.next_activation;
         let token = self.call(silo, grain, Kind::Register(activation));
         let node = self.nodes.get_mut(&silo).unwrap();
-        node.local.insert(grain.clone(), Local { activation, confirmed: false, token, since: now });
+        node.local.insert(grain.clone(), Local { token, ..Local::new(activation, now) });
         let done = node.dir.register(now, Token(token), grain, activation);
         self.finish(silo, token, done)
     }
@@ -148,7 +172,7 @@ impl World {
         self.finish(silo, token, done)
     }
 
-    fn finish(
+    pub(crate) fn finish(
         &mut self,
         silo: SiloAddress,
         token: u64,
@@ -173,7 +197,22 @@ impl World {
                 }
             }
             (Kind::Register(activation), Outcome::Registered) => {
+                let memory = self.new_life();
+                let node = self.nodes.get_mut(&call.silo).unwrap();
+                if let Some(local) = node.local.get_mut(&call.grain) {
+                    local.memory = memory;
+                }
                 self.confirmed(&call, activation, dead)?;
+            }
+            (Kind::Replace(activation, instead), outcome) => {
+                if outcome == Outcome::Registered {
+                    let node = self.nodes.get_mut(&call.silo).unwrap();
+                    if let Some(local) = node.local.get_mut(&call.grain) {
+                        local.activation = activation;
+                    }
+                    self.confirmed(&call, activation, dead)?;
+                }
+                self.replaced(call.silo, &call.grain, instead, outcome)?;
             }
             (Kind::Register(_), Outcome::Taken(held)) => {
                 self.stats.taken += 1;
@@ -212,7 +251,9 @@ impl World {
             }
             None => return Err(format!("{mine} was confirmed and is not there")),
         }
+        let memory = node.local[&call.grain].memory;
         self.check_alone(&call.grain, mine)?;
+        self.check_memory(call.silo, &call.grain, memory)?;
         if dead {
             return Ok(());
         }
