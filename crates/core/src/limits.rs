@@ -20,6 +20,10 @@ pub const MEMBERSHIP_ROWS_PER_COMMIT_MAX: usize = COMMIT_MUTATIONS_MAX - 1;
 /// `Rejected`.
 pub const CALL_CHAIN_MAX: usize = 64;
 
+/// The largest memory of a grain that moves to another silo, in bytes. A larger one stays where it
+/// is.
+pub const GRAIN_MEMORY_BYTES_MAX: usize = 1 << 20;
+
 /// The parts of a silo's or client's memory of locations, each with a lock of its own.
 pub const LOCATION_SHARDS: usize = 16;
 

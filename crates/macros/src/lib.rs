@@ -184,7 +184,7 @@ pub fn test(args: TokenStream, item: TokenStream) -> TokenStream {
 ///     total: Persistent<u64>,
 /// }
 /// ```
-#[proc_macro_derive(Grain, attributes(state, journal, service, context, placement, grain))]
+#[proc_macro_derive(Grain, attributes(state, journal, service, context, carry, placement, grain))]
 pub fn derive_grain(item: TokenStream) -> TokenStream {
     class::expand(item.into()).unwrap_or_else(syn::Error::into_compile_error).into()
 }

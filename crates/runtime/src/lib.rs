@@ -73,11 +73,11 @@ pub mod macro_support {
 
     pub use crate::answers::{Answers, Sink, Source, answers};
     pub use crate::grain::{
-        ActivationError, Call, CallError, CallFuture, Ctx, DeactivationReason, Error, FieldDefault,
-        Grain, Hooks, Hosted, Interface, Journal, JournalSpec, KeyKind, KeyType, LocalSlot, Method,
-        NoError, NoHooks, NoResult, Persistent, RawRef, Returned, ServiceNeed, StateError,
-        StateSpec, TurnContext, arrive, boxed, not_admitted, own_error, poll_now, run_now, service,
-        shareable,
+        ActivationError, Call, CallError, CallFuture, Carried, CarriedFields, Ctx,
+        DeactivationReason, Error, FieldDefault, Grain, Hooks, Hosted, Interface, Journal,
+        JournalSpec, KeyKind, KeyType, LocalSlot, Method, NoError, NoHooks, NoResult, Persistent,
+        RawRef, Returned, ServiceNeed, StateError, StateSpec, TurnContext, arrive, boxed,
+        not_admitted, own_error, poll_now, run_now, service, shareable,
     };
     pub use crate::hosting::{
         Activation, ArriveMethod, BoxTurn, Closed, Exclusive, Instant, MethodEntry, Ran, Shared,

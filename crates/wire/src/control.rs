@@ -27,6 +27,8 @@ pub mod channel {
     pub const REMINDERS: u8 = 7;
     /// Values of streams, and what their ends tell each other.
     pub const STREAMS: u8 = 8;
+    /// Grains that move, between silos.
+    pub const MOVES: u8 = 9;
 }
 
 /// Appends a System frame: the [`channel`], then `value` as MessagePack with named fields. Returns

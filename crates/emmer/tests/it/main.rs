@@ -45,6 +45,7 @@ mod metrics;
 #[cfg(feature = "test")]
 mod mixed;
 #[cfg(feature = "test")]
+mod moves;
 mod named_failures;
 #[cfg(feature = "test")]
 mod observers;

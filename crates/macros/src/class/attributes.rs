@@ -25,6 +25,8 @@ pub(crate) struct ClassAttributes {
     pub(crate) reentrant: bool,
     /// True if they do so in a call that comes back.
     pub(crate) call_chain_reentrancy: bool,
+    /// True if its grains never move.
+    pub(crate) stays: bool,
     /// The class's name among several of its interface.
     pub(crate) name: Option<String>,
     /// True if a constructor of the application makes it.
@@ -68,6 +70,10 @@ fn parse_grain(meta: &ParseNestedMeta<'_>, found: &mut ClassAttributes) -> syn::
         found.call_chain_reentrancy = true;
         return Ok(());
     }
+    if meta.path.is_ident("stays") {
+        found.stays = true;
+        return Ok(());
+    }
     if meta.path.is_ident("constructor") {
         found.constructor = true;
         return Ok(());
@@ -92,8 +98,8 @@ fn parse_grain(meta: &ParseNestedMeta<'_>, found: &mut ClassAttributes) -> syn::
         }
         return Ok(());
     }
-    let known = "`idle = \"10m\"`, `reentrant`, `call_chain_reentrancy`, `name = \"gift\"` and \
-                 `constructor`";
+    let known = "`idle = \"10m\"`, `reentrant`, `call_chain_reentrancy`, `stays`, \
+                 `name = \"gift\"` and `constructor`";
     Err(meta.error(format!("on a class, #[grain] knows {known}")))
 }
 

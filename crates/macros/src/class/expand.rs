@@ -31,6 +31,12 @@ pub(super) fn class(class: &Class) -> TokenStream {
     let has_state = !reads.is_empty();
     let (reentrant, comes_back) =
         (class.attributes.reentrant, class.attributes.call_chain_reentrancy);
+    let stays = class.attributes.stays.then(|| {
+        quote!(
+            const STAYS: bool = true;
+        )
+    });
+    let carried = carried(class);
     let create = create(class);
     let bind = class.attributes.constructor.then(|| bind(class));
     let services = services(class);
@@ -47,6 +53,7 @@ pub(super) fn class(class: &Class) -> TokenStream {
         impl #generics ::emmer::__rt::Grain for #ident #arguments #clause {
             #workers
             #name
+            #stays
             const IDLE: ::core::option::Option<::core::time::Duration> = #idle;
             const HAS_STATE: bool = #has_state;
             const HAS_HOOKS: bool = {
@@ -98,6 +105,23 @@ pub(super) fn class(class: &Class) -> TokenStream {
                 use ::emmer::__rt::NoHooks as _;
                 ::emmer::__rt::Hooks::<Self>::deactivate(self, ctx, reason).await;
             }
+
+            async fn run_arrive(
+                &mut self,
+                ctx: &::emmer::__rt::Ctx,
+            ) -> ::core::result::Result<(), ::emmer::__rt::ActivationError> {
+                #[allow(unused_imports)]
+                use ::emmer::__rt::NoHooks as _;
+                ::emmer::__rt::Hooks::<Self>::arrive(self, ctx).await
+            }
+
+            fn may_move(&self) -> bool {
+                #[allow(unused_imports)]
+                use ::emmer::__rt::NoHooks as _;
+                ::emmer::__rt::Hooks::<Self>::may_move(self)
+            }
+
+            #carried
 
             async fn load(&mut self) -> ::core::result::Result<(), ::emmer::__rt::StateError> {
                 #(#reads)*
@@ -166,6 +190,20 @@ fn bind(class: &Class) -> TokenStream {
     }
 }
 
+/// The fields that move with the grain. Spanned at the field's type, where a wrong type is reported.
+fn carried(class: &Class) -> TokenStream {
+    let fields = class.fields.iter().filter(|field| field.make.is_carried());
+    let fields = fields.map(|ClassField { ident, ty, .. }| {
+        let (span, name) = (ty.span().resolved_at(Span::call_site()), ident.to_string());
+        quote_spanned!(span=> (#name, &mut self.#ident as &mut dyn ::emmer::__rt::Carried))
+    });
+    quote! {
+        fn carried(&mut self) -> ::emmer::__rt::CarriedFields<'_> {
+            ::std::vec::Vec::from([#(#fields),*])
+        }
+    }
+}
+
 /// The names of the stores of its states.
 fn stores(class: &Class) -> Option<TokenStream> {
     let stores: Vec<&String> =
@@ -230,7 +268,9 @@ fn make(field: &ClassField) -> TokenStream {
             let name = ident.to_string();
             quote_spanned!(span=> ::emmer::__rt::service::<#ty>(ctx, #name)?)
         }
-        Make::Default => quote_spanned!(span=> <#ty as ::emmer::__rt::FieldDefault>::make()),
+        Make::Default | Make::Carry => {
+            quote_spanned!(span=> <#ty as ::emmer::__rt::FieldDefault>::make())
+        }
     };
     quote!(#ident: #value)
 }

@@ -1,4 +1,4 @@
-//! The attributes of fields: `#[state("name")]`, `#[journal("name")]`, `#[service]` and
+//! The attributes of fields: `#[state("name")]`, `#[journal("name")]`, `#[service]`, `#[carry]` and
 //! `#[context]`.
 
 use syn::parse::{Parse, ParseStream};
@@ -19,6 +19,8 @@ pub(crate) enum Make {
     Service,
     /// A copy of the grain's context.
     Context,
+    /// By `Default`, or from the silo that the grain comes from.
+    Carry,
     /// By `Default`.
     Default,
 }
@@ -118,6 +120,11 @@ impl State {
 }
 
 impl Make {
+    /// Returns true if the field moves with its grain.
+    pub(crate) const fn is_carried(&self) -> bool {
+        matches!(self, Self::State(_) | Self::Journal(_) | Self::Carry)
+    }
+
     /// State or journal of the field.
     pub(crate) const fn stored(&self) -> Option<&State> {
         match self {
@@ -145,7 +152,7 @@ pub(crate) fn parse(named: &FieldsNamed, errors: &mut Errors) -> Vec<ClassField>
 }
 
 /// The attributes of fields.
-pub(super) const MARKS: [&str; 4] = ["state", "journal", "service", "context"];
+pub(super) const MARKS: [&str; 5] = ["state", "journal", "service", "context", "carry"];
 
 fn make(field: &Field, earlier: &[ClassField], errors: &mut Errors) -> Make {
     let (mut make, mut is_marked) = (Make::Default, false);
@@ -156,7 +163,7 @@ fn make(field: &Field, earlier: &[ClassField], errors: &mut Errors) -> Make {
         if make != Make::Default {
             errors.at(
                 attribute,
-                "a field is one state, journal, service or the context, and only once",
+                "a field is one state, journal, service, carried value or the context, and only once",
             );
         }
         check_new(&found, attribute, earlier, errors);
@@ -225,6 +232,13 @@ fn of_attribute(attribute: &Attribute) -> syn::Result<Option<Make>> {
         let message = "the context has no arguments: write `#[context]`";
         return match attribute.meta.require_path_only() {
             Ok(_) => Ok(Some(Make::Context)),
+            Err(_) => Err(syn::Error::new_spanned(attribute, message)),
+        };
+    }
+    if attribute.path().is_ident("carry") {
+        let message = "a field moves with its grain as a whole: write `#[carry]`";
+        return match attribute.meta.require_path_only() {
+            Ok(_) => Ok(Some(Make::Carry)),
             Err(_) => Err(syn::Error::new_spanned(attribute, message)),
         };
     }

@@ -14,7 +14,7 @@ use syn::{
 };
 
 use self::attributes::ClassAttributes;
-use self::field::ClassField;
+use self::field::{ClassField, Make};
 use crate::errors::Errors;
 
 /// A struct that was found to be a grain class.
@@ -79,6 +79,12 @@ fn check_workers(
         errors.at(&input.ident, message);
     }
     let states = fields.iter().filter(|field| field.make.stored().is_some());
+    for field in fields.iter().filter(|field| field.make == Make::Carry) {
+        if is_worker || attributes.stays {
+            let message = "grains of this class never move: a field of theirs is not carried";
+            errors.at(&field.ident, message);
+        }
+    }
     for field in states.filter(|_| is_worker) {
         let message = "a stateless worker has no state in the store: its activations would \
             overwrite each other's";

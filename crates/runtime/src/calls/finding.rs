@@ -6,12 +6,13 @@ use emmer_core::{GrainId, SiloAddress};
 use emmer_directory::FailReason;
 use emmer_net::clock::Due;
 use emmer_placement::PlaceError;
+use emmer_wire::CallChain;
 
 use super::Calls;
 use super::path::Hint;
 use crate::cluster::locations::Locations;
 use crate::cluster::{Chosen, Question, Sought};
-use crate::hosting::{BoxTurn, Given, Held, StartError, TurnContext};
+use crate::hosting::{Activation, BoxTurn, Given, Held, StartError, TurnContext};
 use crate::trace;
 use crate::turn::{Failure, Rejection, contain};
 
@@ -224,6 +225,15 @@ impl Calls {
                 Err(not_placed(&PlaceError::Panicked(name, words)))
             }
         }
+    }
+
+    /// The silo where placement would put the grain of this activation now.
+    pub(crate) async fn place_again(
+        &self,
+        activation: &Activation,
+    ) -> Result<SiloAddress, Failure> {
+        let (grain, method) = (activation.id(), activation.any_method());
+        self.choose(Sought { grain, method, chain: &CallChain::EMPTY }, &[]).await
     }
 
     /// A turn for a call whose method the class of this activation lacks. It ends when the

@@ -207,6 +207,28 @@ impl DirectoryService {
         self.unregister_number(activation.grain, activation.number).await;
     }
 
+    /// From now on no report claims the activation, whose grain's memory is sent to another silo.
+    /// Returns the version of the directory's view; none when the activation is not registered.
+    pub(crate) fn withhold(&self, activation: Registrant<'_>) -> Option<u64> {
+        let machine = self.machine.lock();
+        let was_registered = activation.registered.swap(false, Ordering::AcqRel);
+        was_registered.then(|| machine.directory.view_version())
+    }
+
+    /// Makes `activation` the grain's one activation in the place of `instead`.
+    pub(crate) async fn replace(
+        &self,
+        activation: Registrant<'_>,
+        instead: (Registration, u64),
+    ) -> Outcome {
+        self.asked[0].add(1);
+        let Registrant { grain, number, .. } = activation;
+        self.run(Some(activation), |directory, now, token| {
+            directory.replace(now, token, grain, number, instead)
+        })
+        .await
+    }
+
     async fn unregister_number(&self, grain: &GrainId, number: u64) {
         self.asked[2].add(1);
         self.run(None, |directory, now, token| {

@@ -9,6 +9,7 @@ mod lateness;
 pub(crate) mod load;
 pub(crate) mod locations;
 pub(crate) mod membership;
+pub(crate) mod moves;
 mod peers;
 mod placing;
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use emmer_placement::{DataError, Placement};
 
+use super::carried::CarriedFields;
 use super::context::Ctx;
 use crate::hosting::{MethodEntry, ServiceNeed};
 use crate::turn::{ActivationError, DeactivationReason, StateError};
@@ -30,6 +31,21 @@ pub trait Lifecycle: Sized + Send + Sync + 'static {
     ) -> impl Future<Output = ()> + Send {
         let _ = (ctx, reason);
         std::future::ready(())
+    }
+
+    /// Runs once, when the grain has come from another silo with its memory, before the next call.
+    /// Without it [`activate`](Self::activate) runs. A timer that the hook starts continues: it has
+    /// the time left that it had on the other silo, and is over if it was over there.
+    ///
+    /// # Errors
+    /// An error fails the activation and every call that waits for it.
+    fn arrive(&mut self, ctx: &Ctx) -> impl Future<Output = Result<(), ActivationError>> + Send {
+        self.activate(ctx)
+    }
+
+    /// Returns false as long as the grain must stay where it is.
+    fn may_move(&self) -> bool {
+        true
     }
 }
 
@@ -57,6 +73,19 @@ impl<G: Lifecycle> Hooks<G> {
     ) -> impl Future<Output = ()> + Send {
         grain.deactivate(ctx, reason)
     }
+
+    /// Runs the hook of the arrival.
+    pub fn arrive(
+        grain: &mut G,
+        ctx: &Ctx,
+    ) -> impl Future<Output = Result<(), ActivationError>> + Send {
+        grain.arrive(ctx)
+    }
+
+    /// Asks the grain whether it may move.
+    pub fn may_move(grain: &G) -> bool {
+        grain.may_move()
+    }
 }
 
 /// The hooks of a class that does not implement [`Lifecycle`].
@@ -74,6 +103,18 @@ pub trait NoHooks<G> {
     fn deactivate(grain: &mut G, ctx: &Ctx, reason: DeactivationReason) -> Ready<()> {
         let _ = (grain, ctx, reason);
         std::future::ready(())
+    }
+
+    /// Does nothing.
+    fn arrive(grain: &mut G, ctx: &Ctx) -> Ready<Result<(), ActivationError>> {
+        let _ = (grain, ctx);
+        std::future::ready(Ok(()))
+    }
+
+    /// Returns true.
+    fn may_move(grain: &G) -> bool {
+        let _ = grain;
+        true
     }
 }
 
@@ -100,6 +141,9 @@ pub trait Grain: Sized + Send + Sync + 'static {
     const REENTRANT: bool = false;
     /// True if its `&self` methods do so in a call that comes back to the grain.
     const CALL_CHAIN_REENTRANCY: bool = false;
+
+    /// True for a class whose grains never move to another silo.
+    const STAYS: bool = false;
 
     /// The class's name, if an interface has several classes; see
     /// [`RawRef::of_class`](super::RawRef::of_class).
@@ -163,6 +207,19 @@ pub trait Grain: Sized + Send + Sync + 'static {
         ctx: &Ctx,
         reason: DeactivationReason,
     ) -> impl Future<Output = ()> + Send;
+
+    /// Runs the hook of its arrival from another silo, if it has hooks.
+    ///
+    /// # Errors
+    /// The hook's.
+    fn run_arrive(&mut self, ctx: &Ctx)
+    -> impl Future<Output = Result<(), ActivationError>> + Send;
+
+    /// Asks the grain whether it may move.
+    fn may_move(&self) -> bool;
+
+    /// The fields that move with it.
+    fn carried(&mut self) -> CarriedFields<'_>;
 
     /// Reads every state field from the system store.
     fn load(&mut self) -> impl Future<Output = Result<(), StateError>> + Send;

@@ -4,17 +4,18 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, Range};
 
+use bytes::BytesMut;
 use emmer_net::clock;
 use emmer_store::Etag;
 use emmer_store::journal::{Change, Head, JournalSlot, Stored};
-use emmer_wire::codec;
+use emmer_wire::{CodecError, codec};
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::bond::Bond;
 use super::persistent::encoded;
-use crate::grain::{Ctx, STATE_FORMAT, StateSpec};
+use crate::grain::{Carried, Ctx, STATE_FORMAT, StateSpec};
 use crate::metrics::{StateEnded, StateOperation};
 use crate::trace;
 use crate::turn::StateError;
@@ -266,6 +267,38 @@ where
         Ok(found)
     }
 }
+
+impl<E, S> Carried for Journal<E, S>
+where
+    E: Serialize + DeserializeOwned + Send + 'static,
+    S: Apply<E> + Default + Serialize + DeserializeOwned + Send + Sync + 'static,
+{
+    fn pack(&self, out: &mut BytesMut) -> Result<(), CodecError> {
+        let bound = self.binding.as_ref();
+        let format = bound.map(|binding| binding.spec.state.format());
+        let etag = bound.and_then(|binding| binding.etag.as_deref());
+        let head = bound.map(|binding| binding.head);
+        codec::encode_into(out, &(format, etag, head, &self.state))
+    }
+
+    fn unpack(&mut self, ctx: &Ctx, bytes: &[u8]) -> Result<(), String> {
+        let read = ctx.grains().bind(|| codec::decode::<Packed<S>>(bytes));
+        let (format, etag, head, state) = read.map_err(|error| error.to_string())?;
+        let own = self.binding.as_ref().map(|binding| binding.spec.state.format());
+        if format != own {
+            return Err(format!("it is {format:?} there and {own:?} here"));
+        }
+        self.state = state;
+        if let Some(binding) = &mut self.binding {
+            binding.etag = etag.map(Etag::from);
+            binding.head = head.unwrap_or_default();
+        }
+        Ok(())
+    }
+}
+
+/// The format of a journal's snapshots, its etag, its head, its state.
+type Packed<S> = (Option<String>, Option<String>, Option<Head>, S);
 
 impl<S> Binding<S>
 where

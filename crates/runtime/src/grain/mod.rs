@@ -3,12 +3,14 @@
 mod any_error;
 mod bond;
 mod call;
+mod carried;
 mod class;
 mod context;
 mod future;
 mod interface;
 mod interleaved;
 mod journal;
+mod moving;
 mod persistent;
 mod reference;
 mod request_context;
@@ -20,6 +22,7 @@ mod work;
 
 pub use self::any_error::{Error, own_error};
 pub use self::call::Call;
+pub use self::carried::{Carried, CarriedFields};
 pub use self::class::{Grain, Hooks, Lifecycle, NoHooks};
 pub use self::context::Ctx;
 pub use self::future::CallFuture;

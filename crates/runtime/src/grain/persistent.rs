@@ -8,12 +8,12 @@ use bytes::BytesMut;
 use emmer_net::clock;
 use emmer_store::Etag;
 use emmer_store::state::StateSlot;
-use emmer_wire::codec;
+use emmer_wire::{CodecError, codec};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::bond::Bond;
-use crate::grain::{Ctx, StateSpec};
+use crate::grain::{Carried, Ctx, StateSpec};
 use crate::metrics::StateOperation;
 use crate::trace;
 use crate::turn::StateError;
@@ -166,6 +166,35 @@ where
         Ok(())
     }
 }
+
+impl<T> Carried for Persistent<T>
+where
+    T: Default + Serialize + DeserializeOwned + Send + 'static,
+{
+    fn pack(&self, out: &mut BytesMut) -> Result<(), CodecError> {
+        let bound = self.binding.as_ref();
+        let format = bound.map(|binding| binding.spec.format());
+        let etag = bound.and_then(|binding| binding.etag.as_deref());
+        codec::encode_into(out, &(format, etag, &self.value))
+    }
+
+    fn unpack(&mut self, ctx: &Ctx, bytes: &[u8]) -> Result<(), String> {
+        let read = ctx.grains().bind(|| codec::decode::<Packed<T>>(bytes));
+        let (format, etag, value) = read.map_err(|error| error.to_string())?;
+        let own = self.binding.as_ref().map(|binding| binding.spec.format());
+        if format != own {
+            return Err(format!("it is {format:?} there and {own:?} here"));
+        }
+        self.value = value;
+        if let Some(binding) = &mut self.binding {
+            binding.etag = etag.map(Etag::from);
+        }
+        Ok(())
+    }
+}
+
+/// The format of a state's version, its etag, its value.
+type Packed<T> = (Option<String>, Option<String>, T);
 
 impl<T> Binding<T> {
     const fn bond(&self) -> Bond<'_> {

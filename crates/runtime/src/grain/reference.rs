@@ -37,6 +37,14 @@ impl GrainFactory {
         }
     }
 
+    /// The calls of the silo that this client lives in; none outside a silo.
+    pub(crate) const fn calls(&self) -> Option<&Arc<Calls>> {
+        match &self.0 {
+            Node::Silo(silo) => Some(silo),
+            Node::Client(_) | Node::Nowhere => None,
+        }
+    }
+
     /// Decodes something whose references shall belong to this client. `decode` may be any serde
     /// code. In a turn, and in arguments and answers, references belong to the silo or client
     /// without it.

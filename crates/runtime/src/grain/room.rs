@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use emmer_store::BoxFuture;
 
-use super::{Ctx, Grain};
+use super::{Ctx, Grain, carried};
+use crate::cluster::moves::Fields;
 use crate::hosting::{
     Activation, AnyGrain, AnyRoom, ClassInfo, Constructor, Exclusive, Services, Shared,
 };
@@ -48,6 +49,23 @@ impl<G: Grain> AnyGrain for Room<G> {
                 self.grain().run_deactivate(&ctx, reason).await;
             }
         })
+    }
+
+    fn arrive(&mut self, at: Arc<Activation>) -> BoxFuture<'_, Result<(), ActivationError>> {
+        Box::pin(async move { self.grain().run_arrive(&ctx_of(&at)?).await })
+    }
+
+    fn may_move(&self) -> bool {
+        self.0.as_ref().is_some_and(G::may_move)
+    }
+
+    fn pack(&mut self) -> Result<Fields, String> {
+        carried::pack(self.grain().carried())
+    }
+
+    fn unpack(&mut self, at: &Arc<Activation>, fields: &Fields) -> Result<(), String> {
+        let ctx = ctx_of(at).map_err(|error| error.to_string())?;
+        carried::unpack(&ctx, self.grain().carried(), fields)
     }
 
     fn has_grain(&self) -> bool {
@@ -125,6 +143,7 @@ impl ClassInfo {
                 idle: G::IDLE,
                 has_state: G::HAS_STATE,
                 has_hooks: G::HAS_HOOKS,
+                stays: G::STAYS,
                 reentrant: G::REENTRANT,
                 call_chain_reentrancy: G::CALL_CHAIN_REENTRANCY,
                 reminders: G::REMINDERS,

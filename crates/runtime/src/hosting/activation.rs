@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 
 use emmer_core::{GrainId, SiloAddress};
 use emmer_net::clock::Due;
@@ -20,6 +20,7 @@ use super::gate::{Alone, Gate, HalfWay, Leave, Together};
 use super::host::Host;
 use super::slot::{Ends, Input};
 use super::turn::BoxTurn;
+use crate::cluster::moves::Fields;
 use crate::turn::{ActivationError, DeactivationReason, StateError};
 
 /// One grain in memory. Only its room knows its class by type.
@@ -33,6 +34,10 @@ pub struct Activation<R: AnyGrain + ?Sized = dyn AnyGrain> {
     pub(super) last_used: AtomicU32,
     /// True if the directory holds a registration for it. Written only under the directory's lock.
     pub(super) registered: AtomicBool,
+    /// Number of times that it took the grain back after a move that failed.
+    pub(super) round: AtomicU8,
+    /// True while the hook of its activation runs.
+    pub(super) waking: AtomicBool,
     pub(super) gate: Gate<Home<R>>,
 }
 
@@ -68,6 +73,8 @@ impl<R: AnyGrain> Activation<R> {
             host,
             last_used: AtomicU32::new(last_used),
             registered: AtomicBool::new(false),
+            round: AtomicU8::new(0),
+            waking: AtomicBool::new(false),
             gate: Gate::new(Home { life: Life::New, room }),
         })
     }
@@ -90,6 +97,24 @@ pub trait AnyGrain: Any + Send + Sync {
 
     /// Runs the hook of its deactivation.
     fn deactivate(&mut self, at: Arc<Activation>, reason: DeactivationReason) -> BoxFuture<'_, ()>;
+
+    /// Runs the hook of its arrival.
+    fn arrive(&mut self, at: Arc<Activation>) -> BoxFuture<'_, Result<(), ActivationError>>;
+
+    /// Asks the grain whether it may move.
+    fn may_move(&self) -> bool;
+
+    /// Its memory, field by field.
+    ///
+    /// # Errors
+    /// A field does not encode, in these words.
+    fn pack(&mut self) -> Result<Fields, String>;
+
+    /// Takes the memory of the grain on another silo.
+    ///
+    /// # Errors
+    /// A field does not decode, or the class has no such field, in these words.
+    fn unpack(&mut self, at: &Arc<Activation>, fields: &Fields) -> Result<(), String>;
 
     /// Returns true if the grain is there.
     fn has_grain(&self) -> bool;

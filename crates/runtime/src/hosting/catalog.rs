@@ -105,6 +105,8 @@ pub(crate) enum NotMade {
     Full,
     /// The silo leaves.
     Closed,
+    /// There is an activation of the grain.
+    IsThere,
 }
 
 impl Catalog {
@@ -147,6 +149,27 @@ impl Catalog {
                 let created = make(self.next(max)?);
                 slot.insert(created.clone());
                 Ok(created.into())
+            }
+        }
+    }
+
+    /// A new activation of `id`, which `make` makes of a number.
+    ///
+    /// # Errors
+    /// There is one, or none can be made.
+    pub(super) fn insert(
+        &self,
+        id: &GrainId,
+        max: usize,
+        make: impl FnOnce(u64) -> Arc<Activation>,
+    ) -> Result<Arc<Activation>, NotMade> {
+        let grains = &mut self.shard(id).lock().grains;
+        match grains.entry(hash_of_grain(id), |found| found.id() == id, hash_of) {
+            Entry::Occupied(_) => Err(NotMade::IsThere),
+            Entry::Vacant(slot) => {
+                let created = make(self.next(max)?);
+                slot.insert(created.clone());
+                Ok(created)
             }
         }
     }
@@ -282,11 +305,11 @@ impl Catalog {
         SHARDS
     }
 
-    /// The activation `number` of `id`, if it is still there and no worker.
-    fn get_number(&self, id: &GrainId, number: u64) -> Option<Arc<Activation>> {
+    /// The activation of `id` with this number in the directory, if it is still there.
+    fn registered_as(&self, id: &GrainId, number: u64) -> Option<Arc<Activation>> {
         let shard = self.shard(id).lock();
         let found = shard.grains.find(hash_of_grain(id), |found| found.id() == id);
-        found.filter(|found| found.number() == number).cloned()
+        found.filter(|found| found.registration() == number).cloned()
     }
 }
 
@@ -310,7 +333,7 @@ impl Activations for Catalog {
                     .iter()
                     .filter(|a| a.is_registered())
                     .filter(|a| ranges.iter().any(|r| r.contains(a.id().stable_hash())))
-                    .map(|a| (a.id().clone(), a.number()))
+                    .map(|a| (a.id().clone(), a.registration()))
                     .collect::<Vec<_>>()
             })
             .collect();
@@ -319,13 +342,13 @@ impl Activations for Catalog {
     }
 
     fn note_registered(&self, grain: &GrainId, number: u64) {
-        if let Some(found) = self.get_number(grain, number) {
+        if let Some(found) = self.registered_as(grain, number) {
             found.set_registered(true);
         }
     }
 
     fn evict(&self, grain: &GrainId, number: u64) {
-        if let Some(found) = self.get_number(grain, number) {
+        if let Some(found) = self.registered_as(grain, number) {
             warn_seldom!(%grain, "another activation of the grain exists: this one goes");
             found.set_registered(false);
             found.deactivate(DeactivationReason::Duplicate);

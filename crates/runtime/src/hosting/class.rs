@@ -92,6 +92,7 @@ pub(crate) struct ClassInfo {
     pub(crate) idle: Option<Duration>,
     pub(crate) has_state: bool,
     pub(crate) has_hooks: bool,
+    pub(crate) stays: bool,
     pub(crate) reentrant: bool,
     pub(crate) call_chain_reentrancy: bool,
     pub(crate) reminders: &'static [&'static str],

@@ -25,6 +25,7 @@ use super::timers::Timers;
 use super::workers::Place;
 use crate::cluster::directory::DirectoryService;
 use crate::cluster::load::LoadService;
+use crate::cluster::moves::Moves;
 use crate::cluster::{Fence, Shut};
 use crate::metrics::{MethodStatistics, Metrics};
 use crate::turn::{Failure, Rejection};
@@ -56,6 +57,8 @@ pub(crate) struct Host {
     pub(crate) timers: Arc<Timers>,
     /// The activations that asked to be kept.
     pub(crate) kept: Kept,
+    /// Grains on their way to other silos, and from them.
+    pub(crate) moves: Moves,
     /// Directory where activations are registered.
     pub(crate) directory: Arc<DirectoryService>,
     /// Knows what other silos host.
@@ -177,7 +180,7 @@ impl Host {
             NotMade::Full => {
                 Failure::overloaded("the silo has reached its limit of activations".to_owned())
             }
-            NotMade::Closed => Failure::shutting_down(),
+            NotMade::Closed | NotMade::IsThere => Failure::shutting_down(),
         })
     }
 

@@ -1,6 +1,7 @@
 //! The activations that stay in memory although no call comes.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use emmer_net::clock::CoarseInstant;
 use parking_lot::Mutex;
@@ -38,6 +39,16 @@ impl Kept {
             kept.remove(&number);
         }
         keeps
+    }
+
+    /// The time for which the activation asked to be kept.
+    pub(super) fn left(&self, number: u64, now: CoarseInstant) -> Duration {
+        self.until.lock().get(&number).map_or(Duration::ZERO, |until| until.left(now))
+    }
+
+    /// Returns true if turns are under way that hold nothing of the activation.
+    pub(super) fn has_turns(&self, number: u64) -> bool {
+        self.turns.lock().contains_key(&number)
     }
 
     /// A turn begins that holds nothing of the activation, and keeps it until `until` at most.

@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 
 use emmer_net::clock::{CoarseInstant, Due};
@@ -11,7 +12,7 @@ use tokio::task::JoinHandle;
 
 use super::activation::{AnyRoom, Home, Life};
 use super::admission::Watching;
-use super::gate::{Alone, Asks};
+use super::gate::{Alone, Asks, Purpose};
 use super::turn::suspend;
 use super::{Activation, Closed, TurnContext};
 use crate::cluster::Shut;
@@ -72,12 +73,12 @@ impl Activation {
     }
 
     #[cold]
-    fn panicked(&self, words: &str) -> Closed {
+    pub(super) fn panicked(&self, words: &str) -> Closed {
         Closed::Failed(format!("{} panicked while it was activated: {words}", self.title()))
     }
 
     /// Ends what could not be activated.
-    async fn fail(
+    pub(super) async fn fail(
         self: &Arc<Self>,
         lock: &mut Alone<'_, Home>,
         closed: Closed,
@@ -86,10 +87,7 @@ impl Activation {
             // A registration that did not complete in time is withdrawn by the directory itself.
             self.host.directory.unregister(self.registrant()).await;
         }
-        lock.life = Life::Gone(Box::new(closed.clone()));
-        self.host.catalog.remove(&self.id, self.number);
-        self.host.timers.end(self.number);
-        self.host.kept.end(self.number);
+        self.go(lock, closed.clone());
         Err(closed)
     }
 
@@ -101,7 +99,7 @@ impl Activation {
         if self.host.is_alone() {
             return Err(Closed::Gone);
         }
-        let mut held = Roused { activation: self, room, is_awake: false };
+        let mut held = Roused::of(self, room);
         let made = contain(|| self.class.make(self, &self.host.services, held.room));
         let made = made.map_err(|words| self.panicked(&words))?;
         made.map_err(|e| Closed::Failed(format!("{} was not made: {e}", self.title())))?;
@@ -145,6 +143,7 @@ impl Activation {
         if !self.class.info.has_hooks {
             return Ok(());
         }
+        let _waking = self.waking();
         contained(async { grain.activate(self.clone()).await })
             .await
             .map_err(|words| self.panicked(&words))?
@@ -168,8 +167,8 @@ impl Activation {
     }
 
     /// As the directory sees it.
-    fn registrant(&self) -> Registrant<'_> {
-        Registrant { grain: &self.id, number: self.number, registered: &self.registered }
+    pub(super) fn registrant(&self) -> Registrant<'_> {
+        Registrant { grain: &self.id, number: self.registration(), registered: &self.registered }
     }
 
     /// The grain's type and key, for people.
@@ -177,10 +176,20 @@ impl Activation {
         self.class.title(&self.id)
     }
 
-    /// Waits for the turns that go before, then runs the hook, gives the registration back and
-    /// goes. Whatever the grain's own code does, the way to its end is the same.
-    async fn close_down(self: Arc<Self>) {
-        let (mut lock, reason) = self.gate.closing().await;
+    /// Waits for the turns that go before, and closes.
+    pub(super) async fn close_down(self: Arc<Self>) {
+        if let (lock, Purpose::End(reason)) = self.gate.closing().await {
+            self.close(lock, reason).await;
+        }
+    }
+
+    /// Runs the hook, gives the registration back and goes. Whatever the grain's own code does, the
+    /// way to its end is the same.
+    pub(super) async fn close(
+        self: &Arc<Self>,
+        mut lock: Alone<'_, Home>,
+        reason: DeactivationReason,
+    ) {
         match std::mem::replace(&mut lock.life, Life::Closing) {
             gone @ Life::Gone(_) => {
                 lock.life = gone;
@@ -197,14 +206,23 @@ impl Activation {
         if reason != DeactivationReason::Duplicate && !self.is_worker() {
             self.host.directory.unregister(self.registrant()).await;
         }
-        let closed = match reason {
-            DeactivationReason::OtherVersion(silo) => {
-                self.host.departures.note(&self.id, silo, self.host.clock.now());
-                Closed::Elsewhere(silo)
-            }
-            _ => Closed::Gone,
-        };
-        lock.life = Life::Gone(Box::new(closed));
+        self.go(
+            &mut lock,
+            match reason {
+                DeactivationReason::OtherVersion(silo) => Closed::Elsewhere(silo),
+                _ => Closed::Gone,
+            },
+        );
+    }
+
+    /// Goes. A call that waits is resolved again, and follows a grain that is elsewhere now.
+    pub(super) fn go(self: &Arc<Self>, lock: &mut Alone<'_, Home>, why: Closed) {
+        if let Closed::Elsewhere(silo) = why
+            && matches!(lock.life, Life::Active | Life::Closing)
+        {
+            self.host.departures.note(&self.id, silo, self.host.clock.now());
+        }
+        lock.life = Life::Gone(Box::new(why));
         self.host.catalog.remove(&self.id, self.number);
         self.host.timers.end(self.number);
         self.host.kept.end(self.number);
@@ -243,7 +261,7 @@ impl Activation {
     }
 
     /// Drops the grain.
-    fn let_go(&self, room: &mut AnyRoom) {
+    pub(super) fn let_go(&self, room: &mut AnyRoom) {
         if room.has_grain() {
             self.class.drop_grain(&self.id, &mut || room.clear());
         }
@@ -271,7 +289,7 @@ impl Activation {
 }
 
 /// Runs a hook that no turn runs, as a turn.
-async fn in_turn<T>(context: TurnContext, hook: impl Future<Output = T>) -> T {
+pub(super) async fn in_turn<T>(context: TurnContext, hook: impl Future<Output = T>) -> T {
     let (mut context, mut listing) = (Some(context), None);
     let mut hook = std::pin::pin!(hook);
     std::future::poll_fn(|cx| {
@@ -284,11 +302,39 @@ async fn in_turn<T>(context: TurnContext, hook: impl Future<Output = T>) -> T {
     .await
 }
 
+/// The time in which the hook of an activation runs.
+pub(super) struct Waking<'a>(&'a AtomicBool);
+
+impl Drop for Waking<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
+
+impl Activation {
+    /// The hook of the activation begins.
+    pub(super) fn waking(&self) -> Waking<'_> {
+        self.waking.store(true, Ordering::Release);
+        Waking(&self.waking)
+    }
+
+    /// Returns true while the hook of the activation runs.
+    pub(crate) fn is_waking(&self) -> bool {
+        self.waking.load(Ordering::Acquire)
+    }
+}
+
 /// A grain on its way to be active: whatever comes between lets it go.
-struct Roused<'a> {
+pub(super) struct Roused<'a> {
     activation: &'a Activation,
-    room: &'a mut AnyRoom,
-    is_awake: bool,
+    pub(super) room: &'a mut AnyRoom,
+    pub(super) is_awake: bool,
+}
+
+impl<'a> Roused<'a> {
+    pub(super) fn of(activation: &'a Activation, room: &'a mut AnyRoom) -> Self {
+        Self { activation, room, is_awake: false }
+    }
 }
 
 impl Drop for Roused<'_> {

@@ -11,6 +11,7 @@
 
 mod activation;
 mod admission;
+mod arrival;
 mod arriving;
 mod aside;
 pub(crate) mod catalog;
@@ -26,6 +27,7 @@ mod instant;
 mod kept;
 pub(crate) mod late;
 mod lifecycle;
+mod mover;
 mod pieces;
 mod queues;
 mod requests;
@@ -49,13 +51,14 @@ pub(crate) use self::ends::StartError;
 pub use self::ends::{Closed, TurnEnd, TurnOutcome};
 pub(crate) use self::host::{Classes, Host};
 pub(crate) use self::kept::Kept;
+pub(crate) use self::mover::Stays;
 pub use self::pieces::InterleaveError;
 pub(crate) use self::pieces::Stay;
 pub use self::services::{ServiceField, ServiceNeed, Services};
 pub use self::slot::Slot;
 pub(crate) use self::slot::{Ends, Has, Input, Sink, empty, other_version};
 pub(crate) use self::states::States;
-pub(crate) use self::timers::{Entry as TimerEntry, Timed};
+pub(crate) use self::timers::{Entry as TimerEntry, Expected as ExpectedTimer, Timed};
 pub(crate) use self::turn::{
     Begun, Progress, Work, poll_begun, run_to_end, standing, turn, until_begun,
 };

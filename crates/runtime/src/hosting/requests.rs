@@ -20,6 +20,9 @@ use crate::metrics::{Ended, Outer, StateEnded, StateOperation};
 use crate::turn::{Asker, DeactivationReason, contain};
 use crate::waits::{self, Listed, Listing, Wait};
 
+/// The round of a registration is above its activation's number.
+const ROUND_SHIFT: u32 = 56;
+
 impl Activation {
     /// The grain.
     pub(crate) const fn id(&self) -> &GrainId {
@@ -31,9 +34,24 @@ impl Activation {
         self.number
     }
 
+    /// Number of its registration in the directory: another one after each move that failed.
+    pub(crate) fn registration(&self) -> u64 {
+        self.registration_of(self.round.load(Ordering::Acquire))
+    }
+
+    /// That number after so many moves that failed.
+    pub(super) const fn registration_of(&self, round: u8) -> u64 {
+        self.number | (round as u64) << ROUND_SHIFT
+    }
+
     /// The part of the silo that it lives in.
     pub(crate) const fn host(&self) -> &Arc<Host> {
         &self.host
+    }
+
+    /// The number of one of its methods; 0 for a class without.
+    pub(crate) fn any_method(&self) -> u32 {
+        self.class.number_of(0)
     }
 
     /// The name of its grain type.

@@ -3,7 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
+use emmer_core::Instant;
 use parking_lot::Mutex;
+
+use super::Stays;
+use crate::cluster::moves::TimerMemory;
 
 /// The numbers of an activation and of a timer.
 type Owned = (u64, u64);
@@ -15,6 +19,12 @@ pub(crate) trait Timed: Send + Sync {
 
     /// Returns true if its activation stays in memory while it runs.
     fn keeps(&self) -> bool;
+
+    /// The timer as it moves with its grain; none if it is over.
+    ///
+    /// # Errors
+    /// The grain cannot move with it now.
+    fn pack(&self, now: Instant) -> Result<Option<TimerMemory>, Stays>;
 }
 
 #[derive(Default)]
@@ -27,6 +37,8 @@ struct All {
 #[derive(Default)]
 pub(crate) struct Timers {
     all: Mutex<All>,
+    /// Timers of grains whose arrival runs, by activation, until they are started again.
+    arriving: Mutex<BTreeMap<u64, Vec<TimerMemory>>>,
 }
 
 impl Timers {
@@ -55,6 +67,37 @@ impl Timers {
         self.of(owner).iter().any(|timer| timer.keeps())
     }
 
+    /// The timers of this activation, as they move with its grain.
+    ///
+    /// # Errors
+    /// The grain cannot move with one of them now.
+    pub(super) fn pack(&self, owner: u64, now: Instant) -> Result<Vec<TimerMemory>, Stays> {
+        let packed = self.of(owner).into_iter().map(|timer| timer.pack(now).transpose());
+        packed.flatten().collect()
+    }
+
+    /// The hook of an arrival is about to start these timers again.
+    pub(super) fn expect(&self, owner: u64, timers: Vec<TimerMemory>) {
+        self.arriving.lock().insert(owner, timers);
+    }
+
+    /// The hook of an arrival starts a timer of this method: the first one that is expected, and
+    /// none if it was over on the other silo. Outside of an arrival every timer starts.
+    pub(crate) fn take_expected(&self, owner: u64, method: &str) -> Expected {
+        let mut arriving = self.arriving.lock();
+        let Some(timers) = arriving.get_mut(&owner) else { return Expected::Anything };
+        match timers.iter().position(|timer| timer.method == method) {
+            Some(at) => Expected::Timer(timers.remove(at)),
+            None => Expected::Nothing,
+        }
+    }
+
+    /// The hook of an arrival is over. Returns the methods of the timers that it did not start.
+    pub(super) fn arrived(&self, owner: u64) -> Vec<String> {
+        let left = self.arriving.lock().remove(&owner).unwrap_or_default();
+        left.into_iter().map(|timer| timer.method).collect()
+    }
+
     /// The number of timers.
     pub(crate) fn len(&self) -> usize {
         self.all.lock().by_owner.len()
@@ -66,6 +109,16 @@ impl Timers {
         let range = all.by_owner.range((owner, 0)..=(owner, u64::MAX));
         range.filter_map(|(_, timer)| timer.upgrade()).collect()
     }
+}
+
+/// A timer that the hook of an activation starts.
+pub(crate) enum Expected {
+    /// The activation is no arrival.
+    Anything,
+    /// The timer ran on the other silo.
+    Timer(TimerMemory),
+    /// The timer was over on the other silo.
+    Nothing,
 }
 
 /// The entry of a timer, taken out when it is dropped.

@@ -13,6 +13,10 @@ pub(crate) struct LifeMetrics {
     deactivated: AtomicU64,
     failed: AtomicU64,
     took: Histogram,
+    /// Grains that came from other silos, and that left for them.
+    arrived: AtomicU64,
+    left: AtomicU64,
+    left_took: Histogram,
 }
 
 /// Their values.
@@ -31,6 +35,17 @@ impl LifeMetrics {
         if let Some(took) = took {
             self.took.record(took);
         }
+    }
+
+    /// Counts a grain that came from another silo.
+    pub(crate) fn arrived(&self) {
+        self.arrived.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts a grain that left for another silo, and the time for which its calls waited.
+    pub(crate) fn left(&self, took: Duration) {
+        self.left.fetch_add(1, Ordering::Relaxed);
+        self.left_took.record(took);
     }
 
     pub(crate) fn failed(&self) {

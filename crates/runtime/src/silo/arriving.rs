@@ -13,6 +13,7 @@ use emmer_wire::{PeerKind, RequestHeader, channel, codec};
 use super::core::SiloCore;
 use crate::calls::arriving::put_failure;
 use crate::cluster::membership::Input as MembershipInput;
+use crate::cluster::moves::MoveMessage;
 use crate::streams::Place;
 use crate::turn::{Failure, contain};
 
@@ -85,6 +86,16 @@ impl Handler for SiloCore {
                     Ok(message) => self.reminders.receive(from, message),
                     Err(e) => {
                         warn_seldom!(%from, error = %e, "an unreadable message about reminders");
+                    }
+                }
+            }
+            (channel::MOVES, PeerKind::Silo(from)) if self.knows(from) => {
+                match codec::decode(&payload) {
+                    Ok(MoveMessage::Arrive(arrival)) => self.host.arrive(from, arrival),
+                    Ok(MoveMessage::Word { id, word }) => self.host.moves.heard(id, word),
+                    Err(e) => {
+                        warn_seldom!(%from, error = %e, "an unreadable message about a grain that \
+                            moves");
                     }
                 }
             }

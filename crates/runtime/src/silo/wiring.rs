@@ -29,6 +29,7 @@ use crate::cluster::directory::DirectoryService;
 use crate::cluster::load::{LoadService, LoadTimes};
 use crate::cluster::locations::Locations;
 use crate::cluster::membership::MembershipHandle;
+use crate::cluster::moves::Moves;
 use crate::cluster::{Cluster, Fence, Peers, Placing};
 use crate::filters::Filters;
 use crate::grain::{OwnClient, Services};
@@ -125,7 +126,7 @@ pub(super) fn wire(given: Given) -> Arc<SiloCore> {
         clock: clock.clone(),
         wheel: wheel.clone(),
         spawner: spawner.clone(),
-        peers,
+        peers: peers.clone(),
         client: client.clone(),
         table: reminders,
         options: options.reminders.clone(),
@@ -143,6 +144,7 @@ pub(super) fn wire(given: Given) -> Arc<SiloCore> {
         wheel: wheel.clone(),
         timers: Arc::default(),
         kept: Kept::default(),
+        moves: Moves::new(peers),
         directory,
         load,
         metrics: Metrics::default(),

@@ -1,5 +1,6 @@
 //! A timer: starting it, its ticks, its handle.
 
+use std::any::type_name;
 use std::fmt;
 use std::future::poll_fn;
 use std::sync::{Arc, Weak};
@@ -13,10 +14,11 @@ use tracing::Span;
 
 use super::method::{TimerMethod, TimerTick};
 use crate::calls::outset::failure_of;
+use crate::cluster::moves::TimerMemory;
 use crate::grain::{Ctx, LocalSlot};
 use crate::hosting::{
-    Activation, Begun, BoxTurn, Sink, Timed, TimerEntry, TurnContext, TurnEnd, run_to_end,
-    until_begun,
+    Activation, Begun, BoxTurn, ExpectedTimer, Sink, Stays, Timed, TimerEntry, TurnContext,
+    TurnEnd, run_to_end, until_begun,
 };
 use crate::trace;
 use crate::wheel::{Due, Place};
@@ -85,6 +87,7 @@ impl TimerBuilder {
     pub fn run<M: 'static, F: TimerMethod<M>>(self, method: F) -> Timer {
         let method = Arc::new(method);
         self.start(
+            type_name::<F>(),
             F::EXCLUSIVE,
             |activation| activation.is_of::<F::Grain>(),
             Box::new(move |activation, tick, context| {
@@ -93,8 +96,14 @@ impl TimerBuilder {
         )
     }
 
-    fn start(self, exclusive: bool, is_own: fn(&Activation) -> bool, method: Method) -> Timer {
-        let Self { ctx, delay, period, keep } = self;
+    fn start(
+        self,
+        name: &'static str,
+        exclusive: bool,
+        is_own: fn(&Activation) -> bool,
+        method: Method,
+    ) -> Timer {
+        let Self { ctx, mut delay, mut period, keep } = self;
         let Some(activation) = ctx.activation() else { return Timer(Weak::new()) };
         if !is_own(&activation) {
             let grain = ctx.grain_id();
@@ -102,9 +111,22 @@ impl TimerBuilder {
             return Timer(Weak::new());
         }
         let timers = &activation.host().timers;
+        let of_hook = activation.is_waking();
+        if of_hook {
+            match timers.take_expected(activation.number(), name) {
+                ExpectedTimer::Anything => {}
+                ExpectedTimer::Timer(memory) => {
+                    delay = Duration::from_millis(memory.left_ms);
+                    period = memory.period_ms.map(Duration::from_millis);
+                }
+                ExpectedTimer::Nothing => return Timer(Weak::new()),
+            }
+        }
         let ticking = timers.add(activation.number(), |entry| Ticking {
             activation: Arc::downgrade(&activation),
             method,
+            name,
+            of_hook,
             exclusive,
             keep,
             state: Mutex::new(State { period, ..State::default() }),
@@ -153,8 +175,9 @@ impl fmt::Debug for Timer {
 #[derive(Default)]
 struct State {
     period: Option<Duration>,
-    /// Its place in the wheel while it waits.
+    /// Its place in the wheel while it waits, and its next tick.
     place: Option<Place>,
+    next: Instant,
     stopped: bool,
     /// A tick is under way.
     ticking: bool,
@@ -170,6 +193,10 @@ type Method = Box<dyn Fn(Arc<Activation>, TimerTick, TurnContext) -> BoxTurn + S
 pub(super) struct Ticking {
     activation: Weak<Activation>,
     method: Method,
+    /// Name of the method.
+    name: &'static str,
+    /// True if the hook of the activation has started it: the hook of an arrival starts it again.
+    of_hook: bool,
     /// True if the method takes `&mut self`.
     exclusive: bool,
     keep: bool,
@@ -189,6 +216,7 @@ impl Ticking {
         if let Some(before) = state.place.take() {
             host.wheel.take(before);
         }
+        state.next = at;
         state.place = Some(host.wheel.put(at, self.clone()));
     }
 
@@ -307,6 +335,23 @@ impl Timed for Ticking {
 
     fn keeps(&self) -> bool {
         self.keep && !self.is_over()
+    }
+
+    fn pack(&self, now: Instant) -> Result<Option<TimerMemory>, Stays> {
+        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let state = self.state.lock();
+        if state.stopped {
+            return Ok(None);
+        }
+        if state.ticking {
+            return Err(Stays::Busy);
+        }
+        if !self.of_hook {
+            return Err(Stays::Timer);
+        }
+        let left_ms = millis(state.next.saturating_since(now));
+        let period_ms = state.period.map(millis);
+        Ok(Some(TimerMemory { method: self.name.to_owned(), left_ms, period_ms }))
     }
 }
 

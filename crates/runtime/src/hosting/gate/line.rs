@@ -22,6 +22,9 @@ const MISSED_TICKS_MAX: u8 = 10;
 /// queue. None is 0, which stands for no ticket in searches.
 static QUEUES: AtomicU64 = AtomicU64::new(1);
 
+/// The mover's ticket: it is before all others.
+const BEFORE_ALL: u64 = 0;
+
 /// A queue gives out fewer tickets than this.
 const TICKETS_PER_QUEUE: u64 = 1 << 32;
 
@@ -82,11 +85,20 @@ impl Asking {
     }
 }
 
-/// The place of the closer, which ends the activation: behind the present waiters, or before all
-/// others when the grain is broken.
+/// Reason why the closer goes in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// To end the activation.
+    End(DeactivationReason),
+    /// To move the grain to another silo, or to bring it in.
+    Move,
+}
+
+/// The place of the closer, which ends the activation or moves its grain: behind the present waiters
+/// to end it, before them to move it, or when the grain is broken.
 pub(super) struct Closer {
     ticket: u64,
-    pub(super) reason: DeactivationReason,
+    pub(super) purpose: Purpose,
     pub(super) waker: Option<Waker>,
     /// True if the place is taken.
     taken: bool,
@@ -235,17 +247,50 @@ impl Line {
     }
 
     /// Makes room for the closer. A closer of a broken grain gets that reason, whatever else ends
-    /// the grain.
+    /// the grain. One that was to move the grain ends it instead.
     fn reserve(&self, queue: &mut Queue, reason: DeactivationReason) {
         if let Some(closer) = &mut queue.closer {
-            if matches!(reason, DeactivationReason::Broken(_)) {
-                closer.reason = reason;
+            if matches!(reason, DeactivationReason::Broken(_)) || closer.purpose == Purpose::Move {
+                closer.purpose = Purpose::End(reason);
             }
             return;
         }
         let ticket = queue.ticket();
-        queue.closer = Some(Closer { ticket, reason, waker: None, taken: false });
+        let purpose = Purpose::End(reason);
+        queue.closer = Some(Closer { ticket, purpose, waker: None, taken: false });
         self.count(true);
+    }
+
+    /// Takes the closer's place before all that wait, to move the grain; false when it is taken.
+    pub(crate) fn take_mover_place(&self) -> bool {
+        let mut guard = self.queue();
+        let queue = guard.open();
+        if queue.closer.is_some() || self.is_broken() {
+            return false;
+        }
+        let purpose = Purpose::Move;
+        queue.closer = Some(Closer { ticket: BEFORE_ALL, purpose, waker: None, taken: true });
+        self.count(true);
+        true
+    }
+
+    /// Gives the mover's place back; false when the grain is to be ended meanwhile, which the mover
+    /// has to do.
+    pub(crate) fn give_mover_place_back(&self) -> bool {
+        let mut guard = self.queue();
+        let queue = guard.open();
+        if queue.closer.as_ref().is_some_and(|closer| closer.purpose != Purpose::Move) {
+            return false;
+        }
+        if queue.closer.take().is_some() {
+            self.count(false);
+        }
+        let next = queue.call_next(self.is_broken());
+        drop(guard);
+        if let Some(next) = next {
+            next.wake();
+        }
+        true
     }
 
     /// Takes the closer's place; false when it is taken.
@@ -306,9 +351,11 @@ impl Line {
     pub(crate) fn waits(&self, alone: bool, out: &mut Vec<Wait>) {
         let mut guard = self.queue();
         let Some(queue) = guard.get() else { return };
-        let mut writer_before = queue.closer_is_next(self.is_broken());
+        // A mover gives its place back when the turns inside do not end.
+        let closer = queue.closer.as_ref().filter(|closer| closer.purpose != Purpose::Move);
+        let mut writer_before = closer.is_some() && queue.closer_is_next(self.is_broken());
         for waiter in &queue.waiters {
-            let closer = queue.closer.as_ref().is_some_and(|closer| closer.ticket < waiter.ticket);
+            let closer = closer.is_some_and(|closer| closer.ticket < waiter.ticket);
             let held_up = alone || (!waiter.past && (waiter.exclusive || writer_before || closer));
             writer_before |= waiter.exclusive;
             // A turn that was called goes in, or gives its place up.

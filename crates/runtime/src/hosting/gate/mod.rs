@@ -25,8 +25,8 @@ use std::task::{Context, Poll};
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 pub(crate) use self::asks::{Asks, Who};
-pub(crate) use self::line::Line;
-use crate::turn::{Asker, DeactivationReason};
+pub(crate) use self::line::{Line, Purpose};
+use crate::turn::Asker;
 use crate::waits::Wait;
 
 /// Number of tries for a lock that a turn on another thread holds right now, before queueing up. A
@@ -124,8 +124,8 @@ impl<T: ?Sized> Gate<T> {
         self.line.waits(self.cell.is_locked_exclusive(), out);
     }
 
-    /// Waits in the closer's place, which the caller has taken ([`Line::take_closer_place`]), and
-    /// says why the activation ends.
+    /// Waits in the closer's place, which the caller has taken ([`Line::take_closer_place`],
+    /// [`Line::take_mover_place`]), and says what for.
     pub(super) const fn closing(&self) -> Close<'_, T> {
         Close { gate: self }
     }
@@ -248,7 +248,7 @@ pub(super) struct Close<'a, T: ?Sized> {
 }
 
 impl<'a, T: ?Sized> Future for Close<'a, T> {
-    type Output = (Alone<'a, T>, DeactivationReason);
+    type Output = (Alone<'a, T>, Purpose);
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let (gate, line) = (self.gate, &self.gate.line);
@@ -260,7 +260,7 @@ impl<'a, T: ?Sized> Future for Close<'a, T> {
         {
             line.count(false);
             drop(guard);
-            return Poll::Ready((gate.alone(lock), closer.reason));
+            return Poll::Ready((gate.alone(lock), closer.purpose));
         }
         debug_assert!(queue.closer.is_some(), "the closer's place was taken first");
         if let Some(closer) = &mut queue.closer {

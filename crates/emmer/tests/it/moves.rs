@@ -1,0 +1,312 @@
+//! Grains that move from silo to silo.
+
+use std::cell::RefCell;
+
+use emmer::prelude::*;
+use emmer::test::{Cluster, World};
+
+#[grain_interface(key = u64)]
+trait Walker {
+    /// Adds `n` in memory. Returns the sum.
+    async fn add(&mut self, n: u64) -> u64;
+    async fn write(&mut self) -> Result<(), StateError>;
+    async fn look(&self) -> Look;
+    async fn go(&self, to: String);
+    async fn go_as_placed(&self);
+    /// Holds the grain.
+    async fn hold(&mut self, ms: u64);
+    async fn refuse(&mut self, refuses: bool);
+    async fn start_timer(&mut self);
+    async fn grow(&mut self, bytes: usize);
+    async fn append(&mut self, n: u64) -> Result<u64, StateError>;
+}
+
+/// Everything that a walker knows.
+#[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
+struct Look {
+    at: String,
+    total: u64,
+    exists: bool,
+    steps: Vec<String>,
+    plain: u64,
+    activated: u64,
+    journal: u64,
+}
+
+#[derive(Clone, Copy, serde::Serialize, serde::Deserialize)]
+struct Added(u64);
+
+#[derive(Default, serde::Serialize, serde::Deserialize)]
+struct Sum(u64);
+
+impl emmer::state::Apply<Added> for Sum {
+    fn apply(&mut self, event: &Added) {
+        self.0 += event.0;
+    }
+}
+
+#[derive(Grain)]
+struct WalkerGrain {
+    #[context]
+    ctx: Ctx,
+    #[state("total")]
+    total: Persistent<u64>,
+    #[journal("sum")]
+    sum: Journal<Added, Sum>,
+    /// The silos that it was on.
+    #[carry]
+    steps: Vec<String>,
+    #[carry]
+    refuses: bool,
+    #[carry]
+    ballast: String,
+    plain: u64,
+    activated: u64,
+}
+
+thread_local! {
+    /// A world has one thread: the silos on which ticks ran, and when.
+    static TICKS: RefCell<Vec<(String, u64)>> = const { RefCell::new(Vec::new()) };
+}
+
+impl WalkerGrain {
+    fn here(&self) -> String {
+        self.ctx.silo().map(|silo| silo.to_string()).unwrap_or_default()
+    }
+
+    async fn tick(&mut self) {
+        let at = self.ctx.now().as_millis() / 1_000;
+        TICKS.with_borrow_mut(|ticks| ticks.push((self.here(), at as u64)));
+    }
+}
+
+impl Lifecycle for WalkerGrain {
+    async fn activate(&mut self, ctx: &Ctx) -> Result<(), ActivationError> {
+        self.activated += 1;
+        self.steps.push(self.here());
+        ctx.timer(secs(10)).every(secs(10)).run(Self::tick);
+        Ok(())
+    }
+
+    fn may_move(&self) -> bool {
+        !self.refuses
+    }
+}
+
+#[grain]
+impl Walker for WalkerGrain {
+    async fn add(&mut self, n: u64) -> u64 {
+        *self.total += n;
+        self.plain += n;
+        *self.total
+    }
+
+    async fn write(&mut self) -> Result<(), StateError> {
+        self.total.write().await
+    }
+
+    async fn look(&self) -> Look {
+        Look {
+            at: self.here(),
+            total: *self.total,
+            exists: self.total.exists(),
+            steps: self.steps.clone(),
+            plain: self.plain,
+            activated: self.activated,
+            journal: self.sum.0,
+        }
+    }
+
+    async fn go(&self, to: String) {
+        self.ctx.move_to(to.parse().unwrap());
+    }
+
+    async fn go_as_placed(&self) {
+        self.ctx.move_by_placement();
+    }
+
+    async fn hold(&mut self, ms: u64) {
+        tokio::time::sleep(millis(ms)).await;
+    }
+
+    async fn refuse(&mut self, refuses: bool) {
+        self.refuses = refuses;
+    }
+
+    async fn start_timer(&mut self) {
+        self.ctx.timer(secs(1)).every(secs(1)).run(Self::tick);
+    }
+
+    async fn grow(&mut self, bytes: usize) {
+        self.ballast = "x".repeat(bytes);
+    }
+
+    async fn append(&mut self, n: u64) -> Result<u64, StateError> {
+        self.sum.append(Added(n)).await?;
+        Ok(self.sum.0)
+    }
+}
+
+/// Calls walkers from inside the cluster.
+#[grain_interface(key = u64)]
+trait Pusher {
+    async fn push(&self, calls: u64, grains: u64);
+}
+
+#[derive(Grain)]
+#[placement(random)]
+struct PusherGrain {
+    #[context]
+    ctx: Ctx,
+}
+
+#[grain]
+impl Pusher for PusherGrain {
+    async fn push(&self, calls: u64, grains: u64) {
+        for call in 0..calls {
+            let walker = self.ctx.grains().grain::<dyn Walker>(call % grains);
+            walker.add(1).await.unwrap();
+            tokio::time::sleep(millis(1 + call * 5 % 11)).await;
+        }
+    }
+}
+
+fn walkers(silo: emmer::SiloBuilder) -> emmer::SiloBuilder {
+    silo.host::<dyn Walker, WalkerGrain>().host::<dyn Pusher, PusherGrain>()
+}
+
+/// The silo that the grain is on, and another one.
+fn places(cluster: &Cluster, look: &Look) -> (usize, usize) {
+    let nodes = 0..cluster.nodes().len();
+    let at = nodes.clone().find(|n| cluster.node(*n).address().to_string() == look.at).unwrap();
+    (at, nodes.clone().find(|n| *n != at).unwrap())
+}
+
+#[emmer::test(seeds = 8)]
+async fn a_grain_moves_with_its_memory(world: World) {
+    let cluster = world.cluster(3, walkers).await;
+    let walker = cluster.client().await.grain::<dyn Walker>(1u64);
+    walker.add(5).await.unwrap();
+    walker.write().await.unwrap();
+    walker.append(7).await.unwrap();
+    // Only in memory.
+    walker.add(3).await.unwrap();
+    let before = walker.look().await.unwrap();
+    let (from, to) = places(&cluster, &before);
+    let there = cluster.node(to).address().to_string();
+    walker.go(there.clone()).await.unwrap();
+    world.advance(secs(1)).await;
+    let after = walker.look().await.unwrap();
+    let steps = vec![before.at.clone(), there.clone()];
+    let expected = Look { at: there.clone(), steps, plain: 0, activated: 1, ..before.clone() };
+    assert_eq!(after, expected);
+    assert!(after.exists && after.total == 8 && after.journal == 7);
+    // The etags came along: writes go on without a read.
+    walker.add(1).await.unwrap();
+    walker.write().await.unwrap();
+    assert_eq!(walker.append(1).await.unwrap(), 8);
+    let on = |node: usize| cluster.node(node).statistics().activations;
+    assert_eq!((on(from), on(to)), (0, 1));
+    // And back.
+    walker.go(before.at.clone()).await.unwrap();
+    world.advance(secs(1)).await;
+    let back = walker.look().await.unwrap();
+    assert_eq!((back.at, back.total, back.journal), (before.at, 9, 8));
+    assert_eq!((on(from), on(to)), (1, 0));
+}
+
+/// Callers on every silo and outside add all the time, while the grain moves again and again: no
+/// call fails, and the sum in memory is exact.
+#[emmer::test(seeds = 20)]
+async fn calls_follow_a_grain_and_each_runs_once(world: World) {
+    let cluster = world.cluster(3, walkers).await;
+    let grains: u64 = 6;
+    let mut callers = Vec::new();
+    for n in 0..6usize {
+        let client = cluster.client().await;
+        let client = move |key: u64| client.grain::<dyn Walker>(key);
+        callers.push(tokio::spawn(async move {
+            for call in 0..150u64 {
+                let walker = client((call + n as u64) % grains);
+                walker.add(1).await.unwrap();
+                tokio::time::sleep(millis(1 + (call * 7 + n as u64) % 13)).await;
+            }
+        }));
+    }
+    for n in 0..6u64 {
+        let pusher = cluster.client().await.grain::<dyn Pusher>(n);
+        callers.push(tokio::spawn(async move {
+            pusher.push(150, grains).timeout(secs(120)).await.unwrap();
+        }));
+    }
+    let mover = cluster.client().await;
+    let mut moved = 0;
+    while callers.iter().any(|caller| !caller.is_finished()) {
+        let walker = mover.grain::<dyn Walker>(world.bits() % grains);
+        let to = cluster.node((world.bits() % 3) as usize).address().to_string();
+        walker.go(to).await.unwrap();
+        moved += 1;
+        world.advance(millis(world.bits() % 20)).await;
+    }
+    for caller in callers {
+        caller.await.unwrap();
+    }
+    assert!(moved > 30, "{moved}");
+    let mut sum = 0;
+    for key in 0..grains {
+        sum += mover.grain::<dyn Walker>(key).add(0).await.unwrap();
+    }
+    assert_eq!(sum, 12 * 150);
+}
+
+#[emmer::test(seeds = 4)]
+async fn a_timer_continues_with_its_time_left(world: World) {
+    let cluster = world.cluster(2, walkers).await;
+    let walker = cluster.client().await.grain::<dyn Walker>(1u64);
+    let before = walker.look().await.unwrap();
+    let (_, to) = places(&cluster, &before);
+    let there = cluster.node(to).address().to_string();
+    TICKS.take();
+    world.advance(secs(7)).await;
+    walker.go(there.clone()).await.unwrap();
+    world.advance(secs(2)).await;
+    assert_eq!(walker.look().await.unwrap().at, there);
+    assert!(TICKS.take().is_empty());
+    world.advance(secs(2)).await;
+    let ticks = TICKS.take();
+    assert_eq!(ticks.len(), 1, "{ticks:?}");
+    assert_eq!(ticks[0].0, there);
+    world.advance(secs(20)).await;
+    assert_eq!(TICKS.take().len(), 2);
+}
+
+#[emmer::test(seeds = 4)]
+async fn a_grain_stays_that_cannot_move(world: World) {
+    let cluster = world.cluster(2, walkers).await;
+    let client = cluster.client().await;
+    let stays = async |key: u64, what: &str| {
+        let walker = client.grain::<dyn Walker>(key);
+        let before = walker.look().await.unwrap();
+        let (_, to) = places(&cluster, &before);
+        walker.go(cluster.node(to).address().to_string()).await.unwrap();
+        world.advance(secs(5)).await;
+        assert_eq!(walker.look().await.unwrap(), before, "{what}");
+    };
+    let walker = |key: u64| client.grain::<dyn Walker>(key);
+    walker(1).refuse(true).await.unwrap();
+    stays(1, "it refuses").await;
+    walker(2).start_timer().await.unwrap();
+    stays(2, "a timer that no hook starts").await;
+    walker(3).grow(2 << 20).await.unwrap();
+    stays(3, "its memory is too large").await;
+    let busy = tokio::spawn({
+        let busy = walker(4);
+        async move { busy.hold(40_000).timeout(secs(60)).await }
+    });
+    world.advance(secs(1)).await;
+    let nowhere = cluster.node(0).address().to_string();
+    walker(5).go(nowhere.clone()).await.unwrap();
+    world.advance(secs(1)).await;
+    assert_eq!(walker(5).look().await.unwrap().at, nowhere);
+    busy.await.unwrap().unwrap();
+}

@@ -1,0 +1,183 @@
+//! Messages about grains that move from silo to silo, and the room for their memory.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use emmer_core::limits::GRAIN_MEMORY_BYTES_MAX;
+use emmer_core::{GrainId, SiloAddress};
+use emmer_directory::Word;
+use emmer_wire::channel;
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+
+use super::Peers;
+
+/// Memory of grains on their way from this silo, at most, in bytes; and as much on the way to it.
+const UNDER_WAY_MAX: usize = 16 * GRAIN_MEMORY_BYTES_MAX;
+
+/// Bytes that count for each grain besides its fields.
+const GRAIN_BYTES: usize = 512;
+
+/// The fields of a grain by name, as they travel.
+pub(crate) type Fields = Vec<(String, Bytes)>;
+
+/// Message between two silos about a grain that moves.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum MoveMessage {
+    /// The grain's memory, for the silo that is to have it.
+    #[serde(rename = "a")]
+    Arrive(Arrival),
+    /// The receiver's word.
+    #[serde(rename = "w")]
+    Word {
+        /// The sender's number for the move.
+        #[serde(rename = "i")]
+        id: u64,
+        /// Word.
+        #[serde(rename = "w")]
+        word: Word,
+    },
+}
+
+/// A grain on its way.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Arrival {
+    /// The sender's number for the move.
+    #[serde(rename = "i")]
+    pub(crate) id: u64,
+    #[serde(rename = "g")]
+    pub(crate) grain: GrainId,
+    /// The sender's registration, which the receiver's replaces.
+    #[serde(rename = "n")]
+    pub(crate) number: u64,
+    /// The version of the sender's view.
+    #[serde(rename = "v")]
+    pub(crate) view: u64,
+    #[serde(rename = "m")]
+    pub(crate) memory: Memory,
+}
+
+/// Everything of an activation that moves with its grain.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Memory {
+    /// Version of the data of its states.
+    #[serde(rename = "d")]
+    pub(crate) data_version: u32,
+    #[serde(rename = "f")]
+    pub(crate) fields: Fields,
+    #[serde(rename = "t", default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) timers: Vec<TimerMemory>,
+    /// Time in milliseconds for which the activation asked to be kept.
+    #[serde(rename = "k", default)]
+    pub(crate) kept_ms: u64,
+}
+
+/// A timer that moves with its grain.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct TimerMemory {
+    /// The name of the method that it runs.
+    #[serde(rename = "m")]
+    pub(crate) method: String,
+    /// Milliseconds to its next tick.
+    #[serde(rename = "l")]
+    pub(crate) left_ms: u64,
+    /// Its period in milliseconds.
+    #[serde(rename = "p")]
+    pub(crate) period_ms: Option<u64>,
+}
+
+impl Memory {
+    /// The bytes that it takes, about.
+    pub(crate) fn bytes(&self) -> usize {
+        self.fields.iter().map(|(name, field)| name.len() + field.len()).sum()
+    }
+}
+
+/// The moves of one silo.
+pub(crate) struct Moves {
+    peers: Arc<Peers>,
+    /// The moves whose grain was sent, by number: each waits for a word.
+    waiting: Mutex<HashMap<u64, oneshot::Sender<Word>>>,
+    next: AtomicU64,
+    leaving: Arc<Semaphore>,
+    arriving: Arc<Semaphore>,
+}
+
+/// Room for the memory of a grain that is on its way.
+pub(crate) type UnderWay = OwnedSemaphorePermit;
+
+/// Wait for the word of a grain's new silo.
+pub(crate) struct Awaited<'a> {
+    moves: &'a Moves,
+    id: u64,
+    word: oneshot::Receiver<Word>,
+}
+
+impl Awaited<'_> {
+    /// The word. It may never come.
+    pub(crate) async fn word(&mut self) -> Word {
+        match (&mut self.word).await {
+            Ok(word) => word,
+            Err(_) => std::future::pending().await,
+        }
+    }
+}
+
+impl Drop for Awaited<'_> {
+    fn drop(&mut self) {
+        self.moves.waiting.lock().remove(&self.id);
+    }
+}
+
+fn take(room: &Arc<Semaphore>, memory: &Memory) -> Option<UnderWay> {
+    let bytes = u32::try_from(memory.bytes() + GRAIN_BYTES).unwrap_or(u32::MAX);
+    room.clone().try_acquire_many_owned(bytes).ok()
+}
+
+impl Moves {
+    pub(crate) fn new(peers: Arc<Peers>) -> Self {
+        let room = || Arc::new(Semaphore::new(UNDER_WAY_MAX));
+        Self {
+            peers,
+            waiting: Mutex::default(),
+            next: AtomicU64::new(1),
+            leaving: room(),
+            arriving: room(),
+        }
+    }
+
+    /// Room for memory that leaves; none while too much is on its way.
+    pub(crate) fn room_to_leave(&self, memory: &Memory) -> Option<UnderWay> {
+        take(&self.leaving, memory)
+    }
+
+    /// Room for memory that arrives; none while too much is on its way.
+    pub(crate) fn room_to_arrive(&self, memory: &Memory) -> Option<UnderWay> {
+        take(&self.arriving, memory)
+    }
+
+    /// Sends a grain to `to`. Its number is set here.
+    pub(crate) fn send(&self, to: SiloAddress, mut arrival: Arrival) -> Awaited<'_> {
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        arrival.id = id;
+        let (sender, word) = oneshot::channel();
+        self.waiting.lock().insert(id, sender);
+        self.peers.post(to, channel::MOVES, &MoveMessage::Arrive(arrival));
+        Awaited { moves: self, id, word }
+    }
+
+    /// Tells the silo that a grain came from what became of it.
+    pub(crate) fn answer(&self, to: SiloAddress, id: u64, word: Word) {
+        self.peers.post(to, channel::MOVES, &MoveMessage::Word { id, word });
+    }
+
+    /// The word of another silo. A move that is over needs none.
+    pub(crate) fn heard(&self, id: u64, word: Word) {
+        if let Some(waits) = self.waiting.lock().remove(&id) {
+            let _ = waits.send(word);
+        }
+    }
+}

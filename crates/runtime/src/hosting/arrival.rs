@@ -1,0 +1,154 @@
+//! The way of a grain to another silo, on the silo where it arrives.
+//!
+//! Everything that can fail by itself comes first: the class, the room, the memory's fields. Then
+//! the owner of the grain's range decides whether this registration replaces the old one. Calls that
+//! come meanwhile wait.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use emmer_core::SiloAddress;
+use emmer_directory::{Outcome, Registration, Word};
+use emmer_net::clock::Due;
+use emmer_net::warn_seldom;
+
+use super::activation::{Home, Life};
+use super::gate::{Alone, Purpose};
+use super::lifecycle::{Roused, in_turn};
+use super::{Activation, Closed, Host, TurnContext};
+use crate::cluster::Shut;
+use crate::cluster::moves::{Arrival, Memory, UnderWay};
+use crate::turn::{contain, contained};
+
+/// The longest wait for the grain's registration. Its old silo has taken it back by then.
+const REGISTRATION_MAX: Duration = Duration::from_secs(10);
+
+impl Host {
+    /// A grain comes from the silo `from`.
+    pub(crate) fn arrive(self: &Arc<Self>, from: SiloAddress, arrival: Arrival) {
+        let id = arrival.id;
+        match self.seat(&arrival) {
+            Ok((activation, room)) => {
+                self.spawner.spawn(activation.come_from(from, arrival, room));
+            }
+            Err(why) => {
+                tracing::debug!(grain = %arrival.grain, %from, why, "a grain was not taken");
+                self.moves.answer(from, id, Word::Refused);
+            }
+        }
+    }
+
+    /// An activation for a grain that comes, which no call can enter yet.
+    fn seat(self: &Arc<Self>, arrival: &Arrival) -> Result<(Arc<Activation>, UnderWay), String> {
+        let class = self.class_of(&arrival.grain).map_err(|failure| failure.to_string())?;
+        if class.info.stays || class.workers_max().is_some() {
+            return Err("no grain of its class moves".to_owned());
+        }
+        let (own, its) = (class.data_version(), arrival.memory.data_version);
+        if own != its {
+            return Err(format!("its data has version {its}, and this silo has version {own}"));
+        }
+        if self.is_alone() || self.is_fenced() {
+            return Err("this silo runs no turns".to_owned());
+        }
+        let room = self.moves.room_to_arrive(&arrival.memory);
+        let room = room.ok_or("too many grains come at once")?;
+        let max = self.limits.activations_max;
+        let made = self.catalog.insert(&arrival.grain, max, |number| {
+            let made = class.clone().create(self.clone(), arrival.grain.clone(), number);
+            made.gate.line().take_mover_place();
+            made
+        });
+        Ok((made.map_err(|why| format!("{why:?}"))?, room))
+    }
+}
+
+impl Activation {
+    /// Takes the grain in, and tells the silo that it comes from.
+    async fn come_from(self: Arc<Self>, from: SiloAddress, arrival: Arrival, _room: UnderWay) {
+        let Arrival { id, number, view, memory, .. } = arrival;
+        let (mut lock, purpose) = self.gate.closing().await;
+        let filled = match purpose {
+            Purpose::Move => self.fill(&mut lock, &memory),
+            Purpose::End(reason) => Err(reason.to_string()),
+        };
+        if let Err(why) = filled {
+            tracing::debug!(grain = %self.title(), %from, why, "a grain was not taken");
+            self.let_go(&mut lock.room);
+            self.go(&mut lock, Closed::Gone);
+            return self.host.moves.answer(from, id, Word::Refused);
+        }
+        let instead = (Registration { silo: from, activation: number }, view);
+        let replacing = self.host.directory.replace(self.registrant(), instead);
+        let outcome = tokio::time::timeout(REGISTRATION_MAX, replacing).await;
+        if outcome != Ok(Outcome::Registered) {
+            self.let_go(&mut lock.room);
+            self.go(&mut lock, Closed::Gone);
+            return self.host.moves.answer(from, id, Word::Failed);
+        }
+        self.host.moves.answer(from, id, Word::Arrived);
+        self.settle_in(lock, memory).await;
+    }
+
+    /// Makes the grain and gives it its memory.
+    fn fill(self: &Arc<Self>, lock: &mut Alone<'_, Home>, memory: &Memory) -> Result<(), String> {
+        let (host, room) = (&self.host, &mut lock.room);
+        let made = contain(|| self.class.make(self, &host.services, room));
+        made?.map_err(|error| error.to_string())?;
+        contain(|| room.unpack(self, &memory.fields))?
+    }
+
+    /// Runs the hook of the arrival. The grain is here.
+    async fn settle_in(self: &Arc<Self>, mut lock: Alone<'_, Home>, memory: Memory) {
+        let host = &self.host;
+        if memory.kept_ms > 0 {
+            self.keep_for(Duration::from_millis(memory.kept_ms));
+        }
+        self.note_use(host.clock.now());
+        host.timers.expect(self.number, memory.timers);
+        let arrived = {
+            let mut roused = Roused::of(self, &mut lock.room);
+            let arrived = self.run_arrival(&mut roused).await;
+            roused.is_awake = arrived.is_ok();
+            arrived
+        };
+        for method in host.timers.arrived(self.number) {
+            warn_seldom!(grain = %self.title(), method, "the hook of an arrival did not start a \
+                timer again");
+        }
+        match arrived {
+            Ok(()) => {
+                self.class.lives.arrived();
+                lock.life = Life::Active;
+            }
+            Err(closed) => {
+                self.class.lives.failed();
+                let _ = self.fail(&mut lock, closed).await;
+            }
+        }
+    }
+
+    async fn run_arrival(self: &Arc<Self>, grain: &mut Roused<'_>) -> Result<(), Closed> {
+        if !self.class.info.has_hooks {
+            return Ok(());
+        }
+        let limit = self.host.activation_timeout;
+        let context = TurnContext::hook(self.clone().into(), Due::after(limit));
+        let _waking = self.waking();
+        let hook = contained(async { grain.room.arrive(self.clone()).await });
+        let hook = self.host.fence.guard(&self.host.clock, in_turn(context, hook));
+        match tokio::time::timeout(limit, hook).await {
+            Ok(Ok(Ok(Ok(())))) => Ok(()),
+            Ok(Ok(Ok(Err(error)))) => {
+                let title = self.title();
+                Err(Closed::Failed(format!("{title} refused its arrival: {error}")))
+            }
+            Ok(Ok(Err(panic))) => Err(self.panicked(&panic)),
+            Ok(Err(Shut)) => Err(Closed::Gone),
+            Err(_) => {
+                let title = self.title();
+                Err(Closed::Failed(format!("{title} did not arrive within {limit:?}")))
+            }
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! The way of a grain to another silo, on the silo that it leaves.
+//!
+//! The mover takes the closer's place before all calls that wait. Under the grain's lock it packs
+//! the memory and sends it. From then on no turn runs here, until the grain is there or here again
+//! (`Departure` in `emmer-directory` decides). Calls that wait follow the grain.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use emmer_core::SiloAddress;
+use emmer_core::limits::GRAIN_MEMORY_BYTES_MAX;
+use emmer_directory::{Departure, DepartureEffect, DepartureEnd, Registration};
+use emmer_net::warn_seldom;
+
+use super::activation::{Home, Life};
+use super::gate::{Alone, Purpose};
+use super::{Activation, Closed};
+use crate::cluster::moves::{Arrival, Memory};
+use crate::turn::contain;
+
+/// Time for which running turns may hold up a move. Then it is given up: calls waited behind it.
+const TURNS_MAX: Duration = Duration::from_millis(100);
+
+/// The longest silence of the silo that a grain goes to.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// First pause between two tries to move a busy grain; each later one is twice as long.
+const PAUSE_MIN: Duration = Duration::from_millis(25);
+
+/// The longest such pause.
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// Time for which a grain that asked to move is tried.
+const REQUESTED_MAX: Duration = Duration::from_secs(30);
+
+/// Reason why a grain stays where it is.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Stays {
+    /// No grain of its class moves.
+    #[error("its class stays where it is")]
+    Class,
+    /// The grain itself refuses.
+    #[error("the grain refuses to move")]
+    Grain,
+    /// Turns run that do not end soon, or too much is on its way.
+    #[error("it is busy")]
+    Busy,
+    /// A turn has started a timer, which the hook of an arrival does not start.
+    #[error("a timer runs that its activation did not start")]
+    Timer,
+    /// It is not active, or ends.
+    #[error("it is not active")]
+    Gone,
+    /// Its memory is too large.
+    #[error("its memory has {0} bytes, more than {GRAIN_MEMORY_BYTES_MAX}")]
+    TooLarge(usize),
+    /// A field does not encode, in these words.
+    #[error("its memory does not encode: {0}")]
+    Unpackable(String),
+    /// The other silo did not take it.
+    #[error("the other silo did not take it")]
+    Refused,
+    /// The other silo was lost, and the grain with it. The next call activates it.
+    #[error("it was lost on its way")]
+    Lost,
+}
+
+impl Activation {
+    /// Moves the grain to `to`. If that fails, the grain stays as it is, or ends as by a death.
+    ///
+    /// # Errors
+    /// The reason why it is not on `to`.
+    pub(crate) async fn move_to(self: Arc<Self>, to: SiloAddress) -> Result<(), Stays> {
+        if self.is_worker() || self.class.info.stays || to == self.host.address {
+            return Err(Stays::Class);
+        }
+        if self.host.kept.has_turns(self.number) || !self.gate.line().take_mover_place() {
+            return Err(Stays::Busy);
+        }
+        let entered = match tokio::time::timeout(TURNS_MAX, self.gate.closing()).await {
+            Ok(entered) => entered,
+            Err(_) if self.gate.line().give_mover_place_back() => return Err(Stays::Busy),
+            // It is to end meanwhile.
+            Err(_) => self.gate.closing().await,
+        };
+        match entered {
+            (mut lock, Purpose::Move) => {
+                let began = self.host.clock.mono();
+                let moved = self.leave_for(to, &mut lock).await;
+                if moved.is_ok() {
+                    let took = self.host.clock.mono().saturating_since(began);
+                    self.class.lives.left(took);
+                    tracing::debug!(grain = %self.title(), %to, ?took, "a grain has moved");
+                }
+                moved
+            }
+            (lock, Purpose::End(reason)) => {
+                self.close(lock, reason).await;
+                Err(Stays::Gone)
+            }
+        }
+    }
+
+    /// As [`move_to`](Self::move_to), and waits for turns that run, for `patience` at most.
+    ///
+    /// # Errors
+    /// The reason why it is not on `to`.
+    pub(crate) async fn move_within(
+        self: Arc<Self>,
+        to: SiloAddress,
+        patience: Duration,
+    ) -> Result<(), Stays> {
+        let until = self.host.clock.mono() + patience;
+        let mut pause = PAUSE_MIN;
+        loop {
+            let moved = self.clone().move_to(to).await;
+            if moved != Err(Stays::Busy) || self.host.clock.mono() + pause > until {
+                return moved;
+            }
+            tokio::time::sleep(pause).await;
+            pause = PAUSE_MAX.min(pause * 2);
+        }
+    }
+
+    /// Begins to move the grain to `to`, once the running turns are over.
+    pub(crate) fn begin_move(self: &Arc<Self>, to: SiloAddress) {
+        let activation = self.clone();
+        self.host.spawner.spawn(async move {
+            let title = activation.title();
+            if let Err(why) = activation.move_within(to, REQUESTED_MAX).await {
+                tracing::debug!(grain = title, %to, %why, "a grain did not move");
+            }
+        });
+    }
+
+    /// Packs the grain's memory, if it may move.
+    fn pack(&self, lock: &mut Alone<'_, Home>) -> Result<Memory, Stays> {
+        if !matches!(lock.life, Life::Active) {
+            return Err(Stays::Gone);
+        }
+        if self.host.is_fenced() || self.host.kept.has_turns(self.number) {
+            return Err(Stays::Busy);
+        }
+        let room = &mut lock.room;
+        let may = contain(|| room.may_move()).unwrap_or_else(|panic| {
+            warn_seldom!(grain = %self.title(), panic, "a grain panicked when it was to move");
+            false
+        });
+        if !may {
+            return Err(Stays::Grain);
+        }
+        let timers = self.host.timers.pack(self.number, self.host.clock.mono())?;
+        let fields = contain(|| room.pack()).unwrap_or_else(Err).map_err(Stays::Unpackable)?;
+        let kept = self.host.kept.left(self.number, self.host.clock.now());
+        let kept_ms = u64::try_from(kept.as_millis()).unwrap_or(u64::MAX);
+        let data_version = self.class.data_version();
+        let memory = Memory { data_version, fields, timers, kept_ms };
+        match memory.bytes() {
+            bytes if bytes > GRAIN_MEMORY_BYTES_MAX => Err(Stays::TooLarge(bytes)),
+            _ => Ok(memory),
+        }
+    }
+
+    async fn leave_for(
+        self: &Arc<Self>,
+        to: SiloAddress,
+        lock: &mut Alone<'_, Home>,
+    ) -> Result<(), Stays> {
+        let host = &self.host;
+        let memory = self.pack(lock)?;
+        let _room = host.moves.room_to_leave(&memory).ok_or(Stays::Busy)?;
+        let (number, round) = (self.registration(), self.round.load(Ordering::Acquire));
+        let next = round.checked_add(1).ok_or(Stays::Class)?;
+        let view = host.directory.withhold(self.registrant()).ok_or(Stays::Gone)?;
+        let instead = (Registration { silo: host.address, activation: number }, view);
+        let fresh = self.registration_of(next);
+        let mut departure = Departure::new(host.clock.mono(), to, instead, fresh, PATIENCE);
+        let grain = self.id.clone();
+        let mut sent = host.moves.send(to, Arrival { id: 0, grain, number, view, memory });
+        let end = loop {
+            match departure.poll_effect() {
+                Some(DepartureEffect::End(end)) => break end,
+                Some(DepartureEffect::Reclaim { activation }) => {
+                    if activation == fresh {
+                        self.round.store(next, Ordering::Release);
+                    }
+                    let outcome = host.directory.replace(self.registrant(), instead).await;
+                    departure.handle_outcome(outcome);
+                }
+                None => {
+                    let due = departure.poll_timeout();
+                    tokio::select! {
+                        biased;
+                        word = sent.word() => departure.handle_word(word),
+                        () = host.clock.sleep_until(due) => {
+                            departure.handle_timeout(host.clock.mono());
+                        }
+                    }
+                }
+            }
+        };
+        let (closed, moved) = match end {
+            DepartureEnd::Here(_) => return Err(Stays::Refused),
+            DepartureEnd::There(silo) => (Closed::Elsewhere(silo), Ok(())),
+            DepartureEnd::Nowhere => (Closed::Gone, Err(Stays::Lost)),
+        };
+        self.let_go(&mut lock.room);
+        self.go(lock, closed);
+        moved
+    }
+}
