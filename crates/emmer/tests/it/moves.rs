@@ -1,6 +1,8 @@
 //! Grains that move from silo to silo.
 
 use std::cell::RefCell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use emmer::prelude::*;
 use emmer::test::{Cluster, World};
@@ -309,4 +311,47 @@ async fn a_grain_stays_that_cannot_move(world: World) {
     world.advance(secs(1)).await;
     assert_eq!(walker(5).look().await.unwrap().at, nowhere);
     busy.await.unwrap().unwrap();
+}
+
+/// Silos leave one after the other and come back, under load. What is only in memory outlives all
+/// of it, and no call fails.
+#[emmer::test(seeds = 6)]
+async fn busy_grains_move_away_from_a_silo_that_leaves(world: World) {
+    let mut cluster = world.cluster(3, walkers).await;
+    let client = cluster.client().await;
+    let walker = |key: u64| client.grain::<dyn Walker>(key);
+    let grains = 60;
+    for key in 0..grains {
+        walker(key).add(1).await.unwrap();
+    }
+    let stop = Arc::new(AtomicBool::new(false));
+    let caller = {
+        let (client, stop) = (cluster.client().await, stop.clone());
+        tokio::spawn(async move {
+            let mut rounds = 0;
+            while !stop.load(Ordering::Relaxed) {
+                for key in 0..grains {
+                    let called = client.grain::<dyn Walker>(key).add(1).await;
+                    assert_eq!(called.unwrap(), rounds + 2, "walker {key}");
+                    tokio::time::sleep(millis(2)).await;
+                }
+                rounds += 1;
+            }
+            rounds
+        })
+    };
+    for n in 0..3 {
+        world.advance(secs(2)).await;
+        cluster.stop(n).await;
+        world.advance(secs(2)).await;
+        cluster.restart(n).await;
+    }
+    world.advance(secs(2)).await;
+    stop.store(true, Ordering::Relaxed);
+    let rounds = caller.await.unwrap();
+    assert!(rounds > 5, "{rounds}");
+    for key in 0..grains {
+        let look = walker(key).look().await.unwrap();
+        assert_eq!(look.total, rounds + 1);
+    }
 }

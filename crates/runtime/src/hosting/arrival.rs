@@ -56,7 +56,7 @@ impl Host {
         let max = self.limits.activations_max;
         let made = self.catalog.insert(&arrival.grain, max, |number| {
             let made = class.clone().create(self.clone(), arrival.grain.clone(), number);
-            made.gate.line().take_mover_place();
+            made.gate.line().take_mover_place(true);
             made
         });
         Ok((made.map_err(|why| format!("{why:?}"))?, room))

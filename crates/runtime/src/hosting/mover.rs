@@ -31,6 +31,9 @@ const PAUSE_MIN: Duration = Duration::from_millis(25);
 /// The longest such pause.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
+/// The longest wait for the calls of a grain that cannot stay.
+const BEHIND_MAX: Duration = Duration::from_secs(5);
+
 /// Time for which a grain that asked to move is tried.
 const REQUESTED_MAX: Duration = Duration::from_secs(30);
 
@@ -66,21 +69,70 @@ pub(crate) enum Stays {
     Lost,
 }
 
+/// Manner in which a mover waits for turns that run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Manner {
+    /// Before all that wait, and for a moment.
+    First,
+    /// Behind those that wait now, for this time.
+    Behind(Duration),
+}
+
 impl Activation {
-    /// Moves the grain to `to`. If that fails, the grain stays as it is, or ends as by a death.
+    /// Moves the grain to `to`, once the turns that run have ended. It is tried for `patience`. If
+    /// it fails, the grain stays as it is, or ends as by a death.
     ///
     /// # Errors
     /// The reason why it is not on `to`.
-    pub(crate) async fn move_to(self: Arc<Self>, to: SiloAddress) -> Result<(), Stays> {
+    pub(crate) async fn move_within(
+        self: &Arc<Self>,
+        to: SiloAddress,
+        patience: Duration,
+    ) -> Result<(), Stays> {
+        let until = self.host.clock.mono() + patience;
+        let mut pause = PAUSE_MIN;
+        loop {
+            let moved = self.move_to(to, Manner::First).await;
+            if moved != Err(Stays::Busy) || self.host.clock.mono() + pause > until {
+                return moved;
+            }
+            tokio::time::sleep(pause).await;
+            pause = PAUSE_MAX.min(pause * 2);
+        }
+    }
+
+    /// As [`move_within`](Self::move_within), for a grain that cannot stay: the calls that wait now
+    /// run first if they must, and later ones wait.
+    ///
+    /// # Errors
+    /// The reason why it is not on `to`.
+    pub(crate) async fn move_away(
+        self: &Arc<Self>,
+        to: SiloAddress,
+        patience: Duration,
+    ) -> Result<(), Stays> {
+        match self.move_to(to, Manner::First).await {
+            Err(Stays::Busy) => self.move_to(to, Manner::Behind(patience.min(BEHIND_MAX))).await,
+            moved => moved,
+        }
+    }
+
+    async fn move_to(self: &Arc<Self>, to: SiloAddress, manner: Manner) -> Result<(), Stays> {
         if self.is_worker() || self.class.info.stays || to == self.host.address {
             return Err(Stays::Class);
         }
-        if self.host.kept.has_turns(self.number) || !self.gate.line().take_mover_place() {
+        let line = self.gate.line();
+        if self.host.kept.has_turns(self.number) || !line.take_mover_place(manner == Manner::First)
+        {
             return Err(Stays::Busy);
         }
-        let entered = match tokio::time::timeout(TURNS_MAX, self.gate.closing()).await {
+        let limit = match manner {
+            Manner::First => TURNS_MAX,
+            Manner::Behind(limit) => limit,
+        };
+        let entered = match tokio::time::timeout(limit, self.gate.closing()).await {
             Ok(entered) => entered,
-            Err(_) if self.gate.line().give_mover_place_back() => return Err(Stays::Busy),
+            Err(_) if line.give_mover_place_back() => return Err(Stays::Busy),
             // It is to end meanwhile.
             Err(_) => self.gate.closing().await,
         };
@@ -99,27 +151,6 @@ impl Activation {
                 self.close(lock, reason).await;
                 Err(Stays::Gone)
             }
-        }
-    }
-
-    /// As [`move_to`](Self::move_to), and waits for turns that run, for `patience` at most.
-    ///
-    /// # Errors
-    /// The reason why it is not on `to`.
-    pub(crate) async fn move_within(
-        self: Arc<Self>,
-        to: SiloAddress,
-        patience: Duration,
-    ) -> Result<(), Stays> {
-        let until = self.host.clock.mono() + patience;
-        let mut pause = PAUSE_MIN;
-        loop {
-            let moved = self.clone().move_to(to).await;
-            if moved != Err(Stays::Busy) || self.host.clock.mono() + pause > until {
-                return moved;
-            }
-            tokio::time::sleep(pause).await;
-            pause = PAUSE_MAX.min(pause * 2);
         }
     }
 

@@ -238,6 +238,11 @@ impl Activation {
         }
     }
 
+    /// Returns true if it was called within `span`.
+    pub(crate) fn is_busy(&self, now: CoarseInstant, span: Duration) -> bool {
+        self.waiting() > 0 || self.idle_for(now) < span
+    }
+
     /// The time since it was last called.
     pub(crate) fn idle_for(&self, now: CoarseInstant) -> Duration {
         now.idle_since(self.last_used.load(Ordering::Relaxed))

@@ -4,21 +4,16 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use emmer_core::SiloStatus;
+use emmer_core::{Instant, SiloStatus};
 use emmer_membership::TerminateReason;
 use emmer_net::warn_seldom;
-use futures_util::StreamExt;
-use futures_util::stream::FuturesUnordered;
 
 use super::core::SiloCore;
+use super::emptying;
 use super::start_error::StartError;
 use super::tasks;
 use crate::cluster::membership::Input;
-use crate::hosting::catalog::Catalog;
 use crate::turn::DeactivationReason;
-
-/// Deactivations under way at once while stopping.
-const PARALLEL_DEACTIVATIONS: usize = 256;
 
 /// Time that turns get which run while the fence is shut: each ends at its next wait.
 const LAST_POLLS_MAX: Duration = emmer_membership::POLL_GRACE;
@@ -43,7 +38,7 @@ pub(super) async fn stop(silo: &Arc<SiloCore>) {
         let drained = async {
             tokio::select! {
                 biased;
-                () = leave_all(silo) => {}
+                () = leave_all(silo, drain) => {}
                 () = tell_progress(silo) => {}
             }
         };
@@ -87,13 +82,16 @@ async fn tell_progress(silo: &SiloCore) {
     }
 }
 
-/// The application's own tasks, then the drain.
-async fn leave_all(silo: &Arc<SiloCore>) {
+/// The application's own tasks, then the drain, for `limit` in all.
+async fn leave_all(silo: &Arc<SiloCore>, limit: Duration) {
+    let ends = silo.host.clock.mono() + limit;
     tasks::leaving(silo).await;
-    drain_all(silo).await;
+    let left = ends.saturating_since(silo.host.clock.mono());
+    // The rest of the time is for hooks.
+    drain_all(silo, silo.host.clock.mono() + left / 2).await;
 }
 
-async fn drain_all(silo: &Arc<SiloCore>) {
+async fn drain_all(silo: &Arc<SiloCore>, moves_until: Instant) {
     silo.cluster.membership.send_surely(Input::Leave).await;
     // Others must know before grains are sent away, or they would come back.
     let grace = silo.options.membership.shutdown_grace_period.max(Duration::from_secs(1));
@@ -103,7 +101,9 @@ async fn drain_all(silo: &Arc<SiloCore>) {
     silo.host.catalog.close();
     silo.announce_stop();
     silo.calls.streams.leave();
-    deactivate_all(silo).await;
+    let gone = emptying::empty(silo, moves_until, DeactivationReason::ShuttingDown).await;
+    let (moved, ended) = (gone.moved, gone.ended);
+    tracing::info!(me = %silo.address, moved, ended, "the silo's grains are gone");
     silo.drain_calls().await;
 }
 
@@ -125,19 +125,6 @@ async fn finish(silo: &Arc<SiloCore>) {
     silo.cluster.membership.send_surely(Input::FinishLeave).await;
     silo.terminated().await;
     silo.record_the_end().await;
-}
-
-async fn deactivate_all(silo: &Arc<SiloCore>) {
-    let mut running = FuturesUnordered::new();
-    for shard in 0..Catalog::shard_count() {
-        for activation in silo.host.catalog.shard_activations(shard) {
-            if running.len() >= PARALLEL_DEACTIVATIONS {
-                running.next().await;
-            }
-            running.push(activation.close_and_wait(DeactivationReason::ShuttingDown));
-        }
-    }
-    while running.next().await.is_some() {}
 }
 
 /// Joins, and waits until the silo is Active in a view.

@@ -7,6 +7,7 @@ mod classes;
 mod clients;
 mod core;
 mod directors;
+mod emptying;
 mod filters;
 mod gateway;
 mod handle;

@@ -94,8 +94,8 @@ pub(crate) enum Purpose {
     Move,
 }
 
-/// The place of the closer, which ends the activation or moves its grain: behind the present waiters
-/// to end it, before them to move it, or when the grain is broken.
+/// The place of the closer, which ends the activation or moves its grain: behind the present
+/// waiters, or before all others to move it at once, and when the grain is broken.
 pub(super) struct Closer {
     ticket: u64,
     pub(super) purpose: Purpose,
@@ -261,15 +261,17 @@ impl Line {
         self.count(true);
     }
 
-    /// Takes the closer's place before all that wait, to move the grain; false when it is taken.
-    pub(crate) fn take_mover_place(&self) -> bool {
+    /// Takes the closer's place to move the grain: before all that wait, or behind them. False when
+    /// it is taken.
+    pub(crate) fn take_mover_place(&self, before_all: bool) -> bool {
         let mut guard = self.queue();
         let queue = guard.open();
         if queue.closer.is_some() || self.is_broken() {
             return false;
         }
+        let ticket = if before_all { BEFORE_ALL } else { queue.ticket() };
         let purpose = Purpose::Move;
-        queue.closer = Some(Closer { ticket: BEFORE_ALL, purpose, waker: None, taken: true });
+        queue.closer = Some(Closer { ticket, purpose, waker: None, taken: true });
         self.count(true);
         true
     }

@@ -1,0 +1,76 @@
+//! The way of all grains away from a silo that leaves: busy ones move, idle ones end.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use emmer_core::Instant;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+
+use super::core::SiloCore;
+use crate::hosting::Activation;
+use crate::hosting::catalog::Catalog;
+use crate::turn::DeactivationReason;
+
+/// Grains that move or end at once. They go in a wave: one more begins when one is done.
+const WAVE: usize = 256;
+
+/// A grain that was called within this time is busy.
+const BUSY_FOR: Duration = Duration::from_secs(60);
+
+/// Numbers of grains that went from a silo.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Gone {
+    /// Moved to other silos.
+    pub(super) moved: u64,
+    /// Ended here.
+    pub(super) ended: u64,
+}
+
+/// Has every grain of the silo move or end. Busy grains move until the moment `until`; then all
+/// that are left end, for `reason`.
+pub(super) async fn empty(
+    silo: &Arc<SiloCore>,
+    until: Instant,
+    reason: DeactivationReason,
+) -> Gone {
+    let (mut wave, mut gone) = (FuturesUnordered::new(), Gone::default());
+    let mut count = |moved: bool| if moved { gone.moved += 1 } else { gone.ended += 1 };
+    for shard in 0..Catalog::shard_count() {
+        for activation in silo.host.catalog.shard_activations(shard) {
+            if wave.len() >= WAVE
+                && let Some(moved) = wave.next().await
+            {
+                count(moved);
+            }
+            wave.push(send_off(silo, activation, until, reason.clone()));
+        }
+    }
+    while let Some(moved) = wave.next().await {
+        count(moved);
+    }
+    gone
+}
+
+/// Has one grain move or end. Returns true if it moved.
+async fn send_off(
+    silo: &SiloCore,
+    activation: Arc<Activation>,
+    until: Instant,
+    reason: DeactivationReason,
+) -> bool {
+    if !activation.is_worker()
+        && activation.is_busy(silo.host.clock.now(), BUSY_FOR)
+        && let Ok(to) = silo.calls.place_again(&activation).await
+    {
+        let patience = until.saturating_since(silo.host.clock.mono());
+        match activation.move_away(to, patience).await {
+            Ok(()) => return true,
+            Err(why) => {
+                tracing::debug!(grain = %activation.title(), %to, %why, "a grain did not move");
+            }
+        }
+    }
+    activation.close_and_wait(reason).await;
+    false
+}
