@@ -33,6 +33,7 @@ fn step(plan: &Plan, depth: u32, may_add: bool) -> Step {
         0..=6 if may_add => Step::Add(1 + ledger::below(9)),
         0..=9 => Step::Wait(ledger::below(30)),
         10 => Step::Wait(ledger::below(3_000)),
+        15 if ledger::chance(0.5) => Step::Move,
         11..=15 if plan.is_slow && depth < DEPTH_MAX && ledger::chance(0.3) => {
             Step::Keep { grain, order: order(plan, depth + 1, false) }
         }

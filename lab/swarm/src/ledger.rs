@@ -5,6 +5,7 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
+use emmer::tables::SiloAddress;
 use emmer::test::{Failure, TestStore};
 use emmer_core::rng::SeededRng;
 use tokio::time::Instant;
@@ -54,6 +55,12 @@ pub struct Ledger {
     running: BTreeMap<u64, (u64, String)>,
     /// The activations that others have followed.
     followed: BTreeSet<u64>,
+    /// Life and number of turns that each grain remembered last.
+    remembered: BTreeMap<u64, (u64, u64)>,
+    /// Lives of grains that others have followed.
+    over: BTreeSet<u64>,
+    /// The silos that have hosted a grain.
+    silos: Vec<SiloAddress>,
     /// Amounts that each grain has stored for certain, and may have stored besides.
     stored: BTreeMap<u64, (u64, u64)>,
     sometimes: Sometimes,
@@ -75,6 +82,9 @@ impl Ledger {
             told: BTreeMap::new(),
             running: BTreeMap::new(),
             followed: BTreeSet::new(),
+            remembered: BTreeMap::new(),
+            over: BTreeSet::new(),
+            silos: Vec::new(),
             stored: BTreeMap::new(),
             sometimes: BTreeMap::new(),
             violation: None,
@@ -279,6 +289,54 @@ pub(crate) fn polled(grain: u64, activation: u64, silo: &str) {
             None => {}
         }
         ledger.running.insert(grain, (activation, silo.to_owned()));
+    });
+}
+
+/// A silo hosts a grain.
+pub(crate) fn note_silo(silo: SiloAddress) {
+    with(|ledger| {
+        if !ledger.silos.contains(&silo) {
+            ledger.silos.push(silo);
+        }
+    });
+}
+
+/// One of the silos that have hosted a grain, dead or not.
+pub(crate) fn a_silo() -> Option<SiloAddress> {
+    with(|ledger| {
+        let newest = ledger.silos.len().min(8);
+        let skipped = ledger.silos.len() - newest;
+        (newest > 0).then(|| ledger.silos[skipped + ledger.rng.index(newest)])
+    })
+}
+
+/// An exclusive turn of a grain finds this memory: the life in which it grew, and the number of its
+/// turns, this one included.
+pub(crate) fn remembers(grain: u64, life: u64, turns: u64) {
+    with(|ledger| {
+        let last = ledger.remembered.insert(grain, (life, turns));
+        match last {
+            Some((before, count)) if before == life => {
+                if count + 1 != turns {
+                    let what = format!(
+                        "grain {grain} remembers {} turns of life {life}, and {count} have run",
+                        turns - 1
+                    );
+                    ledger.violate("R18", what);
+                }
+            }
+            last => {
+                if let Some((before, _)) = last {
+                    ledger.over.insert(before);
+                }
+                if ledger.over.contains(&life) || turns != 1 {
+                    let what = format!(
+                        "grain {grain} remembers {turns} turns of life {life} after {last:?}"
+                    );
+                    ledger.violate("R18", what);
+                }
+            }
+        }
     });
 }
 

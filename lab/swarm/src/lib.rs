@@ -21,6 +21,7 @@
 //! | R15 | a grain's queue has its limit | `idle.rs` |
 //! | R16 | whoever waits for a silo that is dead is told as soon as the others know | `death.rs` |
 //! | R17 | a silo that leaves has left within its time | `leaving.rs` |
+//! | R18 | a grain that moves remembers every turn that has run, and no other | `ledger.rs` |
 //!
 //! ```text
 //! cargo run --profile sim -p emmer-swarm --example runtime -- 0 100

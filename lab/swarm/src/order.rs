@@ -50,6 +50,14 @@ pub(crate) fn activates(grain: u64, activation: u64) {
     ORDERS.with_borrow_mut(|orders| orders.grains.insert(activation, grain));
 }
 
+/// A grain has moved from one activation to another. Its queue moves with it, in order.
+pub(crate) fn moves(grain: u64, from: u64, to: u64) {
+    ORDERS.with_borrow_mut(|orders| {
+        orders.grains.remove(&from);
+        orders.grains.insert(to, grain);
+    });
+}
+
 /// An activation is about to end, or has ended.
 pub(crate) fn ends(activation: u64) {
     ORDERS.with_borrow_mut(|orders| {

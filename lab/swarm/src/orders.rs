@@ -55,6 +55,8 @@ pub(crate) enum Step {
     Panic,
     /// Asks to be deactivated.
     Rest,
+    /// Asks to move to another silo.
+    Move,
 }
 
 #[grain_interface(key = u64, grain = "subject")]

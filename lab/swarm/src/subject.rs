@@ -51,6 +51,19 @@ pub(crate) struct SubjectGrain {
     #[context]
     ctx: Ctx,
     instance: Instance,
+    #[carry]
+    memory: Memory,
+}
+
+/// Memory of a grain, which is never stored.
+#[derive(Default, serde::Serialize, serde::Deserialize)]
+struct Memory {
+    /// Number of the life in which it grew: of the activation that began it.
+    life: u64,
+    /// Number of exclusive turns in this life.
+    turns: u64,
+    /// Activation that has it.
+    activation: u64,
 }
 
 impl SubjectGrain {
@@ -131,6 +144,10 @@ impl SubjectGrain {
                 idle::rests(self.instance.number);
                 self.ctx.deactivate_on_idle();
             }
+            Step::Move => match ledger::a_silo() {
+                Some(silo) if ledger::chance(0.8) => self.ctx.move_to(silo),
+                _ => self.ctx.move_by_placement(),
+            },
             Step::Add(_) => {}
         }
     }
@@ -191,8 +208,11 @@ pub(crate) fn send(client: &GrainFactory, silo: &str, grain: u64, mut order: Ord
 type Kept = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 impl Lifecycle for SubjectGrain {
-    async fn activate(&mut self, _: &Ctx) -> Result<(), ActivationError> {
+    async fn activate(&mut self, ctx: &Ctx) -> Result<(), ActivationError> {
         order::activates(self.key(), self.instance.number);
+        let (life, activation) = (self.instance.number, self.instance.number);
+        self.memory = Memory { life, turns: 0, activation };
+        ctx.silo().into_iter().for_each(ledger::note_silo);
         let _inside = idle::enters(self.key());
         if ledger::trouble("a write in the activate hook") {
             if ledger::chance(0.5) {
@@ -212,6 +232,33 @@ impl Lifecycle for SubjectGrain {
             return Err(ActivationError::new("as planned"));
         }
         Ok(())
+    }
+
+    async fn arrive(&mut self, ctx: &Ctx) -> Result<(), ActivationError> {
+        ledger::reach("a grain that moved");
+        ctx.silo().into_iter().for_each(ledger::note_silo);
+        order::moves(self.key(), self.memory.activation, self.instance.number);
+        self.memory.activation = self.instance.number;
+        if ledger::trouble("a slow arrive hook") {
+            let ms = ledger::below(800);
+            self.watched(tokio::time::sleep(Duration::from_millis(ms))).await;
+        }
+        if ledger::trouble("a panic in the arrive hook") {
+            order::ends(self.instance.number);
+            panic_quietly();
+        }
+        if ledger::trouble("an error of the arrive hook") {
+            order::ends(self.instance.number);
+            return Err(ActivationError::new("as planned"));
+        }
+        Ok(())
+    }
+
+    fn may_move(&self) -> bool {
+        if ledger::trouble("a panic of a grain that is to move") {
+            panic_quietly();
+        }
+        !ledger::trouble("a grain that does not move")
     }
 
     async fn deactivate(&mut self, _: &Ctx, reason: DeactivationReason) {
@@ -236,6 +283,8 @@ impl Lifecycle for SubjectGrain {
 impl Subject for SubjectGrain {
     async fn work(&mut self, order: Order) -> Result<u64, StateError> {
         let turn = self.begins(&order).await;
+        self.memory.turns += 1;
+        ledger::remembers(self.key(), self.memory.life, self.memory.turns);
         let done = self.perform(order).await;
         turn.ends();
         done?;

@@ -25,6 +25,7 @@ const MUST: &[&str] = &[
     "a future that was kept",
     "a grain active again",
     "a grain active elsewhere",
+    "a grain that moved",
     "a panic in Drop",
     "a panic in a turn",
     "a panic in the activate hook",

@@ -1,6 +1,6 @@
 //! A grain that does whatever the attacker wants, and the ledger of what ran.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::future::{Future, IntoFuture};
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,6 +26,8 @@ pub(crate) struct Ledger {
     pub latest: Mutex<HashMap<String, u64>>,
     /// Events of each grain.
     pub events: Mutex<HashMap<String, Vec<(std::time::Instant, String)>>>,
+    /// Activations whose grain has moved on.
+    pub moved: Mutex<HashSet<u64>>,
     /// Hooks that ran for each grain.
     pub hooks: Mutex<HashMap<String, (u64, u64)>>,
 }
@@ -119,6 +121,9 @@ impl Alive {
     fn end(&mut self) {
         if let Some(key) = self.0.take() {
             LEDGER.event(&key, format!("{} ends", self.1));
+            if LEDGER.moved.lock().unwrap().remove(&self.1) {
+                return;
+            }
             *LEDGER.alive.lock().unwrap().entry(key).or_default() -= 1;
         }
     }
@@ -126,7 +131,8 @@ impl Alive {
 
 impl Drop for Alive {
     fn drop(&mut self) {
-        if let Some(key) = &self.0 {
+        let moved = LEDGER.moved.lock().unwrap().contains(&self.1);
+        if let Some(key) = self.0.as_ref().filter(|_| !moved) {
             LEDGER.event(key, format!("{} is dropped without its hook", self.1));
         }
         self.end();
@@ -157,6 +163,9 @@ pub(crate) struct ImpGrain {
     #[state("n")]
     n: Persistent<u64>,
     alive: Alive,
+    /// The activation that has the grain.
+    #[carry]
+    number: u64,
 }
 
 impl ImpGrain {
@@ -188,11 +197,22 @@ impl Lifecycle for ImpGrain {
         let key = ctx.key().to_string();
         LEDGER.hooks.lock().unwrap().entry(key.clone()).or_default().0 += 1;
         self.alive.1 = id();
+        self.number = self.alive.1;
         LEDGER.event(&key, format!("{} activate on {:?}", self.alive.1, ctx.silo()));
         LEDGER.latest.lock().unwrap().insert(key.clone(), self.alive.1);
         self.alive.begin(key.clone());
         nap(0).await;
         LEDGER.event(&key, format!("{} is active", self.alive.1));
+        Ok(())
+    }
+    async fn arrive(&mut self, ctx: &Ctx) -> Result<(), ActivationError> {
+        let key = ctx.key().to_string();
+        self.alive = Alive(Some(key.clone()), id());
+        LEDGER.moved.lock().unwrap().insert(self.number);
+        LEDGER.event(&key, format!("{} arrives on {:?}", self.alive.1, ctx.silo()));
+        self.number = self.alive.1;
+        LEDGER.latest.lock().unwrap().insert(key, self.number);
+        nap(0).await;
         Ok(())
     }
     async fn deactivate(&mut self, ctx: &Ctx, reason: DeactivationReason) {

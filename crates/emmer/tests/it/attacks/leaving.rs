@@ -23,7 +23,11 @@ fn begun_again(prefix: &str, round: u64) -> (usize, Vec<String>) {
             let number = event.split(' ').next().unwrap();
             let begun = events
                 .iter()
-                .find(|(_, e)| e.starts_with(&format!("{number} activate on")))
+                .find(|(_, e)| {
+                    ["activate", "arrives"]
+                        .iter()
+                        .any(|how| e.starts_with(&format!("{number} {how} on")))
+                })
                 .unwrap();
             let silo = begun.1.split(" on ").nth(1).unwrap();
             let again =
