@@ -99,11 +99,16 @@ impl Memory {
 /// The moves of one silo.
 pub(crate) struct Moves {
     peers: Arc<Peers>,
-    /// The moves whose grain was sent, by number: each waits for a word.
-    waiting: Mutex<HashMap<u64, oneshot::Sender<Word>>>,
+    /// The moves whose grain was sent, by number: each waits for a word of a silo.
+    waiting: Mutex<HashMap<u64, Waiting>>,
     next: AtomicU64,
     leaving: Arc<Semaphore>,
     arriving: Arc<Semaphore>,
+}
+
+struct Waiting {
+    to: SiloAddress,
+    word: oneshot::Sender<Word>,
 }
 
 /// Room for the memory of a grain that is on its way.
@@ -164,7 +169,7 @@ impl Moves {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         arrival.id = id;
         let (sender, word) = oneshot::channel();
-        self.waiting.lock().insert(id, sender);
+        self.waiting.lock().insert(id, Waiting { to, word: sender });
         self.peers.post(to, channel::MOVES, &MoveMessage::Arrive(arrival));
         Awaited { moves: self, id, word }
     }
@@ -177,7 +182,20 @@ impl Moves {
     /// The word of another silo. A move that is over needs none.
     pub(crate) fn heard(&self, id: u64, word: Word) {
         if let Some(waits) = self.waiting.lock().remove(&id) {
-            let _ = waits.send(word);
+            let _ = waits.word.send(word);
         }
+    }
+
+    /// The connection to `silo` has ended. A word on it is lost: the moves to there have failed, as
+    /// far as this silo knows.
+    pub(crate) fn connection_lost(&self, silo: SiloAddress) {
+        for (_, waits) in self.waiting.lock().extract_if(|_, waits| waits.to == silo) {
+            let _ = waits.word.send(Word::Failed);
+        }
+    }
+
+    /// Returns true if there is a connection to `silo`, made if there is none.
+    pub(crate) async fn reaches(&self, silo: SiloAddress) -> bool {
+        self.peers.connect(silo).await.is_ok()
     }
 }

@@ -23,7 +23,7 @@ use crate::turn::contain;
 const TURNS_MAX: Duration = Duration::from_millis(100);
 
 /// The longest silence of the silo that a grain goes to.
-const PATIENCE: Duration = Duration::from_secs(2);
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// First pause between two tries to move a busy grain; each later one is twice as long.
 const PAUSE_MIN: Duration = Duration::from_millis(25);
@@ -120,6 +120,9 @@ impl Activation {
     async fn move_to(self: &Arc<Self>, to: SiloAddress, manner: Manner) -> Result<(), Stays> {
         if self.is_worker() || self.class.info.stays || to == self.host.address {
             return Err(Stays::Class);
+        }
+        if !self.host.moves.reaches(to).await {
+            return Err(Stays::Refused);
         }
         let line = self.gate.line();
         if self.host.kept.has_turns(self.number) || !line.take_mover_place(manner == Manner::First)

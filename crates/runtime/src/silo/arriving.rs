@@ -140,6 +140,7 @@ impl Handler for SiloCore {
             return self.client_lost(connection);
         };
         self.cluster.directory.way_broke(silo);
+        self.host.moves.connection_lost(silo);
         self.calls.streams.connection_lost(silo);
         let event = match why {
             Lost::Ended => ConnectionEvent::Closed,
