@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use emmer_core::{GrainId, GrainTypeId, SiloAddress};
-use emmer_directory::{Config, Directory, Message as Told, Registration, Token};
+use emmer_directory::{Config, Departure, Directory, Message as Told, Registration, Token, Word};
 use emmer_membership::Message;
 use emmer_placement::PlacementTable;
 
@@ -39,9 +39,38 @@ pub struct GrainLoad {
     pub suspend_max: Duration,
     /// Time for which a grain lies idle before it is deactivated, at most.
     pub idle_max: Duration,
+    /// Chance in percent that a grain moves to another silo after a turn.
+    pub move_percent: u8,
     /// The directory's parameters.
     pub directory: Config,
 }
+
+/// A planted bug of a move, for tests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MoveBug {
+    /// The source reports its registration after it has sent the memory.
+    Reported,
+    /// The source runs turns after it has sent the memory.
+    RunsOn,
+    /// The source takes a grain back without asking when its target is silent.
+    UnaskedReturn,
+    /// The source takes a grain back under the number that its target may still replace.
+    OldNumber,
+    /// The memory that is sent misses the last turn.
+    StaleMemory,
+}
+
+/// Memory of a grain: the life in which it grew, and the number of its turns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Memory {
+    /// Number of the life; 0 before it begins.
+    pub life: u64,
+    /// Number of turns in it.
+    pub turns: u64,
+}
+
+/// The registration that another one replaces, and the version of its silo's view.
+pub type From = (Registration, u64);
 
 impl GrainLoad {
     /// The grain with this number.
@@ -65,6 +94,24 @@ pub enum Packet {
         grain: u32,
         /// The process that ran it.
         at: u32,
+    },
+    /// A grain that moves, with its memory.
+    Arrive {
+        /// Number of the grain.
+        grain: u32,
+        /// Memory.
+        memory: Memory,
+        /// The registration that it leaves.
+        instead: From,
+    },
+    /// The word of the silo where it was to arrive.
+    MoveWord {
+        /// Number of the grain.
+        grain: u32,
+        /// The registration that it leaves.
+        instead: From,
+        /// Word.
+        word: Word,
     },
 }
 
@@ -96,6 +143,10 @@ pub enum Phase {
     Falling(u8),
     /// Its registration is given back.
     Leaving,
+    /// Its memory was sent to another silo.
+    Departing,
+    /// Its memory is here, and the directory has not said yet that it is the grain's one activation.
+    Arriving,
 }
 
 /// One grain in the memory of one silo.
@@ -109,6 +160,12 @@ pub struct Activation {
     pub registered: bool,
     /// True if it shall be deactivated when its turns are over.
     pub closing: bool,
+    /// True if its turn has not been polled yet.
+    pub begins: bool,
+    /// Memory, which moves with the grain.
+    pub memory: Memory,
+    /// Move to another silo, once the memory was sent.
+    pub departure: Option<Departure>,
     /// Number of times its registration met one left behind.
     pub retries: u8,
     /// Turns that wait.
@@ -125,15 +182,29 @@ impl Activation {
             phase: Phase::Registering,
             registered: false,
             closing: false,
+            begins: false,
+            memory: Memory::default(),
+            departure: None,
             retries: 0,
             queue: VecDeque::from([call]),
             idle_since: at,
         }
     }
 
+    /// One for a grain that comes from another silo.
+    pub fn arriving(number: u64, at: VirtualTime) -> Self {
+        let call = Call { grain: 0, origin: 0, hops: 0, must: false };
+        let phase = Phase::Arriving;
+        Self { phase, queue: VecDeque::new(), ..Self::new(number, call, at) }
+    }
+
     /// Returns true if a poll of it would run the grain's own code, now or once it is woken.
     pub const fn runs_code(&self) -> bool {
-        self.registered && !matches!(self.phase, Phase::Registering | Phase::Leaving)
+        self.registered
+            && !matches!(
+                self.phase,
+                Phase::Registering | Phase::Leaving | Phase::Departing | Phase::Arriving
+            )
     }
 }
 
@@ -147,6 +218,10 @@ pub enum Waiting {
     Register(u32, u64, Asked),
     /// The activation is on its way out.
     Unregister(u32, u64),
+    /// May this activation, whose memory came from another silo, replace that registration?
+    Arrive(u32, u64, From),
+    /// May the grain be here again, under this number?
+    Reclaim(u32, u64),
     /// A registration of this silo that nothing here stands behind goes, for this activation.
     UnregisterStale(u32, u64),
 }
@@ -245,6 +320,10 @@ pub struct GrainTruth {
     /// The registration of each grain that was acknowledged, not given back, and whose silo the
     /// table does not call Dead; with its place in the order of acknowledgements.
     pub held: BTreeMap<u32, (Registration, u64)>,
+    /// The memory of each grain after its last turn.
+    pub memories: BTreeMap<u32, Memory>,
+    /// Number of lives that grains have begun.
+    pub lives: u64,
     /// The last segment of each grain's code.
     pub segments: BTreeMap<u32, Segment>,
     /// Registrations that are over, with the place in the order of such ends: their removal was

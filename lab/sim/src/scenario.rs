@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use emmer_membership::Config;
 
-use crate::grains::GrainLoad;
+use crate::grains::{GrainLoad, MoveBug};
 use crate::net::{Direction, HostSet, NetworkModel};
 use crate::store::StoreModel;
 use crate::time::VirtualTime;
@@ -286,6 +286,8 @@ pub struct Scenario {
     pub resets_lose: bool,
     /// A planted bug, for tests: the shell does not tell the directory which silos fade.
     pub fading_forgotten: bool,
+    /// A planted bug of moves, for tests.
+    pub move_bug: Option<MoveBug>,
     /// A planted bug, for tests: turns continue without a check of the fence.
     pub fence_not_asked: bool,
     /// Pass every message through its bytes.
@@ -320,6 +322,7 @@ impl Scenario {
             grains: None,
             resets_lose: false,
             fading_forgotten: false,
+            move_bug: None,
             fence_not_asked: false,
             through_bytes: false,
             measure_bytes: false,

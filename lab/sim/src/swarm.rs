@@ -214,6 +214,7 @@ fn draw_grains(rng: &mut SeededRng, scenario: &mut Scenario) {
         burst: *pick(rng, &[1, 3]),
         suspend_max: *pick(rng, &[ms(5), ms(1_000), ms(8_000)]),
         idle_max: *pick(rng, &[ms(50), ms(3_000), ms(30_000)]),
+        move_percent: *pick(rng, &[0, 5, 30]),
         directory: emmer_directory::Config {
             points_per_silo: *pick(rng, &[1, 4, 32]),
             report_batch_max: *pick(rng, &[1, 4_096]),

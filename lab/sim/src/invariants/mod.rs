@@ -16,6 +16,7 @@
 //! | I12 | what happens alone is over soon: starts, ends, deaths, views on their way | ours | `i12_soon.rs` |
 //! | I13 | a cluster that nothing happens to leaves the store in peace | ours | `i13_store_load.rs` |
 //! | I14 | a silo that is itself cut off accuses nobody | improvement 4 | `i14_witness.rs` |
+//! | I15 | a grain that moves remembers every turn that has run, and no other | ours | `i15_memory.rs` |
 //! | J | a silo becomes Active only after it heard every silo that was Active when it started | membership description, step 8 | `join_connectivity.rs` |
 //! | I10 | once faults stop, the cluster is whole within a bound, and the directory at rest | ours | `i10_convergence.rs`, `i10_directory.rs` |
 //!
@@ -27,6 +28,7 @@ mod i11_fence_open;
 mod i12_soon;
 pub(crate) mod i13_store_load;
 mod i14_witness;
+pub(crate) mod i15_memory;
 mod i1_versions;
 mod i2_views;
 mod i3_dead_is_final;

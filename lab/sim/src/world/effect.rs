@@ -113,7 +113,10 @@ impl World {
             Packet::Directory(message) => {
                 bytes::through(&**message).map(|m| Packet::Directory(Box::new(m)))
             }
-            Packet::Call(_) | Packet::Found { .. } => return packet,
+            Packet::Call(_)
+            | Packet::Found { .. }
+            | Packet::Arrive { .. }
+            | Packet::MoveWord { .. } => return packet,
         };
         match passed {
             Ok(passed) => passed,

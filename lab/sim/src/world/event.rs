@@ -289,6 +289,10 @@ impl World {
             Packet::Directory(message) => self.directory_message(to, address, *message),
             Packet::Call(call) => self.call_arrives(to, call),
             Packet::Found { grain, at } => self.found_arrives(to, grain, at),
+            Packet::Arrive { grain, memory, instead } => {
+                self.grain_arrives(to, grain, memory, instead);
+            }
+            Packet::MoveWord { grain, instead, word } => self.move_word(to, grain, instead, word),
         }
     }
 

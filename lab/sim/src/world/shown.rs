@@ -14,6 +14,10 @@ impl std::fmt::Display for Shown<'_> {
             Packet::Directory(message) => write!(f, "directory {message:?}"),
             Packet::Call(call) => write!(f, "{call:?}"),
             Packet::Found { grain, at } => write!(f, "grain {grain} is on {at}"),
+            Packet::Arrive { grain, memory, instead: (from, _) } => {
+                write!(f, "grain {grain} moves from {from} with {memory:?}")
+            }
+            Packet::MoveWord { grain, word, .. } => write!(f, "grain {grain} has moved: {word:?}"),
         }
     }
 }

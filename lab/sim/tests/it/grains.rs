@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use emmer_sim::grains::GrainLoad;
+use emmer_sim::grains::{GrainLoad, MoveBug};
 use emmer_sim::net::{Direction, HostSet, Latency};
 use emmer_sim::{Fault, Profile, Scenario, VirtualTime, World, run};
 
@@ -18,6 +18,7 @@ fn load() -> GrainLoad {
         burst: 4,
         suspend_max: Duration::from_secs(4),
         idle_max: Duration::from_secs(2),
+        move_percent: 10,
         directory: emmer_directory::Config {
             points_per_silo: 4,
             ..emmer_directory::Config::default()
@@ -143,5 +144,57 @@ fn commands_wait_while_a_long_list_goes_on() {
         let scenario =
             scenario.at(at(20), Fault::Start(1)).calm_at(at(40), Duration::from_secs(120));
         assert_eq!(run(&scenario).violation, None, "{seed}");
+    }
+}
+
+/// Grains move all the time, while silos are cut from their peers or crash, and come back.
+fn moving(seed: u64) -> Scenario {
+    let mut scenario =
+        if seed.is_multiple_of(2) { cut_from_peers(seed) } else { with_grains(seed) };
+    scenario.grains = Some(GrainLoad {
+        grains: 6,
+        move_percent: 50,
+        suspend_max: Duration::from_millis(300),
+        call_every: Duration::from_millis(60),
+        ..load()
+    });
+    if !seed.is_multiple_of(2) {
+        for n in 0..12u32 {
+            scenario = scenario.at(at(8 + u64::from(n) * 4), Fault::Kill(n % 5));
+        }
+    }
+    if seed.is_multiple_of(3) {
+        let (least, more) = (Duration::from_millis(40), Duration::from_millis(120));
+        scenario.network.latency = Latency::even(least, more);
+    }
+    scenario
+}
+
+#[test]
+fn grains_that_move_remember_every_turn() {
+    for seed in 0..12 {
+        let outcome = run(&moving(seed));
+        assert_eq!(outcome.violation, None, "seed {seed}");
+        for what in ["a grain arrives", "a grain is not taken where it was to go"] {
+            assert!(outcome.sometimes.reached(what), "seed {seed}: {what}");
+        }
+    }
+}
+
+#[test]
+fn faults_of_moves_are_found() {
+    for bug in [
+        MoveBug::Reported,
+        MoveBug::RunsOn,
+        MoveBug::UnaskedReturn,
+        MoveBug::OldNumber,
+        MoveBug::StaleMemory,
+    ] {
+        let found = (0..200).find_map(|seed| {
+            let mut scenario = moving(seed);
+            scenario.move_bug = Some(bug);
+            run(&scenario).violation
+        });
+        assert!(found.is_some(), "{bug:?}");
     }
 }

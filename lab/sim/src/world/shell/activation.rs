@@ -26,7 +26,12 @@ impl World {
         self.queue.push(self.now + after, Event::Grain { process: number, event });
     }
 
-    fn activation(&mut self, number: u32, grain: u32, activation: u64) -> Option<&mut Activation> {
+    pub(super) fn activation(
+        &mut self,
+        number: u32,
+        grain: u32,
+        activation: u64,
+    ) -> Option<&mut Activation> {
         let shell = self.processes[number as usize].shell.as_deref_mut()?;
         shell.catalog.get_mut(&grain).filter(|found| found.number == activation)
     }
@@ -50,7 +55,7 @@ impl World {
         else {
             return;
         };
-        if matches!(phase, Phase::Idle | Phase::Leaving) {
+        if matches!(phase, Phase::Idle | Phase::Leaving | Phase::Departing | Phase::Arriving) {
             return;
         }
         let process = &mut self.processes[number as usize];
@@ -76,7 +81,11 @@ impl World {
         let Some(found) = self.activation(number, grain, activation) else { return };
         let left = match &mut found.phase {
             Phase::Waking(left) | Phase::Running(_, left) | Phase::Falling(left) => left,
-            Phase::Registering | Phase::Idle | Phase::Leaving => return,
+            Phase::Registering
+            | Phase::Idle
+            | Phase::Leaving
+            | Phase::Departing
+            | Phase::Arriving => return,
         };
         if *left > 0 {
             *left -= 1;
@@ -107,6 +116,10 @@ impl World {
             self.trace.line(self.now, text);
         }
         self.judge_turns(number, grain, true);
+        let found = self.activation(number, grain, activation);
+        if found.is_some_and(|found| std::mem::take(&mut found.begins)) {
+            self.remember(number, grain, activation);
+        }
         self.truth.segments.insert(grain, segment);
         self.truth.ran += 1;
         lasts
@@ -155,7 +168,9 @@ impl World {
         let Some(found) = self.activation(number, grain, activation) else { return };
         found.phase = Phase::Idle;
         found.idle_since = now;
-        self.next_turn(number, grain, activation);
+        if !self.may_depart(number, grain, activation) {
+            self.next_turn(number, grain, activation);
+        }
     }
 
     /// Begins the next turn of an idle activation, or its end.
@@ -164,6 +179,7 @@ impl World {
         let Some(found) = self.activation(number, grain, activation) else { return };
         if let Some(call) = found.queue.pop_front() {
             found.phase = Phase::Running(call, polls);
+            found.begins = true;
             self.wake(number, grain, activation, Duration::ZERO);
         } else if found.closing {
             found.phase = Phase::Falling(polls / 2);

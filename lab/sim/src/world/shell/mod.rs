@@ -7,10 +7,12 @@
 //! | `mod.rs` | driving the directory, and its outcomes | `cluster/directory.rs` |
 //! | `calls.rs` | calls: where to, and what becomes of them there | `calls/finding.rs`, `calls/arriving/` |
 //! | `activation.rs` | activations and their turns, poll by poll | `hosting/` |
+//! | `moves.rs` | grains that move | `hosting/mover.rs`, `hosting/arrival.rs` |
 //! | `rest.rs` | nobody calls any more; then every grain is called once | |
 
 mod activation;
 mod calls;
+mod moves;
 mod rest;
 
 use std::time::Duration;
@@ -48,6 +50,8 @@ pub(in crate::world) enum GrainEvent {
     Idle { grain: u32, number: u64 },
     /// An activation's registration found no room, and looks again.
     Register { grain: u32, number: u64 },
+    /// The target of a grain that moves was silent for long, perhaps.
+    Patience { grain: u32 },
 }
 
 impl World {
@@ -101,6 +105,7 @@ impl World {
             GrainEvent::Register { grain, number: activation } => {
                 self.register(number, grain, activation);
             }
+            GrainEvent::Patience { grain } => self.lose_patience(number, grain),
         }
     }
 
@@ -196,7 +201,9 @@ impl World {
         use emmer_directory::{Message, Operation};
         self.truth.note_list(&message, self.now);
         let changes = match &message {
-            Message::Request { operation, .. } => matches!(operation, Operation::Unregister(_)),
+            Message::Request { operation, .. } => {
+                matches!(operation, Operation::Unregister(_) | Operation::Replace { .. })
+            }
             Message::Response { .. } | Message::Credit { .. } => false,
             _ => true,
         };
@@ -313,6 +320,12 @@ impl World {
                 self.closed(number, grain, activation, None);
             }
             Waiting::UnregisterStale(grain, activation) => self.register(number, grain, activation),
+            Waiting::Arrive(grain, activation, instead) => {
+                self.arrival_concluded(number, (grain, activation), instead, outcome);
+            }
+            Waiting::Reclaim(grain, activation) => {
+                self.reclaim_concluded(number, grain, activation, outcome);
+            }
         }
     }
 
@@ -457,6 +470,7 @@ const fn outcome_kind(outcome: &Outcome) -> u64 {
         Outcome::Registered => 1 << 40,
         Outcome::Taken(_) => 2 << 40,
         Outcome::Unregistered => 3 << 40,
+        Outcome::Absent => 5 << 40,
         Outcome::Failed(_) => 4 << 40,
     }
 }
