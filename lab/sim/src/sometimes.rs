@@ -29,6 +29,7 @@ pub const MUST: &[&str] = &[
     "a grain is taken back",
     "a grain sets off for another silo",
     "a grain stays after all",
+    "a grain stays because its registration may come again",
     "a joiner that had to check again",
     "a lifeline ends in good order where a connection was reset",
     "a membership message that comes twice",

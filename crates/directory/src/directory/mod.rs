@@ -92,7 +92,7 @@ impl Directory {
     /// [`register`](Self::register), or `Absent`.
     ///
     /// Before the call the silo of `instead` has run the last turn of that activation, and no longer
-    /// reports it as confirmed. `view` is the version of that silo's view at that moment.
+    /// reports it as confirmed; and it [`may_move`](Self::may_move). `view` is the version of that silo's view at that moment.
     pub fn replace(
         &mut self,
         now: Instant,
@@ -114,6 +114,7 @@ impl Directory {
         grain: &GrainId,
         activation: u64,
     ) -> Option<Outcome> {
+        self.requester.forget_echo(grain, activation);
         self.command(now, token, grain, Operation::Unregister(activation))
     }
 
@@ -235,6 +236,12 @@ impl Directory {
             && operation.view() <= self.facts.version()
             && !self.is_locked(grain)
             && (removal || !self.is_fading(grain))
+    }
+
+    /// Returns true if the memory of this silo's confirmed `activation` may be sent to another silo:
+    /// no attempt to register it is left that could do so again.
+    pub fn may_move(&self, grain: &GrainId, activation: u64) -> bool {
+        !self.closed && !self.requester.has_echo(grain, activation)
     }
 
     /// Returns true if `grain`'s range is this silo's and is being recovered.

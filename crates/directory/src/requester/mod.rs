@@ -17,6 +17,9 @@ pub(crate) struct Requester {
     /// Operations that wait for an answer, by the number of their current attempt.
     ops: BTreeMap<u64, Op>,
     tokens: BTreeMap<Token, u64>,
+    /// Registrations that were granted while another attempt was unanswered: the attempt may still
+    /// arrive, and register the activation again.
+    echoes: BTreeSet<(GrainId, u64)>,
 }
 
 /// A command that waits for an answer.
@@ -215,6 +218,7 @@ impl Requester {
     ) {
         let Some(op) = self.take(out, id) else { return };
         if let Some(outcome) = outcome_of(serve(&op.grain, op.operation)) {
+            self.note_echo(&op, outcome);
             out.complete(op.token, outcome);
         }
     }
@@ -259,8 +263,31 @@ impl Requester {
         out.complete(token, outcome);
         if withdraws {
             self.give_up(facts, out, id);
-        } else {
-            self.take(out, id);
+        } else if let Some(op) = self.take(out, id) {
+            self.note_echo(&op, outcome);
+        }
+    }
+
+    /// A command is done. Notes a registration of which another attempt may still arrive. A
+    /// [`Replace`](Operation::Replace) that arrives late finds another registration.
+    fn note_echo(&mut self, op: &Op, outcome: Outcome) {
+        if let Operation::Register(activation) = op.operation
+            && outcome == Outcome::Registered
+            && op.unanswered > 0
+        {
+            self.echoes.insert((op.grain.clone(), activation));
+        }
+    }
+
+    /// Returns true if an attempt to register `activation` may still arrive somewhere.
+    pub(crate) fn has_echo(&self, grain: &GrainId, activation: u64) -> bool {
+        !self.echoes.is_empty() && self.echoes.contains(&(grain.clone(), activation))
+    }
+
+    /// `activation` is being removed: its removal comes after whatever was sent before.
+    pub(crate) fn forget_echo(&mut self, grain: &GrainId, activation: u64) {
+        if !self.echoes.is_empty() {
+            self.echoes.remove(&(grain.clone(), activation));
         }
     }
 
@@ -318,6 +345,7 @@ impl Requester {
     pub(crate) fn fail_all(&mut self, out: &mut Out, reason: FailReason) {
         let ops = std::mem::take(&mut self.ops);
         self.tokens.clear();
+        self.echoes.clear();
         for op in ops.into_values() {
             out.complete(op.token, Outcome::Failed(reason));
         }

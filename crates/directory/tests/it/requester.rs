@@ -210,3 +210,22 @@ fn too_many_waiting_commands_are_refused() {
     assert_eq!([bench.lookup(1, &grain), bench.lookup(2, &grain)], [None, None]);
     assert_eq!(bench.lookup(3, &grain), Some(Outcome::Failed(FailReason::TooManyPending)));
 }
+
+#[test]
+fn a_grain_does_not_move_while_an_attempt_to_register_it_is_unanswered() {
+    let mut bench = Bench::with_peer();
+    let (grain, other) = (bench.grain_of(2, 0), bench.grain_of(2, 1));
+    for (token, grain, resends) in [(1, &grain, 1), (2, &other, 0)] {
+        assert_eq!(bench.register(token, grain, token), None);
+        let (_, id, ..) = Bench::request(&bench.effects());
+        for _ in 0..resends {
+            bench.elapse();
+        }
+        let done = bench.respond(2, id, Answer::Registered);
+        assert_eq!(done, [complete(token, Outcome::Registered)]);
+        assert_eq!(bench.dir.may_move(grain, token), resends == 0);
+    }
+    let now = bench.now;
+    bench.dir.unregister(now, None, &grain, 1);
+    assert!(bench.dir.may_move(&grain, 1), "its removal comes after the attempt");
+}

@@ -208,9 +208,13 @@ impl DirectoryService {
     }
 
     /// From now on no report claims the activation, whose grain's memory is sent to another silo.
-    /// Returns the version of the directory's view; none when the activation is not registered.
+    /// Returns the version of the directory's view; none when the activation is not registered, or
+    /// may not move.
     pub(crate) fn withhold(&self, activation: Registrant<'_>) -> Option<u64> {
         let machine = self.machine.lock();
+        if !machine.directory.may_move(activation.grain, activation.number) {
+            return None;
+        }
         let was_registered = activation.registered.swap(false, Ordering::AcqRel);
         was_registered.then(|| machine.directory.view_version())
     }

@@ -90,6 +90,7 @@ pub(crate) fn load(rng: &mut SeededRng, scenario: &mut Scenario, every: &[u64]) 
         burst: one_of(rng, &[1, 3]),
         suspend_max: ms(one_of(rng, &[5, 1_000, 4_000])),
         idle_max: ms(one_of(rng, &[50, 1_000, 10_000])),
+        move_percent: one_of(rng, &[0, 5, 40]),
         directory: emmer_directory::Config {
             points_per_silo: one_of(rng, &[1, 4]),
             report_batch_max: one_of(rng, &[1, 4_096]),

@@ -62,6 +62,7 @@ fn base(seed: u64, salt: u64, hosts_max: u64) -> (SeededRng, Scenario) {
         burst: one_of(&mut rng, &[1, 3, 8]),
         suspend_max: ms(one_of(&mut rng, &[5, 1_000, 4_000])),
         idle_max: ms(one_of(&mut rng, &[20, 50, 1_000, 10_000])),
+        move_percent: one_of(&mut rng, &[0, 10, 50]),
         directory: emmer_directory::Config {
             points_per_silo: one_of(&mut rng, &[1, 2, 4]),
             report_batch_max: one_of(&mut rng, &[1, 2, 4_096]),

@@ -87,6 +87,9 @@ impl World {
         let (now, tamper) = (self.now, self.options.tamper);
         let node = self.nodes.get_mut(&silo).unwrap();
         let Some(local) = node.local.get_mut(grain) else { return Ok(()) };
+        if !node.dir.may_move(grain, local.activation) {
+            return Ok(());
+        }
         let view = if tamper == Tamper::OldViews { 0 } else { node.dir.view_version() };
         let from = (Registration { silo, activation: local.activation }, view);
         let fresh = if tamper == Tamper::OldNumbers {

@@ -47,6 +47,10 @@ impl World {
         let mine = Registration { silo: process.address, activation };
         let Some(shell) = process.shell.as_deref_mut() else { return };
         let view = shell.directory.view_version();
+        if !shell.directory.may_move(&self.truth.ids[grain as usize], activation) {
+            self.sometimes.reach("a grain stays because its registration may come again");
+            return self.next_turn(number, grain, activation);
+        }
         let fresh = shell.activation_number();
         let bug = self.scenario.move_bug;
         let (old_number, reported) =
