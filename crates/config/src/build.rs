@@ -59,6 +59,7 @@ impl Settings {
         wrong.time(self, "response_timeout", &mut options.response_timeout);
         wrong.time(self, "collection_age", &mut options.collection_age);
         set(&mut options.collection_quantum, wrong.take(self.duration("collection_quantum")));
+        wrong.percent(self, "memory_max", &mut options.memory_max);
         wrong.time(self, "load_period", &mut options.load_period);
         wrong.parsed(self, "activation_count_choices", &mut options.activation_count_choices);
         wrong.parsed(self, "version_selector", &mut options.version_selector);
@@ -185,6 +186,18 @@ impl Settings {
     }
 }
 
+/// A share in percent.
+struct Percent(u8);
+
+impl FromStr for Percent {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> std::result::Result<Self, Self::Err> {
+        let percent = text.parse().ok().filter(|percent| *percent <= 100);
+        percent.map(Self).ok_or("expected a whole number from 0 to 100")
+    }
+}
+
 impl ConfigError {
     fn parsed<T>(&mut self, settings: &Settings, key: &str, slot: &mut T)
     where
@@ -192,6 +205,11 @@ impl ConfigError {
         T::Err: Display,
     {
         set(slot, self.take(settings.parsed(key)).flatten());
+    }
+
+    fn percent(&mut self, settings: &Settings, key: &str, slot: &mut u8) {
+        let parsed = self.take(settings.parsed::<Percent>(key)).flatten();
+        set(slot, parsed.map(|Percent(percent)| percent));
     }
 
     fn truth(&mut self, settings: &Settings, key: &str, slot: &mut bool) {

@@ -88,6 +88,7 @@ fn top(key: &str, defaults: &SiloOptions) -> Option<String> {
         "log_format" => Some("text".to_owned()),
         "response_timeout" => time(defaults.response_timeout),
         "collection_age" => time(defaults.collection_age),
+        "memory_max" => Some(defaults.memory_max.to_string()),
         "load_period" => time(defaults.load_period),
         "activation_count_choices" => Some(defaults.activation_count_choices.to_string()),
         "version_selector" => Some(defaults.version_selector.to_string()),

@@ -11,7 +11,7 @@ pub(super) const VARIABLE_PREFIX: &str = "EMMER_";
 pub(super) const CONFIG_VARIABLE: &str = "EMMER_CONFIG";
 
 /// The keys outside any table.
-const TOP: [&str; 31] = [
+const TOP: [&str; 32] = [
     "store",
     "cluster_id",
     "service_id",
@@ -32,6 +32,7 @@ const TOP: [&str; 31] = [
     "response_timeout",
     "collection_age",
     "collection_quantum",
+    "memory_max",
     "load_period",
     "activation_count_choices",
     "version_selector",

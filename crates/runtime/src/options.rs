@@ -72,6 +72,10 @@ pub struct SiloOptions {
     /// Time between two looks for idle activations. Default: a quarter of `collection_age`, 1 s to
     /// 1 min.
     pub collection_quantum: Option<Duration>,
+    /// Share of the machine's memory, or of the container's limit, in percent. From it on the silo
+    /// ends grains that were idle for a minute, the least recently used first, in small steps. When
+    /// there are none, it takes no further grains. Default 0: never.
+    pub memory_max: u8,
     /// Time between two load reports of a silo. The shortest time of a silo counts for all. With
     /// more than some 200 silos it is longer, and a silo that becomes Active reports at once.
     /// Default 1 s.
@@ -129,6 +133,7 @@ impl Default for SiloOptions {
             response_timeout: Duration::from_secs(30),
             collection_age: Duration::from_secs(15 * 60),
             collection_quantum: None,
+            memory_max: 0,
             load_period: Duration::from_secs(1),
             activation_count_choices: ActivationCountDirector::CHOICES,
             version_selector: VersionSelector::Any,

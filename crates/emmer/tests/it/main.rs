@@ -18,6 +18,7 @@ mod cluster;
 mod common;
 #[cfg(feature = "test")]
 mod context;
+mod crowds;
 #[cfg(feature = "test")]
 mod directors;
 #[cfg(feature = "test")]

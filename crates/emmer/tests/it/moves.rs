@@ -355,3 +355,43 @@ async fn busy_grains_move_away_from_a_silo_that_leaves(world: World) {
         assert_eq!(look.total, rounds + 1);
     }
 }
+
+/// Everything stands still but a grain that moves, and the connection breaks, or a silo dies, at
+/// any moment of it. The grain is somewhere, with its memory or as after a death, and soon.
+#[emmer::test(seeds = 60)]
+async fn a_move_that_breaks_off_leaves_the_grain_somewhere(world: World) {
+    let cluster = world.cluster(4, walkers).await;
+    let client = cluster.client().await;
+    let walker = client.grain::<dyn Walker>(1u64);
+    walker.add(5).await.unwrap();
+    let before = walker.look().await.unwrap();
+    let (from, to) = places(&cluster, &before);
+    walker.go(cluster.node(to).address().to_string()).await.unwrap();
+    // Less than the time of a whole move.
+    tokio::time::sleep(std::time::Duration::from_micros(world.bits() % 1_500)).await;
+    match world.seed() % 6 {
+        0 => cluster.kill(to),
+        1 => cluster.kill(from),
+        2 => cluster.cut(from, to),
+        3 => cluster.cut(to, from),
+        4 => cluster.forget_connections(from, to),
+        _ => cluster.unplug(to),
+    }
+    world.advance(secs(1)).await;
+    cluster.heal();
+    // A call may be lost with its own connection.
+    let after = loop {
+        match walker.look().timeout(secs(60)).await {
+            Ok(look) => break look,
+            Err(lost) => assert!(matches!(lost, CallError::Unreachable { .. }), "{lost}"),
+        }
+        assert!(world.elapsed() < secs(300));
+    };
+    let is_whole = after.total == 5;
+    let is_new = after.total == 0 && after.activated == 1 && after.steps.len() == 1;
+    assert!(is_whole || is_new, "{after:?}");
+    world.advance(secs(60)).await;
+    let now = walker.add(1).timeout(secs(30)).await.unwrap();
+    assert_eq!(now, after.total + 1);
+    assert_eq!(cluster.activations(), 1);
+}

@@ -6,7 +6,7 @@ use proc_macro2::TokenStream;
 use quote::quote;
 use syn::meta::ParseNestedMeta;
 use syn::spanned::Spanned;
-use syn::{Attribute, LitStr, Meta};
+use syn::{Attribute, LitInt, LitStr, Meta};
 
 use super::field::MARKS;
 use super::idle;
@@ -25,6 +25,8 @@ pub(crate) struct ClassAttributes {
     pub(crate) reentrant: bool,
     /// True if they do so in a call that comes back.
     pub(crate) call_chain_reentrancy: bool,
+    /// Activations on a silo, at most.
+    pub(crate) active_max: Option<u64>,
     /// True if its grains never move.
     pub(crate) stays: bool,
     /// The class's name among several of its interface.
@@ -70,6 +72,17 @@ fn parse_grain(meta: &ParseNestedMeta<'_>, found: &mut ClassAttributes) -> syn::
         found.call_chain_reentrancy = true;
         return Ok(());
     }
+    if meta.path.is_ident("active_max") {
+        const HOW: &str = "write the most activations on a silo as a whole number from 1: \
+            `active_max = 10_000`";
+        let literal = meta.value().and_then(|value| value.parse::<LitInt>());
+        let max = literal.ok().and_then(|literal| literal.base10_parse::<u64>().ok());
+        let max = max.filter(|max| *max > 0).ok_or_else(|| meta.error(HOW))?;
+        if found.active_max.replace(max).is_some() {
+            return Err(meta.error("the number is said twice"));
+        }
+        return Ok(());
+    }
     if meta.path.is_ident("stays") {
         found.stays = true;
         return Ok(());
@@ -99,7 +112,7 @@ fn parse_grain(meta: &ParseNestedMeta<'_>, found: &mut ClassAttributes) -> syn::
         return Ok(());
     }
     let known = "`idle = \"10m\"`, `reentrant`, `call_chain_reentrancy`, `stays`, \
-                 `name = \"gift\"` and `constructor`";
+                 `active_max = 10_000`, `name = \"gift\"` and `constructor`";
     Err(meta.error(format!("on a class, #[grain] knows {known}")))
 }
 

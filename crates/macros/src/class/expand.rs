@@ -36,6 +36,12 @@ pub(super) fn class(class: &Class) -> TokenStream {
             const STAYS: bool = true;
         )
     });
+    let active_max = class.attributes.active_max.map(|max| {
+        let max = proc_macro2::Literal::u64_unsuffixed(max);
+        quote! {
+            const ACTIVE_MAX: ::core::option::Option<usize> = ::core::option::Option::Some(#max);
+        }
+    });
     let carried = carried(class);
     let create = create(class);
     let bind = class.attributes.constructor.then(|| bind(class));
@@ -54,6 +60,7 @@ pub(super) fn class(class: &Class) -> TokenStream {
             #workers
             #name
             #stays
+            #active_max
             const IDLE: ::core::option::Option<::core::time::Duration> = #idle;
             const HAS_STATE: bool = #has_state;
             const HAS_HOOKS: bool = {

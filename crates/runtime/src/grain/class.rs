@@ -145,6 +145,9 @@ pub trait Grain: Sized + Send + Sync + 'static {
     /// True for a class whose grains never move to another silo.
     const STAYS: bool = false;
 
+    /// Activations of the class on a silo, at most: then those end that were idle for longest.
+    const ACTIVE_MAX: Option<usize> = None;
+
     /// The class's name, if an interface has several classes; see
     /// [`RawRef::of_class`](super::RawRef::of_class).
     const CLASS: Option<&'static str> = None;

@@ -144,6 +144,7 @@ impl ClassInfo {
                 has_state: G::HAS_STATE,
                 has_hooks: G::HAS_HOOKS,
                 stays: G::STAYS,
+                active_max: G::ACTIVE_MAX,
                 reentrant: G::REENTRANT,
                 call_chain_reentrancy: G::CALL_CHAIN_REENTRANCY,
                 reminders: G::REMINDERS,

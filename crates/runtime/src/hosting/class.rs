@@ -93,6 +93,7 @@ pub(crate) struct ClassInfo {
     pub(crate) has_state: bool,
     pub(crate) has_hooks: bool,
     pub(crate) stays: bool,
+    pub(crate) active_max: Option<usize>,
     pub(crate) reentrant: bool,
     pub(crate) call_chain_reentrancy: bool,
     pub(crate) reminders: &'static [&'static str],

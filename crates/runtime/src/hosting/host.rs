@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::activation::{Activation, Held};
 use super::catalog::{Catalog, Given, NotMade, Queued};
 use super::class::Class;
+use super::crowd::Shortage;
 use super::departures::Departures;
 use super::ends::StartError;
 use super::kept::Kept;
@@ -75,6 +76,10 @@ pub(crate) struct Host {
     /// Weak reference to the silo's `Calls`. Only `calls/` knows the type.
     pub(crate) calls: OnceLock<Weak<dyn Any + Send + Sync>>,
     pub(crate) limits: Limits,
+    /// Share of memory, in percent, from which on idle activations end; 0 for none.
+    pub(crate) memory_max: u8,
+    /// Shortage of memory that no idle activation relieves.
+    pub(crate) shortage: Arc<Shortage>,
     /// Number of activations of a stateless worker whose class does not say it.
     pub(crate) processors: usize,
     /// A timer's turn waits this long for a call of its own that has no timeout.
@@ -171,12 +176,16 @@ impl Host {
     ) -> Result<Option<Held>, Failure> {
         let class = self.class_of(id)?;
         let make = |number| class.clone().create(self.clone(), id.clone(), number);
-        let max = self.limits.activations_max;
+        let max = if self.shortage.is_hard() { 0 } else { self.limits.activations_max };
         let found = match self.workers_max(id) {
             None => self.catalog.get_or_create(id, max, make).map(Some),
             Some(most) => self.catalog.get_or_create_worker(id, max, most, place, make),
         };
         found.map_err(|why| match why {
+            NotMade::Full if self.shortage.is_hard() => {
+                let max = self.memory_max;
+                Failure::overloaded(format!("the silo uses {max} % of the memory (memory_max)"))
+            }
             NotMade::Full => {
                 Failure::overloaded("the silo has reached its limit of activations".to_owned())
             }

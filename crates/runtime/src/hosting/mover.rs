@@ -235,9 +235,15 @@ impl Activation {
             }
         };
         let (closed, moved) = match end {
-            DepartureEnd::Here(_) => return Err(Stays::Refused),
+            DepartureEnd::Here(_) => {
+                self.class.lives.not_moved(false);
+                return Err(Stays::Refused);
+            }
             DepartureEnd::There(silo) => (Closed::Elsewhere(silo), Ok(())),
-            DepartureEnd::Nowhere => (Closed::Gone, Err(Stays::Lost)),
+            DepartureEnd::Nowhere => {
+                self.class.lives.not_moved(true);
+                (Closed::Gone, Err(Stays::Lost))
+            }
         };
         self.let_go(&mut lock.room);
         self.go(lock, closed);

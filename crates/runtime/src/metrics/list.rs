@@ -115,6 +115,11 @@ metrics! {
     ACTIVATION_SECONDS Histogram "emmer_activation_seconds" ["grain"]
         "How long one activation in 8 took, from the registration to the end of the hook, by grain \
          type."
+    MOVES Counter "emmer_moves_total" ["grain", "outcome"]
+        "Grains that moved: to this silo (`arrived`), from it (`left`), those that the other silo did \
+         not take (`returned`), and those that were lost with it (`lost`)."
+    MOVE_SECONDS Histogram "emmer_move_seconds" ["grain"]
+        "How long the calls of a grain that left for another silo waited, by grain type."
     BUSY Gauge "emmer_activations_recently_used" []
         "Activations that were called within ten minutes, as of the last load report."
 

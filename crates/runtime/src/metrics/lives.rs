@@ -16,7 +16,10 @@ pub(crate) struct LifeMetrics {
     /// Grains that came from other silos, and that left for them.
     arrived: AtomicU64,
     left: AtomicU64,
-    left_took: Histogram,
+    /// Grains that were sent to another silo and came back, or were lost.
+    returned: AtomicU64,
+    lost: AtomicU64,
+    moving: Histogram,
 }
 
 /// Their values.
@@ -26,6 +29,19 @@ pub(crate) struct LifeStatistics {
     pub(crate) deactivated: u64,
     pub(crate) failed: u64,
     pub(crate) took: Latency,
+    pub(crate) arrived: u64,
+    pub(crate) left: u64,
+    pub(crate) returned: u64,
+    pub(crate) lost: u64,
+    pub(crate) moving: Latency,
+}
+
+impl LifeStatistics {
+    /// Activations in memory.
+    pub(crate) const fn live(&self) -> u64 {
+        let begun = self.activated + self.arrived;
+        begun.saturating_sub(self.deactivated + self.left + self.lost)
+    }
 }
 
 impl LifeMetrics {
@@ -45,7 +61,13 @@ impl LifeMetrics {
     /// Counts a grain that left for another silo, and the time for which its calls waited.
     pub(crate) fn left(&self, took: Duration) {
         self.left.fetch_add(1, Ordering::Relaxed);
-        self.left_took.record(took);
+        self.moving.record(took);
+    }
+
+    /// Counts a grain that was sent to another silo and is not there.
+    pub(crate) fn not_moved(&self, is_lost: bool) {
+        let count = if is_lost { &self.lost } else { &self.returned };
+        count.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn failed(&self) {
@@ -58,9 +80,21 @@ impl LifeMetrics {
 
     pub(crate) fn snapshot(&self) -> LifeStatistics {
         let get = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        // In this order: no activation seems to have ended that has not begun.
         let (failed, deactivated) = (get(&self.failed), get(&self.deactivated));
-        let (activated, took) = (self.activated.get().max(deactivated), self.took.snapshot());
-        LifeStatistics { activated, deactivated, failed, took }
+        let (activated, took) = (self.activated.get(), self.took.snapshot());
+        let (arrived, left) = (get(&self.arrived), get(&self.left));
+        let (returned, lost) = (get(&self.returned), get(&self.lost));
+        let moving = self.moving.snapshot();
+        LifeStatistics {
+            activated,
+            deactivated,
+            failed,
+            took,
+            arrived,
+            left,
+            returned,
+            lost,
+            moving,
+        }
     }
 }

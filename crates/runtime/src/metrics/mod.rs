@@ -117,6 +117,10 @@ pub struct SiloStatistics {
     pub activated: u64,
     /// Deactivations since the start.
     pub deactivated: u64,
+    /// Grains that came from other silos since the start.
+    pub arrived: u64,
+    /// Grains that left for other silos since the start.
+    pub left: u64,
     /// Calls that came over connections since the start.
     pub calls_received: u64,
     /// Calls passed on to another silo since the start.

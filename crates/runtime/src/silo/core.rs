@@ -117,12 +117,19 @@ impl SiloCore {
         let load = self.cluster.placing.load.reported();
         let reminders = self.reminders.statistics();
         let lives = host.classes.values().map(|class| class.lives());
-        let (activated, deactivated) = lives.fold((0, 0), |(activated, deactivated), lives| {
-            (activated + lives.activated, deactivated + lives.deactivated)
-        });
+        let mut told = SiloStatistics::default();
+        for lives in lives {
+            told.activated += lives.activated;
+            told.deactivated += lives.deactivated;
+            told.arrived += lives.arrived;
+            told.left += lives.left;
+        }
+        let SiloStatistics { activated, deactivated, arrived, left, .. } = told;
         SiloStatistics {
             activated,
             deactivated,
+            arrived,
+            left,
             activations: host.catalog.len() as u64,
             activations_busy: u64::from(load.busy),
             cpu_percent: load.cpu,
@@ -235,6 +242,7 @@ impl SiloCore {
             () = self.rounds() => {}
             () = host.wheel.drive() => {}
             () = Collection::run(host, options.quantum()) => {}
+            () = host.relieve(|| self.cluster.placing.load.reported().memory) => {}
             () = host.watch_threads() => {}
             () = self.record() => {}
             () = self.tell_work() => {}

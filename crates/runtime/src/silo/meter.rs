@@ -10,8 +10,12 @@ use parking_lot::Mutex;
 
 use crate::calls::shedding::Shedding;
 use crate::cluster::load::Measured;
+use crate::hosting::Shortage;
 use crate::hosting::catalog::Catalog;
 use crate::metrics::resources::{InUse, Resources};
+
+/// The part of its limit of activations, in percent, from which on other silos are preferred.
+const NEARLY_FULL_PERCENT: usize = 95;
 
 /// Measures a silo by its parts.
 pub(super) struct Meter {
@@ -20,6 +24,7 @@ pub(super) struct Meter {
     /// Number of activations that it may have.
     activations_max: usize,
     shedding: Arc<Shedding>,
+    shortage: Arc<Shortage>,
     /// None where nothing is known of the machine.
     resources: Option<Mutex<Resources>>,
 }
@@ -27,14 +32,14 @@ pub(super) struct Meter {
 impl Meter {
     /// In a virtual world nothing is known of the machine: a run must not depend on it.
     pub(super) fn new(
-        catalog: Arc<Catalog>,
-        pool: Arc<Pool>,
+        (catalog, pool, shortage): (Arc<Catalog>, Arc<Pool>, Arc<Shortage>),
         activations_max: usize,
         shedding: Arc<Shedding>,
         clock: &Clock,
     ) -> Self {
         let resources = if clock.is_virtual() { None } else { Resources::new() };
-        Self { catalog, pool, activations_max, shedding, resources: resources.map(Mutex::new) }
+        let resources = resources.map(Mutex::new);
+        Self { catalog, pool, activations_max, shedding, shortage, resources }
     }
 }
 
@@ -51,7 +56,10 @@ impl Measured for Meter {
             calls: self.pool.open().iter().map(|connection| connection.serving()).sum(),
             cpu,
             memory,
-            overloaded: activations >= self.activations_max || self.shedding.sheds(),
+            overloaded: activations >= self.activations_max / 100 * NEARLY_FULL_PERCENT
+                || activations >= self.activations_max
+                || self.shortage.is_hard()
+                || self.shedding.sheds(),
         }
     }
 

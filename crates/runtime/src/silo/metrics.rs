@@ -106,11 +106,20 @@ impl SiloCore {
         classes.sort_unstable_by_key(|class| class.name());
         for class in classes {
             let (name, lives) = (class.name(), class.lives());
-            samples.put_of(&m::ACTIVATIONS, &[name], lives.activated - lives.deactivated);
+            samples.put_of(&m::ACTIVATIONS, &[name], lives.live());
             samples.put_of(&m::ACTIVATED, &[name], lives.activated);
             samples.put_of(&m::DEACTIVATED, &[name], lives.deactivated);
             samples.put_of(&m::ACTIVATIONS_FAILED, &[name], lives.failed);
             samples.durations(&m::ACTIVATION_SECONDS, &[name], lives.took);
+            for (outcome, count) in [
+                ("arrived", lives.arrived),
+                ("left", lives.left),
+                ("returned", lives.returned),
+                ("lost", lives.lost),
+            ] {
+                samples.put_of(&m::MOVES, &[name, outcome], count);
+            }
+            samples.durations(&m::MOVE_SECONDS, &[name], lives.moving);
         }
         for (labels, count) in self.host.metrics.states.snapshot() {
             samples.put_of(&m::STATES, &labels, count);

@@ -33,6 +33,7 @@ use crate::cluster::moves::Moves;
 use crate::cluster::{Cluster, Fence, Peers, Placing};
 use crate::filters::Filters;
 use crate::grain::{OwnClient, Services};
+use crate::hosting::Shortage;
 use crate::hosting::catalog::Catalog;
 use crate::hosting::{Classes, Departures, Host, Kept, States};
 use crate::metrics::Metrics;
@@ -92,7 +93,9 @@ pub(super) fn wire(given: Given) -> Arc<SiloCore> {
     );
     let full_at = options.limits.activations_max;
     let shedding = Arc::new(Shedding::new(options.load_shedding.clone()));
-    let meter = Meter::new(catalog.clone(), pool.clone(), full_at, shedding.clone(), &clock);
+    let shortage = Arc::new(Shortage::default());
+    let parts = (catalog.clone(), pool.clone(), shortage.clone());
+    let meter = Meter::new(parts, full_at, shedding.clone(), &clock);
     let load = LoadService::new(
         address,
         manifest(&classes).with_metadata(options.metadata.clone()),
@@ -154,6 +157,8 @@ pub(super) fn wire(given: Given) -> Arc<SiloCore> {
         ticking: pool.greeting().ticking.clone(),
         calls: OnceLock::new(),
         limits: options.limits.clone(),
+        memory_max: options.memory_max,
+        shortage,
         processors: processors(&clock),
         response_timeout: options.response_timeout,
         activation_timeout: options.activation_timeout,

@@ -57,7 +57,9 @@ pub(crate) fn check_found(
         );
         return Err(facts.violated("I9", what));
     }
-    if truth.removed.get(&(grain, found)).is_some_and(|place| *place <= asked.removals) {
+    let may_come_again = truth.may_be_left(grain, found, facts.now);
+    let is_over = truth.removed.get(&(grain, found)).is_some_and(|place| *place <= asked.removals);
+    if is_over && !may_come_again {
         let what = format!(
             "{} found grain {grain} at {found}, which was over before it asked",
             me.address

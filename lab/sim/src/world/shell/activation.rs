@@ -150,6 +150,12 @@ impl World {
         }
         self.judge_turns(number, grain, false);
         let process = &self.processes[number as usize];
+        let id = &self.truth.ids[grain as usize];
+        if process.shell.as_deref().is_some_and(|s| !s.directory.may_move(id, activation)) {
+            // Another attempt to register it may arrive long after it is gone.
+            let mine = Registration { silo: process.address, activation };
+            self.truth.left_behind.insert((grain, mine), self.now);
+        }
         if process.dead_at.is_none() {
             let mine = Registration { silo: process.address, activation };
             self.truth.acknowledge(grain, mine);
