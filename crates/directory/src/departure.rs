@@ -46,7 +46,8 @@ pub enum DepartureEnd {
     There(SiloAddress),
     /// The grain is here again with the memory that was sent, under this number. It may run turns.
     Here(u64),
-    /// No silo is known to have the grain: its memory is dropped, and a call activates it again.
+    /// No silo is known to have the grain: its memory is dropped, and a call activates it again. The
+    /// shell unregisters the old registration, which may still be there.
     Nowhere,
 }
 

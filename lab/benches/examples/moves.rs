@@ -143,13 +143,19 @@ async fn leave(store: &Arc<dyn SystemStore>, one: &Silo, called: bool) -> Result
     println!("{left} of {GRAINS} grains moved in {wall:?}, {calls} calls meanwhile");
     if !called {
         let each = cpu.as_secs_f64() * 1e6 / GRAINS as f64;
-        return Ok(vec![
-            Goal::at_most("a move with 1 KB of memory, both sides, µs of CPU", each, 60.0),
-        ]);
+        return Ok(vec![Goal::at_most(
+            "a move with 1 KB of memory, both sides, µs of CPU",
+            each,
+            60.0,
+        )]);
     }
     Ok(vec![
         Goal::at_most("a silo with 50,000 busy grains leaves, s", wall.as_secs_f64(), 10.0),
-        Goal::at_most("the longest wait of a caller meanwhile, ms", longest.as_secs_f64() * 1e3, 250.0),
+        Goal::at_most(
+            "the longest wait of a caller meanwhile, ms",
+            longest.as_secs_f64() * 1e3,
+            250.0,
+        ),
         Goal::at_most("calls that failed meanwhile", failed as f64, 0.0),
     ])
 }

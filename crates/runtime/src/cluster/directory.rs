@@ -233,6 +233,14 @@ impl DirectoryService {
         .await
     }
 
+    /// Gives the registration `number` of this silo back, which no activation has, without waiting.
+    pub(crate) fn withdraw(&self, grain: &GrainId, number: u64) {
+        self.asked[2].add(1);
+        self.step(|directory, now| {
+            directory.unregister(now, None, grain, number);
+        });
+    }
+
     async fn unregister_number(&self, grain: &GrainId, number: u64) {
         self.asked[2].add(1);
         self.run(None, |directory, now, token| {

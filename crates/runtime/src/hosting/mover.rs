@@ -242,6 +242,7 @@ impl Activation {
             DepartureEnd::There(silo) => (Closed::Elsewhere(silo), Ok(())),
             DepartureEnd::Nowhere => {
                 self.class.lives.not_moved(true);
+                host.directory.withdraw(&self.id, number);
                 (Closed::Gone, Err(Stays::Lost))
             }
         };

@@ -152,6 +152,18 @@ impl World {
         }
     }
 
+    /// Gives a registration back that no activation has.
+    fn withdraw(&mut self, number: u32, grain: u32, registration: Registration) {
+        let load = self.scenario.grains.as_ref();
+        let patience = load.map_or(Duration::ZERO, |load| load.directory.unregister_timeout);
+        self.truth.left_behind.insert((grain, registration), self.now + patience * 9 / 10);
+        let id = self.truth.ids[grain as usize].clone();
+        self.with_directory(number, |directory, now| {
+            directory.unregister(now, None, &id, registration.activation);
+        });
+        self.drain_directory(number);
+    }
+
     /// The word of a grain's new silo arrives.
     pub(in crate::world) fn move_word(
         &mut self,
@@ -234,8 +246,7 @@ impl World {
                     DepartureEnd::There(silo) => self.process_of(&silo),
                     DepartureEnd::Here(_) | DepartureEnd::Nowhere => {
                         self.sometimes.reach("a grain is lost on its way");
-                        // The owner may not have answered.
-                        self.truth.left_behind.entry((grain, instead.0)).or_insert(self.now);
+                        self.withdraw(number, grain, instead.0);
                         None
                     }
                 };
