@@ -28,15 +28,15 @@ pub enum Outcome {
     /// Answer to `register` and `replace`: this activation is the grain's one activation from now
     /// on.
     Registered,
-    /// Answer to `register` and `replace`: another activation holds the grain. If the shell of this very silo
-    /// does not have that activation, it calls `unregister` for it and tries again.
+    /// Answer to `register` and `replace`: another activation holds the grain. If the shell of this
+    /// very silo does not have that activation, it calls `unregister` for it and tries again.
     Taken(Registration),
     /// Answer to `replace`: the registration to be replaced is gone, and no other one is there.
     Absent,
     /// Answer to `unregister`: the registration is not there.
     Unregistered,
-    /// Nothing is known. A failed `register` or `replace` leaves nothing behind: the machine withdraws it, and
-    /// the activation's number must not be registered again.
+    /// Nothing is known. A failed `register` or `replace` leaves nothing behind: the machine
+    /// withdraws it, and the activation's number must not be registered again.
     Failed(FailReason),
 }
 

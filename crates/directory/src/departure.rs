@@ -1,7 +1,7 @@
 //! The source's side of a move, from the moment at which it sends a grain's memory.
 //!
-//! Two registrations want the place of one: that of the silo where the grain arrives, and the one by
-//! which the source takes it back. The owner grants one of them at most, because each names the
+//! Two registrations want the place of one: that of the silo where the grain arrives, and the one
+//! by which the source takes it back. The owner grants one of them at most, because each names the
 //! registration that it replaces (`safety.md` in this folder).
 
 use std::time::Duration;
@@ -29,8 +29,8 @@ pub enum Word {
 /// Request of a departure to its shell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DepartureEffect {
-    /// Ask the directory to `replace` the grain's registration by one of this silo with this number,
-    /// and hand the outcome in.
+    /// Ask the directory to `replace` the grain's registration by one of this silo with this
+    /// number, and hand the outcome in.
     Reclaim {
         /// Number of the activation.
         activation: u64,
@@ -46,8 +46,8 @@ pub enum DepartureEnd {
     There(SiloAddress),
     /// The grain is here again with the memory that was sent, under this number. It may run turns.
     Here(u64),
-    /// No silo is known to have the grain: its memory is dropped, and a call activates it again. The
-    /// shell unregisters the old registration, which may still be there.
+    /// No silo is known to have the grain: its memory is dropped, and a call activates it again.
+    /// The shell unregisters the old registration, which may still be there.
     Nowhere,
 }
 

@@ -145,7 +145,8 @@ pub enum Phase {
     Leaving,
     /// Its memory was sent to another silo.
     Departing,
-    /// Its memory is here, and the directory has not said yet that it is the grain's one activation.
+    /// Its memory is here, and the directory has not said yet that it is the grain's one
+    /// activation.
     Arriving,
 }
 

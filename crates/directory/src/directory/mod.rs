@@ -91,8 +91,9 @@ impl Directory {
     /// the registration `instead`: the step that moves a grain. Answered like
     /// [`register`](Self::register), or `Absent`.
     ///
-    /// Before the call the silo of `instead` has run the last turn of that activation, and no longer
-    /// reports it as confirmed; and it [`may_move`](Self::may_move). `view` is the version of that silo's view at that moment.
+    /// Before the call the silo of `instead` has run the last turn of that activation, and no
+    /// longer reports it as confirmed; and it [`may_move`](Self::may_move). `view` is the version
+    /// of that silo's view at that moment.
     pub fn replace(
         &mut self,
         now: Instant,
@@ -238,8 +239,8 @@ impl Directory {
             && (removal || !self.is_fading(grain))
     }
 
-    /// Returns true if the memory of this silo's confirmed `activation` may be sent to another silo:
-    /// no attempt to register it is left that could do so again.
+    /// Returns true if the memory of this silo's confirmed `activation` may be sent to another
+    /// silo: no attempt to register it is left that could do so again.
     pub fn may_move(&self, grain: &GrainId, activation: u64) -> bool {
         !self.closed && !self.requester.has_echo(grain, activation)
     }

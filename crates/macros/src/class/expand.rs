@@ -197,7 +197,8 @@ fn bind(class: &Class) -> TokenStream {
     }
 }
 
-/// The fields that move with the grain. Spanned at the field's type, where a wrong type is reported.
+/// The fields that move with the grain. Spanned at the field's type, where a wrong type is
+/// reported.
 fn carried(class: &Class) -> TokenStream {
     let fields = class.fields.iter().filter(|field| field.make.is_carried());
     let fields = fields.map(|ClassField { ident, ty, .. }| {

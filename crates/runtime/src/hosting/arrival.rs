@@ -1,8 +1,8 @@
 //! The way of a grain to another silo, on the silo where it arrives.
 //!
 //! Everything that can fail by itself comes first: the class, the room, the memory's fields. Then
-//! the owner of the grain's range decides whether this registration replaces the old one. Calls that
-//! come meanwhile wait.
+//! the owner of the grain's range decides whether this registration replaces the old one. Calls
+//! that come meanwhile wait.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -4,7 +4,6 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use emmer_net::clock::CoarseInstant;
@@ -34,18 +33,6 @@ const STEP_MAX: usize = 20_000;
 
 /// A grain that was called within this time stays, however short memory is.
 const MEMORY_IDLE_MIN: Duration = Duration::from_secs(60);
-
-/// Reports whether memory is short.
-#[derive(Debug, Default)]
-pub(crate) struct Shortage(AtomicBool);
-
-impl Shortage {
-    /// Returns true if the silo has reached its share of memory and found no idle activation to
-    /// end.
-    pub(crate) fn is_hard(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
-    }
-}
 
 /// An activation that may end, and its place in the order: the last ends first.
 struct Candidate {
@@ -137,7 +124,7 @@ impl Host {
             })
             .collect();
         if over == 0 && step == 0 && classes.is_empty() {
-            self.shortage.0.store(false, Ordering::Relaxed);
+            self.shortage.set_hard(false);
             return;
         }
         for shard in 0..Catalog::shard_count() {
@@ -161,7 +148,7 @@ impl Host {
         let ended: usize = classes.into_iter().map(|(_, wanted)| wanted.end()).sum();
         let relieved = short.end();
         let ended = ended + silo.end() + relieved;
-        self.shortage.0.store(is_short && relieved == 0, Ordering::Relaxed);
+        self.shortage.set_hard(is_short && relieved == 0);
         if ended > 0 {
             tracing::info!(me = %self.address, ended, activations = all, "idle grains end: there \
                 are too many");

@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use emmer_core::Instant;
 use parking_lot::Mutex;
 
-use super::Stays;
+use super::stays::Stays;
 use crate::cluster::moves::TimerMemory;
 
 /// The numbers of an activation and of a timer.

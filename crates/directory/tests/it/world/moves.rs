@@ -50,7 +50,8 @@ impl World {
         Ok(())
     }
 
-    /// The memory with which an activation is confirmed must be the last one, or that of a new life.
+    /// The memory with which an activation is confirmed must be the last one, or that of a new
+    /// life.
     pub(crate) fn check_memory(
         &mut self,
         silo: SiloAddress,
