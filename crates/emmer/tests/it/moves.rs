@@ -179,9 +179,9 @@ fn walkers(silo: emmer::SiloBuilder) -> emmer::SiloBuilder {
 
 /// The silo that the grain is on, and another one.
 fn places(cluster: &Cluster, look: &Look) -> (usize, usize) {
-    let nodes = 0..cluster.nodes().len();
-    let at = nodes.clone().find(|n| cluster.node(*n).address().to_string() == look.at).unwrap();
-    (at, nodes.clone().find(|n| *n != at).unwrap())
+    let all = || 0..cluster.nodes().len();
+    let at = all().find(|n| cluster.node(*n).address().to_string() == look.at).unwrap();
+    (at, all().find(|n| *n != at).unwrap())
 }
 
 #[emmer::test(seeds = 8)]

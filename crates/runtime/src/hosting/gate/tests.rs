@@ -8,9 +8,10 @@ use emmer_net::clock::CoarseInstant;
 use emmer_store::BoxFuture;
 
 use super::*;
+use crate::cluster::moves::Fields;
 use crate::hosting::Activation;
 use crate::hosting::activation::{AnyGrain, Home, Life};
-use crate::turn::{ActivationError, StateError};
+use crate::turn::{ActivationError, DeactivationReason, StateError};
 
 impl<F: FnMut()> Watch for F {
     fn watch(&mut self) {
@@ -161,7 +162,7 @@ fn the_closer_goes_behind_those_that_wait_and_before_them_when_the_grain_is_brok
             let Poll::Ready((lock, reason)) = poll(&mut closer) else {
                 panic!("the closer goes first")
             };
-            assert_eq!(reason, DeactivationReason::Broken(HALF_WAY.to_owned()));
+            assert_eq!(reason, Purpose::End(DeactivationReason::Broken(HALF_WAY.to_owned())));
             drop(lock);
             assert!(poll(&mut waits).is_ready());
         } else {
@@ -171,10 +172,51 @@ fn the_closer_goes_behind_those_that_wait_and_before_them_when_the_grain_is_brok
             let Poll::Ready((_, reason)) = poll(&mut closer) else {
                 panic!("it is the closer's turn")
             };
-            assert_eq!(reason, DeactivationReason::Requested);
+            assert_eq!(reason, Purpose::End(DeactivationReason::Requested));
         }
         assert_eq!(gate.line().waiting(), 0);
     }
+}
+
+#[test]
+fn a_mover_goes_before_those_that_wait_or_behind_them_and_gives_its_place_back() {
+    for before_all in [true, false] {
+        let gate = Gate::new(Some(0));
+        let inside = gate.try_exclusive().unwrap();
+        let mut waits = gate.exclusive(Asks::until(LATE), || {});
+        assert!(poll(&mut waits).is_pending());
+        assert!(gate.line().take_mover_place(before_all));
+        assert!(!gate.line().take_mover_place(before_all), "it has one mover");
+        let mut later = gate.exclusive(Asks::until(LATE), || {});
+        let mut mover = gate.closing();
+        assert!(poll(&mut later).is_pending() && poll(&mut mover).is_pending());
+        drop(inside);
+        assert!(gate.try_exclusive().is_none() && poll(&mut later).is_pending());
+        if before_all {
+            assert!(poll(&mut waits).is_pending(), "the mover is first");
+            let Poll::Ready((lock, Purpose::Move)) = poll(&mut mover) else { panic!("not first") };
+            drop(lock);
+            drop(poll(&mut waits));
+        } else {
+            assert!(poll(&mut mover).is_pending(), "a turn waited before it");
+            drop(poll(&mut waits));
+            assert!(gate.line().give_mover_place_back());
+        }
+        assert!(poll(&mut later).is_ready());
+        assert_eq!(gate.line().waiting(), 0);
+    }
+}
+
+#[test]
+fn a_mover_ends_the_grain_that_is_to_end_meanwhile() {
+    let gate = Gate::new(Some(0));
+    let inside = gate.try_exclusive().unwrap();
+    assert!(gate.line().take_mover_place(true));
+    assert!(!gate.line().take_closer_place(DeactivationReason::Idle), "the mover does it");
+    assert!(!gate.line().give_mover_place_back());
+    drop(inside);
+    let Poll::Ready((_, purpose)) = poll(&mut gate.closing()) else { panic!("it is free") };
+    assert_eq!(purpose, Purpose::End(DeactivationReason::Idle));
 }
 
 #[test]
@@ -247,6 +289,22 @@ fn still() -> impl AnyGrain {
 
         fn deactivate(&mut self, _: Arc<Activation>, _: DeactivationReason) -> BoxFuture<'_, ()> {
             Box::pin(async {})
+        }
+
+        fn arrive(&mut self, _: Arc<Activation>) -> BoxFuture<'_, Result<(), ActivationError>> {
+            Box::pin(async { Ok(()) })
+        }
+
+        fn may_move(&self) -> bool {
+            true
+        }
+
+        fn pack(&mut self) -> Result<Fields, String> {
+            Ok(Vec::new())
+        }
+
+        fn unpack(&mut self, _: &Arc<Activation>, _: &Fields) -> Result<(), String> {
+            Ok(())
         }
 
         fn has_grain(&self) -> bool {
