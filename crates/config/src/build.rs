@@ -60,6 +60,8 @@ impl Settings {
         wrong.time(self, "collection_age", &mut options.collection_age);
         set(&mut options.collection_quantum, wrong.take(self.duration("collection_quantum")));
         wrong.percent(self, "memory_max", &mut options.memory_max);
+        wrong.truth(self, "balance", &mut options.balance);
+        wrong.percent(self, "balance_share", &mut options.balance_share);
         wrong.time(self, "load_period", &mut options.load_period);
         wrong.parsed(self, "activation_count_choices", &mut options.activation_count_choices);
         wrong.parsed(self, "version_selector", &mut options.version_selector);

@@ -11,7 +11,7 @@ pub(super) const VARIABLE_PREFIX: &str = "EMMER_";
 pub(super) const CONFIG_VARIABLE: &str = "EMMER_CONFIG";
 
 /// The keys outside any table.
-const TOP: [&str; 32] = [
+const TOP: [&str; 34] = [
     "store",
     "cluster_id",
     "service_id",
@@ -33,6 +33,8 @@ const TOP: [&str; 32] = [
     "collection_age",
     "collection_quantum",
     "memory_max",
+    "balance",
+    "balance_share",
     "load_period",
     "activation_count_choices",
     "version_selector",

@@ -7,6 +7,7 @@
 //! Placement is a guess that the grain directory corrects: two silos may choose differently for one
 //! grain at the same time, and only one activation gets registered.
 
+mod balance;
 mod candidates;
 mod directors;
 mod error;
@@ -16,6 +17,7 @@ mod placement;
 mod strategy;
 mod table;
 
+pub use balance::{BalanceConfig, Balancer};
 pub use candidates::{Candidate, Surroundings};
 pub use directors::{
     ActivationCountDirector, AsyncDirector, Choosing, Director, DirectorError, HashDirector,

@@ -76,6 +76,11 @@ pub struct SiloOptions {
     /// ends grains that were idle for a minute, the least recently used first, in small steps. When
     /// there are none, it takes no further grains. Default 0: never.
     pub memory_max: u8,
+    /// True if the silo gives recently used grains to silos of its kind that have fewer: when it has
+    /// a fifth more than the mean, and down to a twentieth. Default false.
+    pub balance: bool,
+    /// Part of its grains, in percent, that a silo gives away so in a minute at most. Default 10.
+    pub balance_share: u8,
     /// Time between two load reports of a silo. The shortest time of a silo counts for all. With
     /// more than some 200 silos it is longer, and a silo that becomes Active reports at once.
     /// Default 1 s.
@@ -134,6 +139,8 @@ impl Default for SiloOptions {
             collection_age: Duration::from_secs(15 * 60),
             collection_quantum: None,
             memory_max: 0,
+            balance: false,
+            balance_share: 10,
             load_period: Duration::from_secs(1),
             activation_count_choices: ActivationCountDirector::CHOICES,
             version_selector: VersionSelector::Any,

@@ -395,3 +395,38 @@ async fn a_move_that_breaks_off_leaves_the_grain_somewhere(world: World) {
     assert_eq!(now, after.total + 1);
     assert_eq!(cluster.activations(), 1);
 }
+
+/// A silo joins two that have all grains. They give it some, slowly, and then rest.
+#[emmer::test(seeds = 2)]
+async fn grains_move_to_a_silo_that_joins(world: World) {
+    let mut cluster = world
+        .cluster(2, |silo| {
+            walkers(silo).configure(|o| {
+                o.balance = true;
+                o.collection_quantum = Some(secs(5));
+            })
+        })
+        .await;
+    let client = cluster.client().await;
+    let grains = 600u64;
+    for key in 0..grains {
+        client.grain::<dyn Walker>(key).add(1).await.unwrap();
+    }
+    let new = cluster.add().await;
+    world.advance(secs(30)).await;
+    let at_first = cluster.node(new).statistics().activations;
+    assert!(at_first < 60, "{at_first} within half a minute");
+    world.advance(secs(400)).await;
+    let on = |n: usize| cluster.node(n).statistics().activations;
+    let counts = [on(0), on(1), on(new)];
+    assert_eq!(counts.iter().sum::<u64>(), grains);
+    assert!(counts.iter().max() <= Some(&(grains / 3 * 6 / 5)), "{counts:?}");
+    let arrived = cluster.node(new).statistics().arrived;
+    world.advance(secs(120)).await;
+    assert_eq!(cluster.node(new).statistics().arrived, arrived, "the silos rest");
+    for key in 0..grains {
+        let look = client.grain::<dyn Walker>(key).look().await.unwrap();
+        assert_eq!(look.total, 1);
+        assert!(look.steps.len() <= 2, "it moved once: {:?}", look.steps);
+    }
+}

@@ -85,6 +85,15 @@ impl Choice {
         Self { active, silos, by_role, loads, hosted, known }
     }
 
+    /// Returns true if both silos are Active and have one role.
+    pub(super) fn have_same_role(&self, one: &SiloAddress, other: &SiloAddress) -> bool {
+        let role = |silo: &SiloAddress| {
+            let at = self.active.binary_search_by_key(silo, |candidate| candidate.silo).ok()?;
+            self.active.get(at).map(|candidate| &candidate.role)
+        };
+        role(one).is_some() && role(one) == role(other)
+    }
+
     /// Needs of a call of a method.
     pub(super) fn wanted(&self, grain_type: GrainTypeId, method: u32) -> Wanted<'_> {
         let everywhere = self.hosted.everywhere(grain_type, method);

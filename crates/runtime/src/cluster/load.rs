@@ -149,6 +149,21 @@ impl LoadService {
         own.map_or_else(LoadReport::default, |(report, _)| report)
     }
 
+    /// The numbers of recently used activations of the Active silos that host the same types as this
+    /// one and have its role; nothing as long as one of them has not reported.
+    pub(crate) fn busy_of_kind(&self) -> Vec<(SiloAddress, u32)> {
+        let choice = self.choice();
+        let Some(own) = choice.loads.of(&self.me).and_then(|known| known.manifest) else {
+            return Vec::new();
+        };
+        let kind = choice.loads.iter().filter(|known| {
+            known.manifest == Some(own) && choice.have_same_role(&self.me, &known.silo)
+        });
+        kind.map(|known| Some((known.silo, known.report?.0.busy)))
+            .collect::<Option<_>>()
+            .unwrap_or_default()
+    }
+
     /// A new view is in force.
     pub(crate) fn install(&self, view: &View) {
         let active: Vec<Arc<SiloEntry>> = view.active().cloned().collect();

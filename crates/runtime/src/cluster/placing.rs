@@ -120,6 +120,23 @@ impl Placing {
         chosen
     }
 
+    /// Returns true if a grain that placement put anywhere may be on `to` as well: its strategy
+    /// leaves the choice to chance or load, and `to` is one of its silos.
+    pub(crate) fn may_move(&self, grain: &GrainId, method: u32, to: SiloAddress) -> bool {
+        let choice = self.load.choice();
+        let wanted = choice.wanted(grain.grain_type(), method);
+        let strategy = self.strategy(wanted);
+        let is_free = matches!(
+            strategy,
+            Strategy::Random
+                | Strategy::ActivationCount
+                | Strategy::ResourceOptimized
+                | Strategy::SiloRole(_)
+        );
+        let silos = choice.candidates(wanted, strategy.role(), self.selector, &[]);
+        is_free && silos.is_ok_and(|silos| silos.contains(&to))
+    }
+
     /// Counts what a choice came to.
     pub(crate) fn count(&self, chosen: Result<&SiloAddress, &PlaceError>) {
         let outcome = chosen.map_or(2, |silo| usize::from(*silo != self.me));

@@ -105,6 +105,7 @@ impl Activation {
             self.keep_for(Duration::from_millis(memory.kept_ms));
         }
         self.note_use(host.clock.now());
+        host.kept.arrived(self.number, host.clock.now());
         host.timers.expect(self.number, memory.timers);
         let arrived = {
             let mut roused = Roused::of(self, &mut lock.room);

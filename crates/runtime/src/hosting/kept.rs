@@ -13,6 +13,8 @@ pub(crate) struct Kept {
     until: Mutex<HashMap<u64, CoarseInstant>>,
     /// Turns under way that hold nothing of their grain.
     turns: Mutex<HashMap<u64, Turns>>,
+    /// The moments at which grains came from other silos.
+    arrived: Mutex<HashMap<u64, CoarseInstant>>,
 }
 
 /// Turns of one activation that hold nothing of it.
@@ -70,8 +72,25 @@ impl Kept {
         }
     }
 
+    /// The grain of the activation came from another silo.
+    pub(super) fn arrived(&self, number: u64, now: CoarseInstant) {
+        self.arrived.lock().insert(number, now);
+    }
+
+    /// Returns true if the grain did not come from another silo within `span`.
+    pub(super) fn has_stayed_for(&self, number: u64, now: CoarseInstant, span: Duration) -> bool {
+        let mut arrived = self.arrived.lock();
+        let Some(at) = arrived.get(&number) else { return true };
+        let is_long = at.after(span) <= now;
+        if is_long {
+            arrived.remove(&number);
+        }
+        is_long
+    }
+
     /// The activation is gone.
     pub(super) fn end(&self, number: u64) {
+        self.arrived.lock().remove(&number);
         self.until.lock().remove(&number);
     }
 }

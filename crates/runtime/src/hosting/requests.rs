@@ -243,6 +243,11 @@ impl Activation {
         self.waiting() > 0 || self.idle_for(now) < span
     }
 
+    /// Returns true if its grain did not come from another silo within `span`.
+    pub(crate) fn has_stayed_for(&self, now: CoarseInstant, span: Duration) -> bool {
+        self.host.kept.has_stayed_for(self.number, now, span)
+    }
+
     /// The time since it was last called.
     pub(crate) fn idle_for(&self, now: CoarseInstant) -> Duration {
         now.idle_since(self.last_used.load(Ordering::Relaxed))

@@ -243,6 +243,7 @@ impl SiloCore {
             () = host.wheel.drive() => {}
             () = Collection::run(host, options.quantum()) => {}
             () = host.relieve(|| self.cluster.placing.load.reported().memory) => {}
+            () = self.balance() => {}
             () = host.watch_threads() => {}
             () = self.record() => {}
             () = self.tell_work() => {}

@@ -2,6 +2,7 @@
 
 mod access;
 mod arriving;
+mod balancing;
 mod builder;
 mod classes;
 mod clients;

@@ -1,0 +1,90 @@
+//! The balance of grains between silos: the shell of the balancer.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use emmer_core::SiloAddress;
+use emmer_placement::{BalanceConfig, Balancer};
+
+use super::core::SiloCore;
+use crate::hosting::Activation;
+use crate::hosting::catalog::Catalog;
+
+/// Time between two decisions.
+const DECIDE_EVERY: Duration = Duration::from_secs(10);
+
+/// A grain that was called within this time counts, and may move.
+const USED_WITHIN: Duration = Duration::from_secs(600);
+
+/// A grain that has moved stays for this time.
+const STAYS_FOR: Duration = Duration::from_secs(600);
+
+/// Grains that move at once.
+const AT_ONCE: usize = 16;
+
+impl SiloCore {
+    /// Gives grains to silos that have fewer; never ends.
+    pub(super) async fn balance(&self) {
+        if !self.options.balance {
+            return std::future::pending().await;
+        }
+        let share_percent = u32::from(self.options.balance_share);
+        let config = BalanceConfig { share_percent, ..BalanceConfig::default() };
+        let mut balancer = Balancer::new(self.address, config);
+        loop {
+            self.host.wheel.sleep(DECIDE_EVERY).await;
+            let loads = self.cluster.placing.load.busy_of_kind();
+            if !self.calls.accepts_activations() {
+                continue;
+            }
+            let plan = balancer.handle_loads(self.host.clock.mono(), &loads);
+            for (to, count) in plan {
+                self.give(to, usize::try_from(count).unwrap_or(usize::MAX)).await;
+            }
+        }
+    }
+
+    /// Moves so many grains to `to`, as far as their placement allows it.
+    async fn give(&self, to: SiloAddress, count: usize) {
+        let began = self.host.clock.mono();
+        let (mut given, mut busy) = (0, 0);
+        for shard in 0..Catalog::shard_count() {
+            let movable: Vec<_> = self
+                .host
+                .catalog
+                .shard_activations(shard)
+                .into_iter()
+                .filter(|activation| self.may_give(activation, to))
+                .take(count - given)
+                .collect();
+            for wave in movable.chunks(AT_ONCE) {
+                let moves = wave.iter().map(|activation| {
+                    let activation = Arc::clone(activation);
+                    async move { activation.move_within(to, Duration::ZERO).await }
+                });
+                for moved in futures_util::future::join_all(moves).await {
+                    match moved {
+                        Ok(()) => given += 1,
+                        Err(_) => busy += 1,
+                    }
+                }
+            }
+            if given >= count || busy > count {
+                break;
+            }
+        }
+        if given > 0 {
+            let took = self.host.clock.mono().saturating_since(began);
+            tracing::info!(me = %self.address, %to, given, ?took, "grains move to a silo that has \
+                fewer");
+        }
+    }
+
+    fn may_give(&self, activation: &Activation, to: SiloAddress) -> bool {
+        let now = self.host.clock.now();
+        !activation.is_worker()
+            && activation.is_busy(now, USED_WITHIN)
+            && activation.has_stayed_for(now, STAYS_FOR)
+            && self.cluster.placing.may_move(activation.id(), activation.any_method(), to)
+    }
+}
