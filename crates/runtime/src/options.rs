@@ -76,8 +76,8 @@ pub struct SiloOptions {
     /// ends grains that were idle for a minute, the least recently used first, in small steps. When
     /// there are none, it takes no further grains. Default 0: never.
     pub memory_max: u8,
-    /// True if the silo gives recently used grains to silos of its kind that have fewer: when it has
-    /// a fifth more than the mean, and down to a twentieth. Default false.
+    /// True if the silo gives recently used grains to silos of its kind that have fewer: when it
+    /// has a fifth more than the mean, and down to a twentieth. Default false.
     pub balance: bool,
     /// Part of its grains, in percent, that a silo gives away so in a minute at most. Default 10.
     pub balance_share: u8,

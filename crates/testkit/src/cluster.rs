@@ -46,6 +46,21 @@ impl Node {
         self.silo.statistics()
     }
 
+    /// Has the silo take no new grains: see `Silo::cordon`.
+    pub fn cordon(&self) {
+        self.silo.cordon();
+    }
+
+    /// Ends what [`cordon`](Self::cordon) or [`drain`](Self::drain) began.
+    pub fn uncordon(&self) {
+        self.silo.uncordon();
+    }
+
+    /// Empties the silo: see `Silo::drain`.
+    pub async fn drain(&self) -> u64 {
+        self.silo.drain().await
+    }
+
     /// Looks at the silo: its metrics, and if it is ready.
     pub fn watch(&self) -> SiloWatch {
         self.silo.watch()

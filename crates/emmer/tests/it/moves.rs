@@ -430,3 +430,47 @@ async fn grains_move_to_a_silo_that_joins(world: World) {
         assert!(look.steps.len() <= 2, "it moved once: {:?}", look.steps);
     }
 }
+
+/// A silo is drained under load and stays a member, empty; then it is used again.
+#[emmer::test(seeds = 4)]
+async fn a_silo_is_drained_and_stays(world: World) {
+    let cluster = world.cluster(3, walkers).await;
+    let client = cluster.client().await;
+    let grains = 60u64;
+    for key in 0..grains {
+        client.grain::<dyn Walker>(key).add(1).await.unwrap();
+    }
+    let stop = Arc::new(AtomicBool::new(false));
+    let caller = {
+        let (client, stop) = (cluster.client().await, stop.clone());
+        tokio::spawn(async move {
+            let mut rounds = 1;
+            while !stop.load(Ordering::Relaxed) {
+                rounds += 1;
+                for key in 0..grains {
+                    let called = client.grain::<dyn Walker>(key).add(1).await;
+                    assert_eq!(called.unwrap(), rounds, "walker {key}");
+                    tokio::time::sleep(millis(2)).await;
+                }
+            }
+        })
+    };
+    let node = cluster.node(1);
+    let had = node.statistics().activations;
+    assert!(had > 5, "{had}");
+    assert_eq!(node.drain().await, had);
+    for key in 100..160u64 {
+        client.grain::<dyn Walker>(key).add(1).await.unwrap();
+    }
+    world.advance(secs(2)).await;
+    assert_eq!(node.statistics().activations, 0);
+    assert!(!node.has_ended());
+    node.uncordon();
+    world.advance(secs(2)).await;
+    for key in 200..260u64 {
+        client.grain::<dyn Walker>(key).add(1).await.unwrap();
+    }
+    assert!(node.statistics().activations > 5);
+    stop.store(true, Ordering::Relaxed);
+    caller.await.unwrap();
+}

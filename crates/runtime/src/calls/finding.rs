@@ -259,7 +259,9 @@ impl Calls {
 
     /// Returns true if new activations may be made here.
     pub(crate) fn accepts_activations(&self) -> bool {
-        self.cluster.is_active() && !self.host.catalog.is_closed()
+        self.cluster.is_active()
+            && !self.host.catalog.is_closed()
+            && !self.host.shortage.is_cordoned()
     }
 }
 

@@ -149,8 +149,8 @@ impl LoadService {
         own.map_or_else(LoadReport::default, |(report, _)| report)
     }
 
-    /// The numbers of recently used activations of the Active silos that host the same types as this
-    /// one and have its role; nothing as long as one of them has not reported.
+    /// The numbers of recently used activations of the Active silos that host the same types as
+    /// this one and have its role; nothing as long as one of them has not reported.
     pub(crate) fn busy_of_kind(&self) -> Vec<(SiloAddress, u32)> {
         let choice = self.choice();
         let Some(own) = choice.loads.of(&self.me).and_then(|known| known.manifest) else {

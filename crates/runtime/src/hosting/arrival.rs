@@ -51,6 +51,9 @@ impl Host {
         if self.is_alone() || self.is_fenced() {
             return Err("this silo runs no turns".to_owned());
         }
+        if self.shortage.is_cordoned() {
+            return Err("this silo is cordoned".to_owned());
+        }
         let room = self.moves.room_to_arrive(&arrival.memory);
         let room = room.ok_or("too many grains come at once")?;
         let max = self.limits.activations_max;

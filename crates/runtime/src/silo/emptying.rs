@@ -18,6 +18,12 @@ const WAVE: usize = 256;
 /// A grain that was called within this time is busy.
 const BUSY_FOR: Duration = Duration::from_secs(60);
 
+/// Time for which grains of a silo that is drained are tried to move, in one round.
+const ROUND: Duration = Duration::from_secs(30);
+
+/// Pause between two rounds.
+const AGAIN: Duration = Duration::from_millis(50);
+
 /// Numbers of grains that went from a silo.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Gone {
@@ -50,6 +56,28 @@ pub(super) async fn empty(
         count(moved);
     }
     gone
+}
+
+/// Cordons the silo and empties it. Returns the number of grains that moved, when none is left, the
+/// silo is no longer cordoned, or it ends.
+pub(super) async fn drain(silo: &Arc<SiloCore>) -> u64 {
+    let (shortage, began) = (&silo.host.shortage, silo.host.clock.mono());
+    shortage.set_cordoned(true);
+    let mut moved = 0;
+    while silo.host.catalog.len() > 0 && shortage.is_cordoned() && !silo.stopped.is_cancelled() {
+        let until = silo.host.clock.mono() + ROUND;
+        let gone = empty(silo, until, DeactivationReason::Drained).await;
+        moved += gone.moved;
+        let left = silo.host.catalog.len();
+        tracing::info!(
+            me = %silo.address, moved = gone.moved, ended = gone.ended, left, "a silo is drained"
+        );
+        // Calls that were on their way may have made some.
+        tokio::time::sleep(AGAIN).await;
+    }
+    let took = silo.host.clock.mono().saturating_since(began);
+    tracing::info!(me = %silo.address, moved, ?took, "a silo is empty");
+    moved
 }
 
 /// Has one grain move or end. Returns true if it moved.

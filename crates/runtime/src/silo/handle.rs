@@ -10,6 +10,7 @@ use emmer_net::warn_seldom;
 use emmer_store::BoxFuture;
 
 use super::core::SiloCore;
+use super::emptying;
 use super::lifecycle;
 use super::start_error::StartError;
 use super::watch::{Readiness, SiloWatch};
@@ -152,9 +153,39 @@ impl Silo {
         self.core.terminated_for_program().await
     }
 
-    /// Leaves the cluster in good order: no new activations, running turns end, grains are
-    /// deactivated, the row says Dead. `shutdown_timeout` bounds it; unfinished work is then
-    /// dropped. It runs on the silo's runtime, and to its end even if its future is dropped.
+    /// From now on the silo takes no new grains: placement prefers other silos, and grains do not
+    /// move here. It serves those that it has, and stays a member. Silos hear of it with the next
+    /// load report; a call that comes here meanwhile goes on to another silo.
+    pub fn cordon(&self) {
+        self.core.host.shortage.set_cordoned(true);
+    }
+
+    /// Ends what [`cordon`](Self::cordon) or [`drain`](Self::drain) began.
+    pub fn uncordon(&self) {
+        self.core.host.shortage.set_cordoned(false);
+    }
+
+    /// Returns true if the silo is cordoned.
+    pub fn is_cordoned(&self) -> bool {
+        self.core.host.shortage.is_cordoned()
+    }
+
+    /// Empties the silo: [cordons](Self::cordon) it, has its busy grains move to other silos and
+    /// ends the others. Calls are served meanwhile, and the silo stays a member. Returns the number
+    /// of grains that moved, when none is left or the silo is no longer cordoned.
+    pub async fn drain(&self) -> u64 {
+        let core = self.core.clone();
+        let drained: BoxFuture<'_, u64> = Box::pin(async move {
+            let drains = async move { emptying::drain(&core).await };
+            self.core.calls.spawner.run(drains).await.unwrap_or_default()
+        });
+        drained.await
+    }
+
+    /// Leaves the cluster in good order: no new activations, running turns end, busy grains move to
+    /// other silos and the others end, the row says Dead. `shutdown_timeout` bounds it; unfinished
+    /// work is then dropped. It runs on the silo's runtime, and to its end even if its future is
+    /// dropped.
     ///
     /// # Errors
     /// Never in this version; a `Result` so that a caller can end `main` with it.

@@ -59,6 +59,7 @@ impl Measured for Meter {
             overloaded: activations >= self.activations_max / 100 * NEARLY_FULL_PERCENT
                 || activations >= self.activations_max
                 || self.shortage.is_hard()
+                || self.shortage.is_cordoned()
                 || self.shedding.sheds(),
         }
     }

@@ -310,6 +310,8 @@ pub enum DeactivationReason {
     Requested,
     /// Too many activations are in memory, and this one was idle for longer than others.
     TooMany,
+    /// An operator has the silo drained.
+    Drained,
     /// The silo stops in good order.
     ShuttingDown,
     /// Another activation of the grain holds the registration.
@@ -327,6 +329,7 @@ impl fmt::Display for DeactivationReason {
             Self::Idle => f.write_str("no call for its idle time"),
             Self::Requested => f.write_str("the grain asked for it"),
             Self::TooMany => f.write_str("too many activations are in memory"),
+            Self::Drained => f.write_str("the silo is drained"),
             Self::ShuttingDown => f.write_str("the silo stops"),
             Self::Duplicate => f.write_str("another activation is registered"),
             Self::OtherVersion(silo) => write!(f, "a call needs the version that {silo} has"),
