@@ -25,6 +25,9 @@ mod pages {
     #[doc = include_str!("../../../docs/grains.md")]
     struct Grains;
 
+    #[doc = include_str!("../../../docs/moving.md")]
+    struct Moving;
+
     #[doc = include_str!("../../../docs/observability.md")]
     struct Observability;
 
