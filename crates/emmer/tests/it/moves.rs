@@ -15,6 +15,8 @@ trait Walker {
     async fn look(&self) -> Look;
     async fn go(&self, to: String);
     async fn go_as_placed(&self);
+    /// Asks so many times.
+    async fn insist(&self, to: String, times: u32);
     /// Holds the grain.
     async fn hold(&mut self, ms: u64);
     async fn refuse(&mut self, refuses: bool);
@@ -125,6 +127,13 @@ impl Walker for WalkerGrain {
 
     async fn go_as_placed(&self) {
         self.ctx.move_by_placement();
+    }
+
+    async fn insist(&self, to: String, times: u32) {
+        for _ in 0..times {
+            self.ctx.move_to(to.parse().unwrap());
+            self.ctx.move_by_placement();
+        }
     }
 
     async fn hold(&mut self, ms: u64) {
@@ -473,4 +482,21 @@ async fn a_silo_is_drained_and_stays(world: World) {
     assert!(node.statistics().activations > 5);
     stop.store(true, Ordering::Relaxed);
     caller.await.unwrap();
+}
+
+#[emmer::test(seeds = 2)]
+async fn a_grain_that_asks_again_and_again_gets_one_move(world: World) {
+    let cluster = world.cluster(2, walkers).await;
+    let walker = cluster.client().await.grain::<dyn Walker>(1u64);
+    let before = walker.look().await.unwrap();
+    let (from, to) = places(&cluster, &before);
+    let tasks = cluster.node(from).tasks();
+    let there = cluster.node(to).address().to_string();
+    walker.insist(there.clone(), 10_000).await.unwrap();
+    assert!(cluster.node(from).tasks() < tasks + 20, "{}", cluster.node(from).tasks());
+    world.advance(secs(2)).await;
+    assert_eq!(walker.look().await.unwrap().at, there);
+    walker.go_as_placed().await.unwrap();
+    world.advance(secs(2)).await;
+    walker.add(1).await.unwrap();
 }

@@ -9,11 +9,12 @@ impl Ctx {
     /// follow it. It stays where it is if it is busy for half a minute, or `silo` does not take it;
     /// the log says why at `debug`.
     ///
-    /// States and journals move as they are in memory, and so do fields marked `#[carry]`; other
-    /// fields are made again. A grain of a class marked `#[grain(stays)]` does not move.
+    /// A grain whose move is under way gets no second one. States and journals move as they are in
+    /// memory, and so do fields marked `#[carry]`; other fields are made again. A grain of a class
+    /// marked `#[grain(stays)]` does not move.
     pub fn move_to(&self, silo: SiloAddress) {
         if let Some(activation) = self.activation() {
-            activation.begin_move(silo);
+            activation.begin_move(std::future::ready(Some(silo)));
         }
     }
 
@@ -22,14 +23,14 @@ impl Ctx {
         let (Some(activation), Some(silo)) = (self.activation(), self.grains().calls()) else {
             return;
         };
-        let own = silo.clone();
-        silo.spawner.spawn(async move {
-            match own.place_again(&activation).await {
-                Ok(to) if to != own.address => activation.begin_move(to),
-                Ok(_) => {}
+        let (silo, moves) = (silo.clone(), activation.clone());
+        activation.begin_move(async move {
+            match silo.place_again(&moves).await {
+                Ok(to) => Some(to).filter(|to| *to != silo.address),
                 Err(why) => {
-                    let grain = activation.title();
+                    let grain = moves.title();
                     tracing::debug!(grain, %why, "no silo was chosen for a grain that moves");
+                    None
                 }
             }
         });

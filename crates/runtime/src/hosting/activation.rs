@@ -38,6 +38,8 @@ pub struct Activation<R: AnyGrain + ?Sized = dyn AnyGrain> {
     pub(super) round: AtomicU8,
     /// True while the hook of its activation runs.
     pub(super) waking: AtomicBool,
+    /// True while a task tries to move the grain because it asked for it.
+    pub(super) asked_to_move: AtomicBool,
     pub(super) gate: Gate<Home<R>>,
 }
 
@@ -75,6 +77,7 @@ impl<R: AnyGrain> Activation<R> {
             registered: AtomicBool::new(false),
             round: AtomicU8::new(0),
             waking: AtomicBool::new(false),
+            asked_to_move: AtomicBool::new(false),
             gate: Gate::new(Home { life: Life::New, room }),
         })
     }

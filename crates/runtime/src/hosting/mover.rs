@@ -126,14 +126,23 @@ impl Activation {
         }
     }
 
-    /// Begins to move the grain to `to`, once the running turns are over.
-    pub(crate) fn begin_move(self: &Arc<Self>, to: SiloAddress) {
+    /// Begins to move the grain to the silo that `to` chooses, once the running turns are over. A
+    /// grain that has asked for a move already gets no second one.
+    pub(crate) fn begin_move(
+        self: &Arc<Self>,
+        to: impl Future<Output = Option<SiloAddress>> + Send + 'static,
+    ) {
+        if self.asked_to_move.swap(true, Ordering::AcqRel) {
+            return;
+        }
         let activation = self.clone();
         self.host.spawner.spawn(async move {
-            let title = activation.title();
-            if let Err(why) = activation.move_within(to, REQUESTED_MAX).await {
-                tracing::debug!(grain = title, %to, %why, "a grain did not move");
+            if let Some(to) = to.await
+                && let Err(why) = activation.move_within(to, REQUESTED_MAX).await
+            {
+                tracing::debug!(grain = %activation.title(), %to, %why, "a grain did not move");
             }
+            activation.asked_to_move.store(false, Ordering::Release);
         });
     }
 

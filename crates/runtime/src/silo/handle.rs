@@ -155,7 +155,7 @@ impl Silo {
 
     /// From now on the silo takes no new grains: placement prefers other silos, and grains do not
     /// move here. It serves those that it has, and stays a member. Silos hear of it with the next
-    /// load report; a call that comes here meanwhile goes on to another silo.
+    /// load report; a call that comes here meanwhile is passed on to another silo.
     pub fn cordon(&self) {
         self.core.host.shortage.set_cordoned(true);
     }
