@@ -64,7 +64,7 @@ fn crowd(silo: emmer::SiloBuilder) -> emmer::SiloBuilder {
     silo.host::<dyn Few, FewGrain>()
         .host::<dyn Many, ManyGrain>()
         .host::<dyn Stored, StoredGrain>()
-        .configure(|o| o.limits.activations_max = 200)
+        .configure(|o| o.limits.activations_max = 1_000)
 }
 
 #[emmer::test(seeds = 3)]
@@ -90,26 +90,26 @@ async fn a_class_has_as_many_grains_as_it_says_and_keeps_the_latest(world: World
 async fn a_silo_makes_room_before_it_is_full(world: World) {
     let cluster = world.cluster(1, crowd).await;
     let client = cluster.client().await;
-    for key in 0..90u64 {
+    for key in 0..450u64 {
         client.grain::<dyn Stored>(key).touch().await.unwrap();
     }
     world.advance(secs(5)).await;
-    for key in 0..85u64 {
+    for key in 0..425u64 {
         client.grain::<dyn Many>(key).touch().await.unwrap();
     }
     world.advance(secs(5)).await;
-    assert_eq!(cluster.activations(), 175, "there is room");
-    for key in 85..120u64 {
+    assert_eq!(cluster.activations(), 875, "there is room");
+    for key in 425..500u64 {
         client.grain::<dyn Many>(key).touch().await.unwrap();
-        world.advance(secs(1)).await;
+        world.advance(millis(300)).await;
     }
     let left = cluster.activations();
-    assert!((170..180).contains(&left), "{left}");
+    assert!((850..900).contains(&left), "{left}");
     // Those without state end first, although others were idle for longer.
-    for key in 0..90u64 {
+    for key in 0..450u64 {
         assert_eq!(client.grain::<dyn Stored>(key).touch().await.unwrap(), 2, "{key}");
     }
-    assert_eq!(client.grain::<dyn Many>(119u64).touch().await.unwrap(), 2);
+    assert_eq!(client.grain::<dyn Many>(499u64).touch().await.unwrap(), 2);
     assert_eq!(client.grain::<dyn Many>(0u64).touch().await.unwrap(), 1, "it had ended");
 }
 

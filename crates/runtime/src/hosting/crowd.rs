@@ -22,6 +22,9 @@ const CROWDED_PERCENT: usize = 90;
 /// The part to which they end.
 const AT_EASE_PERCENT: usize = 85;
 
+/// A silo with a lower limit fills up.
+const SMALL: usize = 1_000;
+
 /// The part of all activations that end in one look because memory runs out.
 const MEMORY_STEP: usize = 50;
 
@@ -108,7 +111,7 @@ impl Host {
 
     async fn look_at_crowd(&self, memory: Option<u8>) {
         let (all, max) = (self.catalog.len(), self.limits.activations_max);
-        let crowded = all >= max / 100 * CROWDED_PERCENT && max >= 100;
+        let crowded = all >= max / 100 * CROWDED_PERCENT && max >= SMALL;
         let over = if crowded { all.saturating_sub(max / 100 * AT_EASE_PERCENT) } else { 0 };
         let is_short = self.memory_max > 0 && memory.is_some_and(|used| used >= self.memory_max);
         let step = if is_short { (all / MEMORY_STEP).max(MEMORY_STEP_MIN) } else { 0 };

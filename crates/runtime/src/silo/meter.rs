@@ -17,6 +17,9 @@ use crate::metrics::resources::{InUse, Resources};
 /// The part of its limit of activations, in percent, from which on other silos are preferred.
 const NEARLY_FULL_PERCENT: usize = 95;
 
+/// A silo with a lower limit fills up.
+const SMALL: usize = 1_000;
+
 /// Measures a silo by its parts.
 pub(super) struct Meter {
     catalog: Arc<Catalog>,
@@ -43,6 +46,16 @@ impl Meter {
     }
 }
 
+impl Meter {
+    /// Number of activations from which on other silos are preferred.
+    const fn nearly_full(&self) -> usize {
+        if self.activations_max < SMALL {
+            return self.activations_max;
+        }
+        self.activations_max / 100 * NEARLY_FULL_PERCENT
+    }
+}
+
 impl Measured for Meter {
     fn load(&self, now: Instant) -> LoadReport {
         let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
@@ -56,8 +69,7 @@ impl Measured for Meter {
             calls: self.pool.open().iter().map(|connection| connection.serving()).sum(),
             cpu,
             memory,
-            overloaded: activations >= self.activations_max / 100 * NEARLY_FULL_PERCENT
-                || activations >= self.activations_max
+            overloaded: activations >= self.nearly_full()
                 || self.shortage.is_hard()
                 || self.shortage.is_cordoned()
                 || self.shedding.sheds(),

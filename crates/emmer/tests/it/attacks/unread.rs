@@ -197,6 +197,7 @@ fn attacks(kind: FrameKind, silo: &Silo) -> Vec<Attack> {
             says(channel::WAITS, &"x", false),
             says(channel::LOAD, &"x", false),
             says(channel::REMINDERS, &"x", false),
+            says(channel::MOVES, &"x", false),
             // A question about a stream that is not there. No answer waits for a full connection.
             says(channel::STREAMS, &about_a_stream(silo), false),
         ],
