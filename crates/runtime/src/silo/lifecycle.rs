@@ -103,7 +103,9 @@ async fn drain_all(silo: &Arc<SiloCore>, moves_until: Instant) {
     silo.calls.streams.leave();
     let gone = emptying::empty(silo, moves_until, DeactivationReason::ShuttingDown).await;
     let (moved, ended) = (gone.moved, gone.ended);
-    tracing::info!(me = %silo.address, moved, ended, "the silo's grains are gone");
+    if moved + ended > 0 {
+        tracing::info!(me = %silo.address, moved, ended, "the silo's grains are gone");
+    }
     silo.drain_calls().await;
 }
 
