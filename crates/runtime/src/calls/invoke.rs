@@ -5,7 +5,6 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 
-use emmer_core::SiloAddress;
 use emmer_net::clock::{Clock, CoarseInstant};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
@@ -15,7 +14,9 @@ use crate::calls::Calls;
 use crate::calls::lanes::Handed;
 use crate::calls::path::unreachable_silo;
 use crate::cluster::Shut;
-use crate::hosting::{Begun, BoxTurn, Has, Sink, Slot, TurnEnd, empty, poll_begun, run_to_end};
+use crate::hosting::{
+    Begun, BoxTurn, Elsewhere, Has, Sink, Slot, TurnEnd, empty, poll_begun, run_to_end,
+};
 use crate::turn::{Asked, Asker, Failure};
 
 /// Result of a call that owns its slot: the slot with the output. The failure is in a box: a call
@@ -48,7 +49,7 @@ pub(crate) enum LocalEnd {
     /// It has its output.
     Done(Box<dyn Slot>),
     /// It has its arguments again.
-    Closed(Box<dyn Slot>, Option<SiloAddress>),
+    Closed(Box<dyn Slot>, Option<Elsewhere>),
     Failed(Failure),
 }
 

@@ -11,6 +11,7 @@ use std::time::Duration;
 use emmer_core::SiloAddress;
 use emmer_net::transport::Lost;
 
+use crate::hosting::{Elsewhere, FollowPlace};
 use crate::turn::{CallError, Failure};
 
 /// Number of tries of one call in all.
@@ -41,7 +42,7 @@ pub(crate) enum Met {
     Placed(SiloAddress),
     /// The activation here was closed before the turn began; some silo, when the directory names
     /// it, or the activation went for it.
-    Closed(Option<SiloAddress>),
+    Closed(Option<Elsewhere>),
     /// Nothing was sent to `peer` (none: a gateway): there is no connection. `placed`: placement
     /// chose `peer`, and no silo says that the grain is there.
     Unsent { peer: Option<SiloAddress>, placed: bool, why: String },
@@ -118,6 +119,8 @@ pub(crate) struct Path {
     avoid: Vec<SiloAddress>,
     /// Silo where the directory has just said that the grain is.
     elsewhere: Option<SiloAddress>,
+    /// Place before later calls that follow the grain there.
+    place: Option<FollowPlace>,
     /// Silo that placement has just chosen.
     placed: Option<SiloAddress>,
 }
@@ -133,7 +136,15 @@ pub(crate) const fn unreachable_silo(
 
 impl Path {
     pub(crate) const fn new(asker: Asker) -> Self {
-        Self { asker, tries: 0, pauses: 0, avoid: Vec::new(), elsewhere: None, placed: None }
+        Self {
+            asker,
+            tries: 0,
+            pauses: 0,
+            avoid: Vec::new(),
+            elsewhere: None,
+            place: None,
+            placed: None,
+        }
     }
 
     /// Silos that placement must not choose.
@@ -144,6 +155,12 @@ impl Path {
     /// Silo where the directory has just said that the grain is; once.
     pub(crate) const fn take_elsewhere(&mut self) -> Option<SiloAddress> {
         self.elsewhere.take()
+    }
+
+    /// The call's place before later calls of its grain; once. It is dropped when the call is on its
+    /// way.
+    pub(crate) const fn take_place(&mut self) -> Option<FollowPlace> {
+        self.place.take()
     }
 
     /// Silo that placement has just chosen; once.
@@ -158,7 +175,9 @@ impl Path {
                 self.placed = Some(peer);
                 (Hint::Keep, Next::Again(Duration::ZERO))
             }
-            Met::Closed(elsewhere) => {
+            Met::Closed(mut elsewhere) => {
+                self.place = elsewhere.as_mut().and_then(Elsewhere::take_place);
+                let elsewhere = elsewhere.map(|to| to.silo);
                 self.elsewhere = elsewhere;
                 let why =
                     "the grain moved, or could not be registered, at every attempt".to_owned();
@@ -246,7 +265,7 @@ mod tests {
         let answered = |failure| Met::Answered { peer: Some(silo(1)), failure };
         vec![
             Met::Closed(None),
-            Met::Closed(Some(silo(2))),
+            Met::Closed(Some(silo(2).into())),
             unsent(true),
             unsent(false),
             Met::Lost { peer: Some(silo(1)), why: Lost::Drained },
@@ -346,7 +365,7 @@ mod tests {
     #[test]
     fn the_grain_is_looked_for_where_it_is_said_to_be_and_not_where_nobody_answers() {
         let mut path = Path::new(Asker::Own);
-        assert_eq!(path.met(Met::Closed(Some(silo(2))), LONG).0, Hint::At(silo(2)));
+        assert_eq!(path.met(Met::Closed(Some(silo(2).into())), LONG).0, Hint::At(silo(2)));
         assert_eq!((path.take_elsewhere(), path.take_elsewhere()), (Some(silo(2)), None));
         assert_eq!(path.met(unsent(true), LONG).0, Hint::Forget(silo(1)));
         assert_eq!(path.avoid(), [silo(1)]);

@@ -17,7 +17,7 @@ use crate::calls::outset::{Caller, LocalTurn, no_output, send_failure, unbound};
 use crate::calls::path::{Asker, Met, Next, Path, Tried, unreachable_silo};
 use crate::calls::{AnyCall, CallHead, Calls, Lane, Node, Place, Route, Target, remote};
 use crate::gateways::ClientCore;
-use crate::hosting::{Slot, StartError};
+use crate::hosting::{FollowPlace, Slot, StartError};
 use crate::trace;
 use crate::turn::{Failure, MethodInfo, contain, contained};
 
@@ -150,6 +150,7 @@ impl Trip<'_> {
     async fn within_cluster(&mut self, silo: &Arc<Calls>) -> Try {
         let known = self.path.take_elsewhere().filter(|peer| *peer != silo.address);
         let placed = self.path.take_placed();
+        let before = self.path.take_place();
         let place = if let Some(peer) = known {
             Place::There { peer, placed: false }
         } else if let Some(peer) = placed {
@@ -161,6 +162,7 @@ impl Trip<'_> {
         };
         match place {
             Place::Here(activation) => {
+                drop(before);
                 self.target.note_here(&activation);
                 let Some(mut slot) = self.slot.take() else {
                     return Err(no_output(self.method).into());
@@ -203,7 +205,7 @@ impl Trip<'_> {
                 let connected = self.bounds.keep("connecting", connecting).await?;
                 let unsent = |e| Met::Unsent { peer: Some(peer), placed, why: format!("{e}") };
                 // Another silo may be faster to activate the grain where placement puts it.
-                self.send(&connected.map_err(unsent)?, 0, placed).await
+                self.send(&connected.map_err(unsent)?, (0, placed), before).await
             }
         }
     }
@@ -212,11 +214,17 @@ impl Trip<'_> {
         let listed = client.generation();
         let gateway = pin!(client.gateway_for(&self.target.id));
         let connection = self.bounds.keep("waiting for a gateway", gateway).await??;
-        self.send(&connection, listed, false).await
+        self.send(&connection, (listed, false), None).await
     }
 
     /// Sends the call over a connection and waits for the answer.
-    async fn send(&mut self, connection: &Arc<Connection>, listed: u64, placed: bool) -> Try {
+    /// `before`: the call's place before later calls that follow the grain.
+    async fn send(
+        &mut self,
+        connection: &Arc<Connection>,
+        (listed, placed): (u64, bool),
+        before: Option<FollowPlace>,
+    ) -> Try {
         let (target, peer) = (self.target, connection.silo());
         let Some(mut slot) = self.slot.take() else {
             return Err(no_output(self.method).into());
@@ -243,6 +251,7 @@ impl Trip<'_> {
             }
             Err(error) => return Err(send_failure(peer, error).into()),
         };
+        drop(before);
         if !placed {
             self.handed = None;
         }

@@ -8,7 +8,7 @@ use emmer_net::clock::CoarseInstant;
 
 use super::activation::{Activation, Exclusive, Home, Life, Shared};
 use super::context::TurnContext;
-use super::ends::Closed;
+use super::ends::{Closed, Elsewhere, FollowPlace};
 use super::gate::{Alone, Asks, Gate, Together, Watch};
 use crate::cluster::Shut;
 use crate::turn::Asker;
@@ -90,6 +90,16 @@ impl Activation {
         self.gate.exclusive(asks, Watching(self)).await
     }
 
+    /// The answer to a call that finds the grain gone. A call that follows it to another silo is on
+    /// its way before the next one.
+    #[cold]
+    fn gone(self: &Arc<Self>, why: &Closed) -> Closed {
+        let Closed::Elsewhere(to) = why else { return why.clone() };
+        let number = self.gate.line().take_follow_place();
+        let place = number.map(|number| FollowPlace { activation: self.clone(), number });
+        Closed::Elsewhere(Elsewhere::behind(to.silo, place))
+    }
+
     /// `past`: before all that wait.
     pub(super) async fn lock_shared(self: &Arc<Self>, past: bool) -> Together<'_, Home> {
         if let Some(lock) = self.gate.try_shared().or_else(|| self.gate.spin(Gate::try_shared)) {
@@ -131,6 +141,9 @@ impl Activation {
         if let Life::New = lock.life {
             self.activate(&mut lock).await?;
             now = self.pass_fence_again().await?;
+        }
+        if let Life::Gone(why) = &lock.life {
+            return Err(self.gone(why));
         }
         let admitted = lock.grain()?;
         if uses {
@@ -191,6 +204,9 @@ impl Activation {
                 now = self.pass_fence_again().await?;
             }
             lock = alone.downgrade();
+        }
+        if let Life::Gone(why) = &lock.life {
+            return Err(self.gone(why));
         }
         let admitted = lock.grain()?;
         if uses {

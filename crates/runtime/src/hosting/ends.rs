@@ -1,7 +1,11 @@
 //! The ends of turns: of turns that ran, and of turns that could not start.
 
+use std::fmt;
+use std::sync::Arc;
+
 use emmer_core::SiloAddress;
 
+use super::Activation;
 use crate::metrics::Ended;
 use crate::turn::{Failure, Rejection};
 
@@ -12,7 +16,7 @@ pub enum TurnEnd {
     Done,
     /// The activation closed before the method began, or is registered elsewhere. The arguments are
     /// back in a local slot; the call must be resolved again. Not executed.
-    Closed(Option<SiloAddress>),
+    Closed(Option<Elsewhere>),
     /// The activation could not be activated: the text says why. Not executed.
     ActivationFailed(String),
     /// The method panicked with this text.
@@ -45,9 +49,68 @@ pub enum Closed {
     /// It was deactivated.
     Gone,
     /// The directory names another silo.
-    Elsewhere(SiloAddress),
+    Elsewhere(Elsewhere),
     /// Its activation failed with these words; the call is rejected with them.
     Failed(String),
+}
+
+/// Silo where the grain of a call is now.
+#[derive(Debug)]
+pub struct Elsewhere {
+    pub(crate) silo: SiloAddress,
+    /// The call's place before later calls of the grain, until it is on its way there.
+    place: Option<FollowPlace>,
+}
+
+impl Elsewhere {
+    /// A call at this place goes there.
+    pub(super) fn behind(silo: SiloAddress, place: Option<FollowPlace>) -> Self {
+        Self { silo, place }
+    }
+
+    /// The place, which is given back when it is dropped.
+    pub(crate) const fn take_place(&mut self) -> Option<FollowPlace> {
+        self.place.take()
+    }
+}
+
+impl From<SiloAddress> for Elsewhere {
+    fn from(silo: SiloAddress) -> Self {
+        Self { silo, place: None }
+    }
+}
+
+/// Copies the silo. A place is one call's.
+impl Clone for Elsewhere {
+    fn clone(&self) -> Self {
+        self.silo.into()
+    }
+}
+
+impl PartialEq for Elsewhere {
+    fn eq(&self, other: &Self) -> bool {
+        self.silo == other.silo
+    }
+}
+
+impl Eq for Elsewhere {}
+
+/// Place of a call that follows its grain to another silo. Later calls wait until it is dropped.
+pub(crate) struct FollowPlace {
+    pub(super) activation: Arc<Activation>,
+    pub(super) number: u64,
+}
+
+impl fmt::Debug for FollowPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("FollowPlace").field(&self.number).finish()
+    }
+}
+
+impl Drop for FollowPlace {
+    fn drop(&mut self) {
+        self.activation.gate.line().give_follow_place_back(self.number);
+    }
 }
 
 /// Reason why a turn was not started. Nothing was executed.

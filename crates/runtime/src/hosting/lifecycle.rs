@@ -120,7 +120,7 @@ impl Activation {
         };
         match registered {
             Registered::Here => Ok(()),
-            Registered::Elsewhere(silo) => Err(Closed::Elsewhere(silo)),
+            Registered::Elsewhere(silo) => Err(Closed::Elsewhere(silo.into())),
             Registered::Failed(why) => {
                 // The cluster is changing: the call is tried again as long as it has time.
                 tracing::debug!(grain = %self.title(), why, "the grain could not be registered");
@@ -157,7 +157,7 @@ impl Activation {
             let (grain_type, version) = (self.id.grain_type(), self.class.data_version());
             if let Some(silo) = self.host.load.with_newer_data(grain_type, version) {
                 self.host.directory.unregister(self.registrant()).await;
-                return Closed::Elsewhere(silo);
+                return Closed::Elsewhere(silo.into());
             }
             if self.host.load.is_incomplete() {
                 return Closed::Gone;
@@ -209,7 +209,7 @@ impl Activation {
         self.go(
             &mut lock,
             match reason {
-                DeactivationReason::OtherVersion(silo) => Closed::Elsewhere(silo),
+                DeactivationReason::OtherVersion(silo) => Closed::Elsewhere(silo.into()),
                 _ => Closed::Gone,
             },
         );
@@ -217,10 +217,10 @@ impl Activation {
 
     /// Goes. A call that waits is resolved again, and follows a grain that is elsewhere now.
     pub(super) fn go(self: &Arc<Self>, lock: &mut Alone<'_, Home>, why: Closed) {
-        if let Closed::Elsewhere(silo) = why
+        if let Closed::Elsewhere(to) = &why
             && matches!(lock.life, Life::Active | Life::Closing)
         {
-            self.host.departures.note(&self.id, silo, self.host.clock.now());
+            self.host.departures.note(&self.id, to.silo, self.host.clock.now());
         }
         lock.life = Life::Gone(Box::new(why));
         self.host.catalog.remove(&self.id, self.number);

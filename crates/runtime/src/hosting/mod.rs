@@ -50,8 +50,8 @@ pub(crate) use self::class::{Class, ClassInfo, Constructor, Lack, MethodCollisio
 pub(crate) use self::collection::Collection;
 pub use self::context::TurnContext;
 pub(crate) use self::departures::Departures;
-pub(crate) use self::ends::StartError;
-pub use self::ends::{Closed, TurnEnd, TurnOutcome};
+pub use self::ends::{Closed, Elsewhere, TurnEnd, TurnOutcome};
+pub(crate) use self::ends::{FollowPlace, StartError};
 pub(crate) use self::host::{Classes, Host};
 pub(crate) use self::kept::Kept;
 pub use self::pieces::InterleaveError;

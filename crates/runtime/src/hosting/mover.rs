@@ -217,7 +217,7 @@ impl Activation {
                 self.class.lives.not_moved(false);
                 return Err(Stays::Refused);
             }
-            DepartureEnd::There(silo) => (Closed::Elsewhere(silo), Ok(())),
+            DepartureEnd::There(silo) => (Closed::Elsewhere(silo.into()), Ok(())),
             DepartureEnd::Nowhere => {
                 self.class.lives.not_moved(true);
                 host.directory.withdraw(&self.id, number);

@@ -14,7 +14,7 @@ use emmer_wire::{
 use crate::calls::Calls;
 use crate::calls::outset::failure_of;
 use crate::calls::remote::failure_parts;
-use crate::hosting::{BoxTurn, Ends, Held, Input, Sink, StartError, TurnEnd};
+use crate::hosting::{BoxTurn, Elsewhere, Ends, Held, Input, Sink, StartError, TurnEnd};
 use crate::turn::Failure;
 
 /// State of a turn that was polled in the read loop.
@@ -22,7 +22,7 @@ pub(super) enum Inline {
     /// It is answered (or was one-way).
     Over,
     Suspended(BoxTurn),
-    Closed(Option<SiloAddress>),
+    Closed(Option<Elsewhere>),
 }
 
 impl Calls {

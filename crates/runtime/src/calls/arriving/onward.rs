@@ -18,7 +18,7 @@ use crate::calls::remote::{read_failed, timed_out};
 use crate::calls::{Calls, Place};
 use crate::cluster::{Shut, Sought};
 use crate::hosting::{
-    Begun, BoxTurn, Progress, Sink, StartError, TurnEnd, run_to_end, until_begun,
+    Begun, BoxTurn, FollowPlace, Progress, Sink, StartError, TurnEnd, run_to_end, until_begun,
 };
 use crate::trace;
 use crate::turn::Failure;
@@ -140,7 +140,8 @@ impl Calls {
     /// Finds the grain, and runs the call or passes it on.
     async fn try_once(&self, arrived: &Arrived, path: &mut Path) -> Result<(), Tried> {
         let (room, place) = self.find(arrived, path).await?;
-        room.during(std::pin::pin!(self.run_at(arrived, place))).await
+        let before = path.take_place();
+        room.during(std::pin::pin!(self.run_at(arrived, place, before))).await
     }
 
     /// Waits for the peer's room for an answer, and finds the grain.
@@ -157,10 +158,17 @@ impl Calls {
         found.map_err(|failure| self.not_found(arrived, failure).into())
     }
 
-    /// Runs the call at its place, or passes it on.
-    async fn run_at(&self, arrived: &Arrived, place: Place) -> Result<(), Tried> {
+    /// Runs the call at its place, or passes it on. `before`: its place before later calls that
+    /// follow the grain.
+    async fn run_at(
+        &self,
+        arrived: &Arrived,
+        place: Place,
+        before: Option<FollowPlace>,
+    ) -> Result<(), Tried> {
         match place {
             Place::Here(activation) => {
+                drop(before);
                 let turn = match arrived.start(activation.clone()) {
                     Ok(turn) => turn,
                     Err(StartError::NoSuchMethod) => {
@@ -176,7 +184,7 @@ impl Calls {
                 };
                 self.run_there(arrived, turn).await
             }
-            Place::There { peer, placed } => self.forward(arrived, peer, placed).await,
+            Place::There { peer, placed } => self.forward(arrived, peer, placed, before).await,
         }
     }
 
@@ -241,6 +249,7 @@ impl Calls {
         arrived: &Arrived,
         peer: SiloAddress,
         placed: bool,
+        before: Option<FollowPlace>,
     ) -> Result<(), Tried> {
         let mut header = arrived.header.clone();
         if header.forwards >= self.limits.forwards_max {
@@ -270,6 +279,7 @@ impl Calls {
             return Ok(());
         }
         let ticket = connection.call(header.head(), arrived.deadline, body).map_err(refused)?;
+        drop(before);
         let answered = arrived.unless_given_up(ticket).await?;
         let answered = answered.map_err(|why| Met::Lost { peer: Some(peer), why })?;
         let (Answer::Response { status, location }, body) = answered else {

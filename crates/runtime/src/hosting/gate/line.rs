@@ -102,6 +102,11 @@ pub(super) struct Closer {
     pub(super) waker: Option<Waker>,
     /// True if the place is taken.
     taken: bool,
+    /// Number of a call that follows its grain, in place of a closer: the grain is gone, and later
+    /// calls wait until that one is on its way.
+    follows: Option<u64>,
+    /// For how many ticks it is not on its way.
+    missed: u8,
 }
 
 impl Queue {
@@ -250,14 +255,16 @@ impl Line {
     /// the grain. One that was to move the grain ends it instead.
     fn reserve(&self, queue: &mut Queue, reason: DeactivationReason) {
         if let Some(closer) = &mut queue.closer {
-            if matches!(reason, DeactivationReason::Broken(_)) || closer.purpose == Purpose::Move {
+            let is_broken = matches!(reason, DeactivationReason::Broken(_));
+            if closer.follows.is_none() && (is_broken || closer.purpose == Purpose::Move) {
                 closer.purpose = Purpose::End(reason);
             }
             return;
         }
         let ticket = queue.ticket();
         let purpose = Purpose::End(reason);
-        queue.closer = Some(Closer { ticket, purpose, waker: None, taken: false });
+        queue.closer =
+            Some(Closer { ticket, purpose, waker: None, taken: false, follows: None, missed: 0 });
         self.count(true);
     }
 
@@ -271,9 +278,42 @@ impl Line {
         }
         let ticket = if before_all { BEFORE_ALL } else { queue.ticket() };
         let purpose = Purpose::Move;
-        queue.closer = Some(Closer { ticket, purpose, waker: None, taken: true });
+        queue.closer =
+            Some(Closer { ticket, purpose, waker: None, taken: true, follows: None, missed: 0 });
         self.count(true);
         true
+    }
+
+    /// Takes the closer's place for a call that follows its grain. Called under the grain's lock,
+    /// by the call. Returns the number of the place; none when it is taken.
+    pub(crate) fn take_follow_place(&self) -> Option<u64> {
+        let mut guard = self.queue();
+        let queue = guard.open();
+        if queue.closer.is_some() || queue.waiters.is_empty() {
+            return None;
+        }
+        let number = queue.ticket();
+        let (ticket, purpose, follows) = (BEFORE_ALL, Purpose::Move, Some(number));
+        queue.closer =
+            Some(Closer { ticket, purpose, waker: None, taken: true, follows, missed: 0 });
+        self.count(true);
+        Some(number)
+    }
+
+    /// The call that follows its grain is on its way: the next one goes.
+    pub(crate) fn give_follow_place_back(&self, number: u64) {
+        let mut guard = self.queue();
+        let Some(queue) = guard.get() else { return };
+        if queue.closer.as_ref().is_none_or(|closer| closer.follows != Some(number)) {
+            return;
+        }
+        queue.closer = None;
+        self.count(false);
+        let next = queue.call_next(self.is_broken());
+        drop(guard);
+        if let Some(next) = next {
+            next.wake();
+        }
     }
 
     /// Gives the mover's place back; false when the grain is to be ended meanwhile, which the mover
@@ -281,7 +321,7 @@ impl Line {
     pub(crate) fn give_mover_place_back(&self) -> bool {
         let mut guard = self.queue();
         let queue = guard.open();
-        if queue.closer.as_ref().is_some_and(|closer| closer.purpose != Purpose::Move) {
+        if queue.closer.as_ref().is_some_and(|closer| matches!(closer.purpose, Purpose::End(_))) {
             return false;
         }
         if queue.closer.take().is_some() {
@@ -330,7 +370,14 @@ impl Line {
     pub(crate) fn tick(&self, now: CoarseInstant) -> bool {
         let mut guard = self.queue();
         let Some(queue) = guard.get() else { return false };
-        let absent = queue.drop_absent();
+        let mut absent = queue.drop_absent();
+        if let Some(closer) = queue.closer.as_mut().filter(|closer| closer.follows.is_some()) {
+            closer.missed += 1;
+            if closer.missed >= MISSED_TICKS_MAX {
+                queue.closer = None;
+                absent += 1;
+            }
+        }
         self.waiting.fetch_sub(absent, Ordering::AcqRel);
         // After a waiter that did not come, all others are called: they are passed over together,
         // not one after the other.
@@ -354,7 +401,8 @@ impl Line {
         let mut guard = self.queue();
         let Some(queue) = guard.get() else { return };
         // A mover gives its place back when the turns inside do not end.
-        let closer = queue.closer.as_ref().filter(|closer| closer.purpose != Purpose::Move);
+        let closer =
+            queue.closer.as_ref().filter(|closer| matches!(closer.purpose, Purpose::End(_)));
         let mut writer_before = closer.is_some() && queue.closer_is_next(self.is_broken());
         for waiter in &queue.waiters {
             let closer = closer.is_some_and(|closer| closer.ticket < waiter.ticket);
