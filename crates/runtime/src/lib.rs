@@ -80,8 +80,8 @@ pub mod macro_support {
         not_admitted, own_error, poll_now, run_now, service, shareable,
     };
     pub use crate::hosting::{
-        Activation, ArriveMethod, BoxTurn, Closed, Exclusive, Instant, MethodEntry, Ran, Shared,
-        Slot, StartMethod, Turn, TurnEnd, TurnOutcome,
+        Activation, ArriveMethod, BoxTurn, Closed, Elsewhere, Exclusive, Instant, MethodEntry, Ran,
+        Shared, Slot, StartMethod, Turn, TurnEnd, TurnOutcome,
     };
     pub use crate::observers::{Gap, ObserverInterface};
     pub use crate::reminders::{

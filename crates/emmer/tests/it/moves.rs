@@ -500,3 +500,71 @@ async fn a_grain_that_asks_again_and_again_gets_one_move(world: World) {
     world.advance(secs(2)).await;
     walker.add(1).await.unwrap();
 }
+
+#[grain_interface(key = u64)]
+trait Diary {
+    async fn note(&mut self, what: u64);
+    async fn noted(&self) -> Vec<u64>;
+    async fn at(&self) -> String;
+    /// Asks to move, and holds the grain for a while.
+    async fn go_soon(&mut self, to: String, ms: u64);
+}
+
+#[derive(Grain)]
+struct DiaryGrain {
+    #[context]
+    ctx: Ctx,
+    #[carry]
+    noted: Vec<u64>,
+}
+
+#[grain]
+impl Diary for DiaryGrain {
+    async fn note(&mut self, what: u64) {
+        self.noted.push(what);
+    }
+
+    async fn noted(&self) -> Vec<u64> {
+        self.noted.clone()
+    }
+
+    async fn at(&self) -> String {
+        self.ctx.silo().map(|silo| silo.to_string()).unwrap_or_default()
+    }
+
+    async fn go_soon(&mut self, to: String, ms: u64) {
+        self.ctx.move_to(to.parse().unwrap());
+        tokio::time::sleep(millis(ms)).await;
+    }
+}
+
+/// Calls that wait for a grain follow it in their order, on as many threads as there are.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn calls_that_wait_follow_a_grain_in_their_order() {
+    const CALLS: u64 = 2_000;
+    let store = crate::common::store();
+    let start = || Silo::builder().store(store.clone()).host::<dyn Diary, DiaryGrain>().start();
+    let silos = vec![start().await.unwrap(), start().await.unwrap()];
+    crate::common::settle(&silos, 2).await;
+    for key in 0..20 {
+        let at = silos[0].grain::<dyn Diary>(key).at().await.unwrap();
+        let caller = silos.iter().find(|silo| silo.address().to_string() != at).unwrap();
+        let diary = caller.grain::<dyn Diary>(key);
+        assert_eq!(diary.at().await.unwrap(), at);
+        let there = caller.address().to_string();
+        diary.go_soon(there.clone(), 40).send().unwrap();
+        for what in 0..CALLS {
+            diary.note(what).send().unwrap();
+        }
+        let mut noted = Vec::new();
+        while noted.len() < CALLS as usize {
+            noted = diary.noted().await.unwrap();
+        }
+        let wrong = noted.windows(2).find(|two| two[0] > two[1]);
+        assert!(wrong.is_none(), "grain {key}: {wrong:?} of {} notes", noted.len());
+        assert_eq!(diary.at().await.unwrap(), there, "grain {key} has moved");
+    }
+    for silo in silos {
+        silo.stop().await.unwrap();
+    }
+}

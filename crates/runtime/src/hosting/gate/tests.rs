@@ -220,6 +220,35 @@ fn a_mover_ends_the_grain_that_is_to_end_meanwhile() {
 }
 
 #[test]
+fn calls_that_follow_a_grain_go_one_behind_the_other() {
+    let gate = Gate::new(Some(0));
+    let inside = gate.try_exclusive().unwrap();
+    assert_eq!(gate.line().take_follow_place(), None, "no later call waits");
+    let mut waits: Vec<_> = (0..3).map(|_| gate.exclusive(Asks::until(LATE), || {})).collect();
+    assert!(waits.iter_mut().all(|waiter| poll(waiter).is_pending()));
+    drop(inside);
+    let Poll::Ready(first) = poll(&mut waits[0]) else { panic!("it is the first") };
+    let place = gate.line().take_follow_place().unwrap();
+    drop(first);
+    assert!(poll(&mut waits[1]).is_pending(), "the first is not on its way");
+    assert!(!gate.line().take_closer_place(DeactivationReason::Idle), "the grain is gone");
+    gate.line().give_follow_place_back(place + 1);
+    assert!(poll(&mut waits[1]).is_pending(), "another call's place");
+    gate.line().give_follow_place_back(place);
+    let Poll::Ready(second) = poll(&mut waits[1]) else { panic!("it is the second's turn") };
+    gate.line().take_follow_place().unwrap();
+    drop(second);
+    // It is never on its way: its caller keeps the call without polling it.
+    for _ in 0..100 {
+        assert!(poll(&mut waits[2]).is_ready() || gate.line().tick(CoarseInstant::from_millis(0)));
+        if gate.line().waiting() == 0 {
+            return;
+        }
+    }
+    panic!("a call that is kept holds up others");
+}
+
+#[test]
 fn who_is_polled_by_a_task_of_the_runtime_keeps_the_place_however_late_it_comes() {
     let gate = Gate::new(Some(0));
     let inside = gate.try_exclusive().unwrap();
