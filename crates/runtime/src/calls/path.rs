@@ -157,8 +157,8 @@ impl Path {
         self.elsewhere.take()
     }
 
-    /// The call's place before later calls of its grain; once. It is dropped when the call is on its
-    /// way.
+    /// The call's place before later calls of its grain; once. It is dropped when the call is on
+    /// its way.
     pub(crate) const fn take_place(&mut self) -> Option<FollowPlace> {
         self.place.take()
     }
