@@ -96,7 +96,10 @@ impl Activation {
     fn gone(self: &Arc<Self>, why: &Closed) -> Closed {
         let Closed::Elsewhere(to) = why else { return why.clone() };
         let number = self.gate.line().take_follow_place();
-        let place = number.map(|number| FollowPlace { activation: self.clone(), number });
+        let place = number.map(|number| {
+            let activation = self.clone();
+            FollowPlace::new(move || activation.gate.line().give_follow_place_back(number))
+        });
         Closed::Elsewhere(Elsewhere::behind(to.silo, place))
     }
 

@@ -1,11 +1,9 @@
 //! The ends of turns: of turns that ran, and of turns that could not start.
 
 use std::fmt;
-use std::sync::Arc;
 
 use emmer_core::SiloAddress;
 
-use super::Activation;
 use crate::metrics::Ended;
 use crate::turn::{Failure, Rejection};
 
@@ -96,20 +94,28 @@ impl PartialEq for Elsewhere {
 impl Eq for Elsewhere {}
 
 /// Place of a call that follows its grain to another silo. Later calls wait until it is dropped.
-pub(crate) struct FollowPlace {
-    pub(super) activation: Arc<Activation>,
-    pub(super) number: u64,
+pub(crate) struct FollowPlace(Option<GiveBack>);
+
+type GiveBack = Box<dyn FnOnce() + Send + Sync>;
+
+impl FollowPlace {
+    /// A place that `give_back` gives back.
+    pub(super) fn new(give_back: impl FnOnce() + Send + Sync + 'static) -> Self {
+        Self(Some(Box::new(give_back)))
+    }
 }
 
 impl fmt::Debug for FollowPlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("FollowPlace").field(&self.number).finish()
+        f.write_str("FollowPlace")
     }
 }
 
 impl Drop for FollowPlace {
     fn drop(&mut self) {
-        self.activation.gate.line().give_follow_place_back(self.number);
+        if let Some(give_back) = self.0.take() {
+            give_back();
+        }
     }
 }
 
