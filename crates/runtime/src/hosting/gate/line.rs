@@ -105,6 +105,8 @@ pub(super) struct Closer {
     /// Number of a call that follows its grain, in place of a closer: the grain is gone, and later
     /// calls wait until that one is on its way.
     follows: Option<u64>,
+    /// Number of calls at that place: those of shared turns follow together.
+    calls: u32,
     /// For how many ticks it is not on its way.
     missed: u8,
 }
@@ -263,8 +265,15 @@ impl Line {
         }
         let ticket = queue.ticket();
         let purpose = Purpose::End(reason);
-        queue.closer =
-            Some(Closer { ticket, purpose, waker: None, taken: false, follows: None, missed: 0 });
+        queue.closer = Some(Closer {
+            ticket,
+            purpose,
+            waker: None,
+            taken: false,
+            follows: None,
+            calls: 0,
+            missed: 0,
+        });
         self.count(true);
     }
 
@@ -278,8 +287,15 @@ impl Line {
         }
         let ticket = if before_all { BEFORE_ALL } else { queue.ticket() };
         let purpose = Purpose::Move;
-        queue.closer =
-            Some(Closer { ticket, purpose, waker: None, taken: true, follows: None, missed: 0 });
+        queue.closer = Some(Closer {
+            ticket,
+            purpose,
+            waker: None,
+            taken: true,
+            follows: None,
+            calls: 0,
+            missed: 0,
+        });
         self.count(true);
         true
     }
@@ -289,13 +305,24 @@ impl Line {
     pub(crate) fn take_follow_place(&self) -> Option<u64> {
         let mut guard = self.queue();
         let queue = guard.open();
-        if queue.closer.is_some() || queue.waiters.is_empty() {
+        if let Some(closer) = &mut queue.closer {
+            closer.calls += 1;
+            return closer.follows;
+        }
+        if queue.waiters.is_empty() {
             return None;
         }
         let number = queue.ticket();
         let (ticket, purpose, follows) = (BEFORE_ALL, Purpose::Move, Some(number));
-        queue.closer =
-            Some(Closer { ticket, purpose, waker: None, taken: true, follows, missed: 0 });
+        queue.closer = Some(Closer {
+            ticket,
+            purpose,
+            waker: None,
+            taken: true,
+            follows,
+            calls: 1,
+            missed: 0,
+        });
         self.count(true);
         Some(number)
     }
@@ -304,7 +331,11 @@ impl Line {
     pub(crate) fn give_follow_place_back(&self, number: u64) {
         let mut guard = self.queue();
         let Some(queue) = guard.get() else { return };
-        if queue.closer.as_ref().is_none_or(|closer| closer.follows != Some(number)) {
+        let Some(closer) = queue.closer.as_mut().filter(|c| c.follows == Some(number)) else {
+            return;
+        };
+        closer.calls -= 1;
+        if closer.calls > 0 {
             return;
         }
         queue.closer = None;

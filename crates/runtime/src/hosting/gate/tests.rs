@@ -249,6 +249,25 @@ fn calls_that_follow_a_grain_go_one_behind_the_other() {
 }
 
 #[test]
+fn calls_of_shared_turns_follow_a_grain_together() {
+    let gate = Gate::new(Some(0));
+    let inside = gate.try_exclusive().unwrap();
+    let mut readers: Vec<_> = (0..2).map(|_| gate.shared(Asks::until(LATE), || {})).collect();
+    let mut writer = gate.exclusive(Asks::until(LATE), || {});
+    assert!(readers.iter_mut().all(|r| poll(r).is_pending()) && poll(&mut writer).is_pending());
+    drop(inside);
+    let inside: Vec<_> = readers.iter_mut().map(poll).collect();
+    let places: Vec<_> = (0..2).map(|_| gate.line().take_follow_place().unwrap()).collect();
+    drop(inside);
+    for place in places {
+        assert!(poll(&mut writer).is_pending(), "a reader is not on its way");
+        gate.line().give_follow_place_back(place);
+    }
+    assert!(poll(&mut writer).is_ready());
+    assert_eq!(gate.line().waiting(), 0);
+}
+
+#[test]
 fn who_is_polled_by_a_task_of_the_runtime_keeps_the_place_however_late_it_comes() {
     let gate = Gate::new(Some(0));
     let inside = gate.try_exclusive().unwrap();
