@@ -8,7 +8,8 @@
 //! the silent silo's pieces are stale.
 //!
 //! An activation is *early* when an earlier one ran after it began, or was neither deactivated by
-//! then nor on a silo that had fallen silent.
+//! then nor on a silo that had fallen silent. A grain that has come from another silo is early only
+//! if it runs there afterwards: no hook marks the end of its activation there.
 
 #[cfg(test)]
 mod tests;
@@ -385,7 +386,9 @@ impl<'a> Grain<'a> {
             (life.silo, life.number, life.begin) == (silo, segment.activation, segment.begin)
         });
         let before = own.and_then(|own| self.order.get(own.checked_sub(1)?));
-        before.is_some_and(|life| life.silo != silo && life.lives_at(segment.begin, self.sources))
+        segment.kind != Kind::Arrive
+            && before
+                .is_some_and(|life| life.silo != silo && life.lives_at(segment.begin, self.sources))
     }
 }
 
@@ -399,6 +402,7 @@ fn tell(
     let how = match (segment.kind, segment.part) {
         (Kind::Activate, _) => "its hook at the beginning",
         (Kind::Deactivate, _) => "its hook at the end",
+        (Kind::Arrive, _) => "its hook of arrival",
         (_, 0) if segment.begin > limit => "a turn that began",
         (_, 0) => "a turn that ran",
         _ => "a suspended turn that went on",

@@ -23,6 +23,7 @@ pub(crate) trait Quick {
 pub(crate) struct QuickGrain {
     #[context]
     ctx: Ctx,
+    #[carry]
     key: u64,
     activation: u64,
 }
@@ -42,6 +43,13 @@ impl Lifecycle for QuickGrain {
             other => return Err(ActivationError::new(format!("the key {other} is no number"))),
         };
         self.note(Kind::Activate, begin);
+        Ok(())
+    }
+
+    async fn arrive(&mut self, _ctx: &Ctx) -> Result<(), ActivationError> {
+        let begin = now();
+        self.activation = number();
+        self.note(Kind::Arrive, begin);
         Ok(())
     }
 

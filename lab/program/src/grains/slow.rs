@@ -38,6 +38,7 @@ pub(crate) trait Slow {
 pub(crate) struct SlowGrain {
     #[context]
     ctx: Ctx,
+    #[carry]
     key: u64,
     activation: u64,
     turns: u64,
@@ -73,6 +74,13 @@ impl Lifecycle for SlowGrain {
             }
         };
         self.watched(Kind::Activate).run(sleeps).await;
+        Ok(())
+    }
+
+    async fn arrive(&mut self, _ctx: &Ctx) -> Result<(), ActivationError> {
+        let begin = now();
+        self.activation = number();
+        self.watched(Kind::Arrive).note(begin);
         Ok(())
     }
 

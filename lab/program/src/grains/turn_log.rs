@@ -42,11 +42,21 @@ pub(crate) enum Kind {
     Nested,
     /// The hook at the end of an activation.
     Deactivate,
+    /// The hook of a grain that has come from another silo. The activation there has run its last
+    /// turn, and has no hook at its end.
+    Arrive,
 }
 
 impl Kind {
-    const ALL: [Self; 6] =
-        [Self::Activate, Self::Instant, Self::Alone, Self::Shared, Self::Nested, Self::Deactivate];
+    const ALL: [Self; 7] = [
+        Self::Activate,
+        Self::Instant,
+        Self::Alone,
+        Self::Shared,
+        Self::Nested,
+        Self::Deactivate,
+        Self::Arrive,
+    ];
 
     /// Its name in the file.
     pub(crate) const fn name(self) -> &'static str {
@@ -57,12 +67,13 @@ impl Kind {
             Self::Shared => "shared",
             Self::Nested => "nested",
             Self::Deactivate => "deactivate",
+            Self::Arrive => "arrive",
         }
     }
 
     /// Returns true if it is a turn, and not a hook.
     pub(crate) const fn is_turn(self) -> bool {
-        !matches!(self, Self::Activate | Self::Deactivate)
+        !matches!(self, Self::Activate | Self::Deactivate | Self::Arrive)
     }
 }
 
