@@ -15,12 +15,14 @@ trait Walker {
     async fn look(&self) -> Look;
     async fn go(&self, to: String);
     async fn go_as_placed(&self);
-    /// Asks so many times.
+    /// Asks `times` times.
     async fn insist(&self, to: String, times: u32);
     /// Holds the grain.
     async fn hold(&mut self, ms: u64);
     async fn refuse(&mut self, refuses: bool);
     async fn start_timer(&mut self);
+    async fn stop_timer(&mut self);
+    async fn pick(&mut self, text: String);
     async fn grow(&mut self, bytes: usize);
     async fn append(&mut self, n: u64) -> Result<u64, StateError>;
 }
@@ -49,6 +51,29 @@ impl emmer::state::Apply<Added> for Sum {
     }
 }
 
+/// A field that another silo cannot read.
+#[derive(Clone, Default, serde::Serialize, serde::Deserialize)]
+#[serde(try_from = "String", into = "String")]
+struct Picky(String);
+
+impl TryFrom<String> for Picky {
+    type Error = &'static str;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        match text.as_str() {
+            "bad" => Err("as planned"),
+            "panics" => std::panic::resume_unwind(Box::new("as planned")),
+            _ => Ok(Self(text)),
+        }
+    }
+}
+
+impl From<Picky> for String {
+    fn from(Picky(text): Picky) -> Self {
+        text
+    }
+}
+
 #[derive(Grain)]
 struct WalkerGrain {
     #[context]
@@ -64,6 +89,9 @@ struct WalkerGrain {
     refuses: bool,
     #[carry]
     ballast: String,
+    #[carry]
+    picky: Picky,
+    timer: Option<Timer>,
     plain: u64,
     activated: u64,
 }
@@ -88,7 +116,7 @@ impl Lifecycle for WalkerGrain {
     async fn activate(&mut self, ctx: &Ctx) -> Result<(), ActivationError> {
         self.activated += 1;
         self.steps.push(self.here());
-        ctx.timer(secs(10)).every(secs(10)).run(Self::tick);
+        self.timer = Some(ctx.timer(secs(10)).every(secs(10)).run(Self::tick));
         Ok(())
     }
 
@@ -146,6 +174,14 @@ impl Walker for WalkerGrain {
 
     async fn start_timer(&mut self) {
         self.ctx.timer(secs(1)).every(secs(1)).run(Self::tick);
+    }
+
+    async fn stop_timer(&mut self) {
+        self.timer.as_ref().unwrap().stop();
+    }
+
+    async fn pick(&mut self, text: String) {
+        self.picky = Picky(text);
     }
 
     async fn grow(&mut self, bytes: usize) {
@@ -291,6 +327,21 @@ async fn a_timer_continues_with_its_time_left(world: World) {
     assert_eq!(TICKS.take().len(), 2);
 }
 
+#[emmer::test(seeds = 2)]
+async fn a_timer_that_was_stopped_stays_so(world: World) {
+    let cluster = world.cluster(2, walkers).await;
+    let walker = cluster.client().await.grain::<dyn Walker>(1u64);
+    let before = walker.look().await.unwrap();
+    let (_, to) = places(&cluster, &before);
+    let there = cluster.node(to).address().to_string();
+    walker.stop_timer().await.unwrap();
+    TICKS.take();
+    walker.go(there.clone()).await.unwrap();
+    world.advance(secs(40)).await;
+    assert_eq!(walker.look().await.unwrap().at, there);
+    assert!(TICKS.take().is_empty());
+}
+
 #[emmer::test(seeds = 4)]
 async fn a_grain_stays_that_cannot_move(world: World) {
     let cluster = world.cluster(2, walkers).await;
@@ -310,6 +361,10 @@ async fn a_grain_stays_that_cannot_move(world: World) {
     stays(2, "a timer that no hook starts").await;
     walker(3).grow(2 << 20).await.unwrap();
     stays(3, "its memory is too large").await;
+    for (key, text) in [(6, "bad"), (7, "panics")] {
+        walker(key).pick(text.to_owned()).await.unwrap();
+        stays(key, text).await;
+    }
     let busy = tokio::spawn({
         let busy = walker(4);
         async move { busy.hold(40_000).timeout(secs(60)).await }
@@ -499,72 +554,4 @@ async fn a_grain_that_asks_again_and_again_gets_one_move(world: World) {
     walker.go_as_placed().await.unwrap();
     world.advance(secs(2)).await;
     walker.add(1).await.unwrap();
-}
-
-#[grain_interface(key = u64)]
-trait Diary {
-    async fn note(&mut self, what: u64);
-    async fn noted(&self) -> Vec<u64>;
-    async fn at(&self) -> String;
-    /// Asks to move, and holds the grain for a while.
-    async fn go_soon(&mut self, to: String, ms: u64);
-}
-
-#[derive(Grain)]
-struct DiaryGrain {
-    #[context]
-    ctx: Ctx,
-    #[carry]
-    noted: Vec<u64>,
-}
-
-#[grain]
-impl Diary for DiaryGrain {
-    async fn note(&mut self, what: u64) {
-        self.noted.push(what);
-    }
-
-    async fn noted(&self) -> Vec<u64> {
-        self.noted.clone()
-    }
-
-    async fn at(&self) -> String {
-        self.ctx.silo().map(|silo| silo.to_string()).unwrap_or_default()
-    }
-
-    async fn go_soon(&mut self, to: String, ms: u64) {
-        self.ctx.move_to(to.parse().unwrap());
-        tokio::time::sleep(millis(ms)).await;
-    }
-}
-
-/// Calls that wait for a grain follow it in their order, on as many threads as there are.
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn calls_that_wait_follow_a_grain_in_their_order() {
-    const CALLS: u64 = 2_000;
-    let store = crate::common::store();
-    let start = || Silo::builder().store(store.clone()).host::<dyn Diary, DiaryGrain>().start();
-    let silos = vec![start().await.unwrap(), start().await.unwrap()];
-    crate::common::settle(&silos, 2).await;
-    for key in 0..20 {
-        let at = silos[0].grain::<dyn Diary>(key).at().await.unwrap();
-        let caller = silos.iter().find(|silo| silo.address().to_string() != at).unwrap();
-        let diary = caller.grain::<dyn Diary>(key);
-        assert_eq!(diary.at().await.unwrap(), at);
-        let there = caller.address().to_string();
-        diary.go_soon(there.clone(), 40).send().unwrap();
-        for what in 0..CALLS {
-            diary.note(what).send().unwrap();
-        }
-        let mut noted = Vec::new();
-        while noted.len() < CALLS as usize {
-            noted = diary.noted().await.unwrap();
-        }
-        let wrong = noted.windows(2).find(|two| two[0] > two[1]);
-        assert!(wrong.is_none(), "grain {key}: {wrong:?} of {} notes", noted.len());
-        assert_eq!(diary.at().await.unwrap(), there, "grain {key} has moved");
-    }
-    for silo in silos {
-        silo.stop().await.unwrap();
-    }
 }

@@ -14,10 +14,16 @@ trait Diary {
     async fn note(&mut self, what: u64);
     async fn note_late(&mut self, what: u64);
     async fn noted(&self) -> Vec<u64>;
+    async fn at(&self) -> String;
+    /// Asks to move, and holds the grain for a while.
+    async fn go_soon(&mut self, to: String, ms: u64);
 }
 
 #[derive(Grain)]
 struct DiaryGrain {
+    #[context]
+    ctx: Ctx,
+    #[carry]
     noted: Vec<u64>,
 }
 
@@ -34,6 +40,15 @@ impl Diary for DiaryGrain {
 
     async fn noted(&self) -> Vec<u64> {
         self.noted.clone()
+    }
+
+    async fn at(&self) -> String {
+        self.ctx.silo().map(|silo| silo.to_string()).unwrap_or_default()
+    }
+
+    async fn go_soon(&mut self, to: String, ms: u64) {
+        self.ctx.move_to(to.parse().unwrap());
+        tokio::time::sleep(millis(ms)).await;
     }
 }
 
@@ -201,5 +216,36 @@ async fn large_and_small_unawaited_calls_keep_their_order() {
             taken = parcels.taken().await.unwrap();
         }
         assert_eq!(taken, (0..calls).collect::<Vec<_>>(), "grain {key}");
+    }
+}
+
+/// Calls that wait for a grain follow it in their order, on as many threads as there are.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn calls_that_wait_follow_a_grain_in_their_order() {
+    const NOTES: u64 = 2_000;
+    let store = common::store();
+    let start = || Silo::builder().store(store.clone()).host::<dyn Diary, DiaryGrain>().start();
+    let silos = vec![start().await.unwrap(), start().await.unwrap()];
+    settle(&silos, 2).await;
+    for key in 0..20 {
+        let at = silos[0].grain::<dyn Diary>(key).at().await.unwrap();
+        let caller = silos.iter().find(|silo| silo.address().to_string() != at).unwrap();
+        let diary = caller.grain::<dyn Diary>(key);
+        assert_eq!(diary.at().await.unwrap(), at);
+        let there = caller.address().to_string();
+        diary.go_soon(there.clone(), 40).send().unwrap();
+        for what in 0..NOTES {
+            diary.note(what).send().unwrap();
+        }
+        let mut noted = Vec::new();
+        while noted.len() < NOTES as usize {
+            noted = diary.noted().await.unwrap();
+        }
+        let wrong = noted.windows(2).find(|two| two[0] > two[1]);
+        assert!(wrong.is_none(), "grain {key}: {wrong:?} of {} notes", noted.len());
+        assert_eq!(diary.at().await.unwrap(), there, "grain {key} has moved");
+    }
+    for silo in silos {
+        silo.stop().await.unwrap();
     }
 }

@@ -182,12 +182,19 @@ impl DirectoryService {
     /// and room comes as answers come. The activation's own timeout bounds the wait.
     async fn register_number(&self, activation: Registrant<'_>) -> Outcome {
         let Registrant { grain, number, .. } = activation;
+        self.run_with_room(activation, |directory, now, token| {
+            directory.register(now, token, grain, number)
+        })
+        .await
+    }
+
+    async fn run_with_room(
+        &self,
+        activation: Registrant<'_>,
+        command: impl Fn(&mut Directory, Instant, Token) -> Option<Outcome>,
+    ) -> Outcome {
         loop {
-            let outcome = self
-                .run(Some(activation), |directory, now, token| {
-                    directory.register(now, token, grain, number)
-                })
-                .await;
+            let outcome = self.run(Some(activation), &command).await;
             if outcome != Outcome::Failed(FailReason::TooManyPending) {
                 return outcome;
             }
@@ -219,7 +226,8 @@ impl DirectoryService {
         was_registered.then(|| machine.directory.view_version())
     }
 
-    /// Makes `activation` the grain's one activation in the place of `instead`.
+    /// Makes `activation` the grain's one activation in the place of `instead`. It waits for room
+    /// as a registration does, and its caller bounds the wait.
     pub(crate) async fn replace(
         &self,
         activation: Registrant<'_>,
@@ -227,7 +235,7 @@ impl DirectoryService {
     ) -> Outcome {
         self.asked[0].add(1);
         let Registrant { grain, number, .. } = activation;
-        self.run(Some(activation), |directory, now, token| {
+        self.run_with_room(activation, |directory, now, token| {
             directory.replace(now, token, grain, number, instead)
         })
         .await

@@ -92,7 +92,9 @@ pub(crate) struct TimerMemory {
 impl Memory {
     /// The bytes that it takes, about.
     pub(crate) fn bytes(&self) -> usize {
-        self.fields.iter().map(|(name, field)| name.len() + field.len()).sum()
+        let fields = self.fields.iter().map(|(name, field)| name.len() + field.len());
+        let timers = self.timers.iter().map(|timer| timer.method.len() + size_of::<TimerMemory>());
+        fields.chain(timers).sum()
     }
 }
 

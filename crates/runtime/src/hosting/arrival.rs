@@ -13,6 +13,7 @@ use emmer_net::clock::Due;
 use emmer_net::warn_seldom;
 
 use super::activation::{Home, Life};
+use super::catalog::NotMade;
 use super::gate::{Alone, Purpose};
 use super::lifecycle::{Roused, in_turn};
 use super::{Activation, Closed, Host, TurnContext};
@@ -62,7 +63,12 @@ impl Host {
             made.gate.line().take_mover_place(true);
             made
         });
-        Ok((made.map_err(|why| format!("{why:?}"))?, room))
+        match made {
+            Ok(Some(made)) => Ok((made, room)),
+            Ok(None) => Err("the grain has an activation here".to_owned()),
+            Err(NotMade::Full) => Err("this silo has too many activations".to_owned()),
+            Err(NotMade::Closed) => Err("this silo leaves".to_owned()),
+        }
     }
 }
 

@@ -105,8 +105,6 @@ pub(crate) enum NotMade {
     Full,
     /// The silo leaves.
     Closed,
-    /// There is an activation of the grain.
-    IsThere,
 }
 
 impl Catalog {
@@ -153,23 +151,23 @@ impl Catalog {
         }
     }
 
-    /// A new activation of `id`, which `make` makes of a number.
+    /// A new activation of `id`, which `make` makes of a number. None when there is one.
     ///
     /// # Errors
-    /// There is one, or none can be made.
+    /// Why none can be made.
     pub(super) fn insert(
         &self,
         id: &GrainId,
         max: usize,
         make: impl FnOnce(u64) -> Arc<Activation>,
-    ) -> Result<Arc<Activation>, NotMade> {
+    ) -> Result<Option<Arc<Activation>>, NotMade> {
         let grains = &mut self.shard(id).lock().grains;
         match grains.entry(hash_of_grain(id), |found| found.id() == id, hash_of) {
-            Entry::Occupied(_) => Err(NotMade::IsThere),
+            Entry::Occupied(_) => Ok(None),
             Entry::Vacant(slot) => {
                 let created = make(self.next(max)?);
                 slot.insert(created.clone());
-                Ok(created)
+                Ok(Some(created))
             }
         }
     }

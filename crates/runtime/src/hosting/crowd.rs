@@ -1,12 +1,9 @@
 //! The end of idle activations before there are too many: the least recently used first, those
 //! without state before others, in small steps.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-
-use emmer_net::clock::CoarseInstant;
 
 use super::catalog::Catalog;
 use super::class::Class;
@@ -37,65 +34,37 @@ const STEP_MAX: usize = 20_000;
 /// A grain that was called within this time stays, however short memory is.
 const MEMORY_IDLE_MIN: Duration = Duration::from_secs(60);
 
-/// An activation that may end, and its place in the order: the last ends first.
-struct Candidate {
-    key: (bool, Duration, u64),
-    activation: Arc<Activation>,
-}
-
-impl PartialEq for Candidate {
-    fn eq(&self, other: &Self) -> bool {
-        self.key == other.key
-    }
-}
-
-impl Eq for Candidate {}
-
-impl PartialOrd for Candidate {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Candidate {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.key.cmp(&other.key)
-    }
-}
+/// Place of an activation in the order in which they end, the last first: true for one without
+/// state, the time for which it is idle, its number.
+type Place = (bool, Duration, u64);
 
 /// The activations that shall end, at most `most` of them.
 struct Wanted {
     most: usize,
     idle_min: Duration,
-    found: BinaryHeap<Reverse<Candidate>>,
+    found: BTreeMap<Place, Arc<Activation>>,
 }
 
 impl Wanted {
     fn new(most: usize, idle_min: Duration) -> Self {
-        Self { most: most.min(STEP_MAX), idle_min, found: BinaryHeap::new() }
+        Self { most: most.min(STEP_MAX), idle_min, found: BTreeMap::new() }
     }
 
     fn offer(&mut self, activation: &Arc<Activation>, idle: Duration) {
         if self.most == 0 || idle < self.idle_min {
             return;
         }
-        let key = (!activation.class.info.has_state, idle, activation.number);
-        if self.found.len() >= self.most {
-            if self.found.peek().is_some_and(|Reverse(least)| least.key >= key) {
-                return;
-            }
-            self.found.pop();
+        let place = (!activation.class.info.has_state, idle, activation.number);
+        self.found.insert(place, activation.clone());
+        if self.found.len() > self.most {
+            self.found.pop_first();
         }
-        self.found.push(Reverse(Candidate { key, activation: activation.clone() }));
     }
 
-    /// Ends them. Returns how many.
+    /// Ends them. Returns their number.
     fn end(self) -> usize {
-        let count = self.found.len();
-        for Reverse(candidate) in self.found {
-            candidate.activation.deactivate(DeactivationReason::TooMany);
-        }
-        count
+        self.found.values().for_each(|found| found.deactivate(DeactivationReason::TooMany));
+        self.found.len()
     }
 }
 
@@ -133,7 +102,7 @@ impl Host {
         for shard in 0..Catalog::shard_count() {
             let now = self.clock.now();
             for activation in self.catalog.shard_activations(shard) {
-                if !activation.may_end(now) {
+                if !activation.is_registered() || !activation.may_end(now) {
                     continue;
                 }
                 let idle = activation.idle_for(now);
@@ -156,15 +125,5 @@ impl Host {
             tracing::info!(me = %self.address, ended, activations = all, "idle grains end: there \
                 are too many");
         }
-    }
-}
-
-impl Activation {
-    /// Returns true if the activation is free, and nothing keeps it in memory.
-    fn may_end(&self, now: CoarseInstant) -> bool {
-        self.is_registered()
-            && self.gate.try_exclusive().is_some()
-            && !self.host.timers.keep(self.number)
-            && !self.host.kept.keeps(self.number, now)
     }
 }

@@ -189,7 +189,7 @@ impl Host {
             NotMade::Full => {
                 Failure::overloaded("the silo has reached its limit of activations".to_owned())
             }
-            NotMade::Closed | NotMade::IsThere => Failure::shutting_down(),
+            NotMade::Closed => Failure::shutting_down(),
         })
     }
 

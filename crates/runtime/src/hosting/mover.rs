@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use emmer_core::SiloAddress;
 use emmer_core::limits::GRAIN_MEMORY_BYTES_MAX;
-use emmer_directory::{Departure, DepartureEffect, DepartureEnd, Registration};
+use emmer_directory::{
+    Departure, DepartureEffect, DepartureEnd, FailReason, Outcome, Registration,
+};
 use emmer_net::warn_seldom;
 
 use super::activation::{Home, Life};
@@ -25,6 +27,9 @@ const TURNS_MAX: Duration = Duration::from_millis(100);
 
 /// The longest silence of the silo that a grain goes to.
 const PATIENCE: Duration = Duration::from_secs(1);
+
+/// The longest wait for the directory to give a grain back. Then its memory is lost.
+const RECLAIM_MAX: Duration = Duration::from_secs(20);
 
 /// First pause between two tries to move a busy grain; each later one is twice as long.
 const PAUSE_MIN: Duration = Duration::from_millis(25);
@@ -197,8 +202,10 @@ impl Activation {
                     if activation == fresh {
                         self.round.store(next, Ordering::Release);
                     }
-                    let outcome = host.directory.replace(self.registrant(), instead).await;
-                    departure.handle_outcome(outcome);
+                    let reclaiming = host.directory.replace(self.registrant(), instead);
+                    let outcome = tokio::time::timeout(RECLAIM_MAX, reclaiming).await;
+                    let late = Outcome::Failed(FailReason::TimedOut);
+                    departure.handle_outcome(outcome.unwrap_or(late));
                 }
                 None => {
                     let due = departure.poll_timeout();

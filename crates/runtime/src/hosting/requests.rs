@@ -39,7 +39,7 @@ impl Activation {
         self.registration_of(self.round.load(Ordering::Acquire))
     }
 
-    /// That number after so many moves that failed.
+    /// Number of its registration in the directory after `round` moves that failed.
     pub(super) const fn registration_of(&self, round: u8) -> u64 {
         self.number | (round as u64) << ROUND_SHIFT
     }
@@ -231,11 +231,17 @@ impl Activation {
 
     /// Begins the activation's deactivation after its idle time.
     pub(crate) fn collect_if_idle(self: &Arc<Self>, now: CoarseInstant) {
-        // A running turn holds the lock: a grain that is idle by the clock may be busy.
-        let idle = self.idle_for(now) >= self.class.idle && self.gate.try_exclusive().is_some();
-        if idle && !self.host.timers.keep(self.number) && !self.host.kept.keeps(self.number, now) {
+        if self.idle_for(now) >= self.class.idle && self.may_end(now) {
             self.deactivate(DeactivationReason::Idle);
         }
+    }
+
+    /// Returns true if no turn is inside and nothing keeps the activation in memory.
+    pub(super) fn may_end(&self, now: CoarseInstant) -> bool {
+        // A running turn holds the lock: a grain that is idle by the clock may be busy.
+        self.gate.try_exclusive().is_some()
+            && !self.host.timers.keep(self.number)
+            && !self.host.kept.keeps(self.number, now)
     }
 
     /// Returns true if it was called within `span`.

@@ -44,7 +44,7 @@ impl SiloCore {
         }
     }
 
-    /// Moves so many grains to `to`, as far as their placement allows it.
+    /// Moves `count` grains to `to`, or fewer where their placement forbids it.
     async fn give(&self, to: SiloAddress, count: usize) {
         let began = self.host.clock.mono();
         let (mut given, mut busy) = (0, 0);

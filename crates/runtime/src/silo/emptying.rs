@@ -76,7 +76,8 @@ pub(super) async fn drain(silo: &Arc<SiloCore>) -> u64 {
         tokio::time::sleep(AGAIN).await;
     }
     let took = silo.host.clock.mono().saturating_since(began);
-    tracing::info!(me = %silo.address, moved, ?took, "a silo is empty");
+    let left = silo.host.catalog.len();
+    tracing::info!(me = %silo.address, moved, left, ?took, "the drain of a silo has ended");
     moved
 }
 

@@ -172,7 +172,9 @@ impl Silo {
 
     /// Empties the silo: [cordons](Self::cordon) it, has its busy grains move to other silos and
     /// ends the others. Calls are served meanwhile, and the silo stays a member. Returns the number
-    /// of grains that moved, when none is left or the silo is no longer cordoned.
+    /// of grains that moved, when none is left. After [`uncordon`](Self::uncordon) it returns as
+    /// soon as the round that is under way is over, which holds every grain that was there as it
+    /// began.
     pub async fn drain(&self) -> u64 {
         let core = self.core.clone();
         let drained: BoxFuture<'_, u64> = Box::pin(async move {

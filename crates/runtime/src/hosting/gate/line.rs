@@ -102,13 +102,23 @@ pub(super) struct Closer {
     pub(super) waker: Option<Waker>,
     /// True if the place is taken.
     taken: bool,
-    /// Number of a call that follows its grain, in place of a closer: the grain is gone, and later
-    /// calls wait until that one is on its way.
-    follows: Option<u64>,
-    /// Number of calls at that place: those of shared turns follow together.
+    /// Calls that follow their grain, in place of a closer.
+    follows: Option<Follows>,
+}
+
+/// Calls that follow a grain that is gone. Later calls wait until these are on their way.
+struct Follows {
+    number: u64,
+    /// Number of calls. Those of shared turns follow together.
     calls: u32,
-    /// For how many ticks it is not on its way.
+    /// Number of ticks for which they are not on their way.
     missed: u8,
+}
+
+impl Closer {
+    const fn new(ticket: u64, purpose: Purpose) -> Self {
+        Self { ticket, purpose, waker: None, taken: false, follows: None }
+    }
 }
 
 impl Queue {
@@ -264,16 +274,7 @@ impl Line {
             return;
         }
         let ticket = queue.ticket();
-        let purpose = Purpose::End(reason);
-        queue.closer = Some(Closer {
-            ticket,
-            purpose,
-            waker: None,
-            taken: false,
-            follows: None,
-            calls: 0,
-            missed: 0,
-        });
+        queue.closer = Some(Closer::new(ticket, Purpose::End(reason)));
         self.count(true);
     }
 
@@ -286,16 +287,7 @@ impl Line {
             return false;
         }
         let ticket = if before_all { BEFORE_ALL } else { queue.ticket() };
-        let purpose = Purpose::Move;
-        queue.closer = Some(Closer {
-            ticket,
-            purpose,
-            waker: None,
-            taken: true,
-            follows: None,
-            calls: 0,
-            missed: 0,
-        });
+        queue.closer = Some(Closer { taken: true, ..Closer::new(ticket, Purpose::Move) });
         self.count(true);
         true
     }
@@ -306,23 +298,17 @@ impl Line {
         let mut guard = self.queue();
         let queue = guard.open();
         if let Some(closer) = &mut queue.closer {
-            closer.calls += 1;
-            return closer.follows;
+            let follows = closer.follows.as_mut()?;
+            follows.calls += 1;
+            return Some(follows.number);
         }
         if queue.waiters.is_empty() {
             return None;
         }
         let number = queue.ticket();
-        let (ticket, purpose, follows) = (BEFORE_ALL, Purpose::Move, Some(number));
-        queue.closer = Some(Closer {
-            ticket,
-            purpose,
-            waker: None,
-            taken: true,
-            follows,
-            calls: 1,
-            missed: 0,
-        });
+        let follows = Some(Follows { number, calls: 1, missed: 0 });
+        let closer = Closer::new(BEFORE_ALL, Purpose::Move);
+        queue.closer = Some(Closer { taken: true, follows, ..closer });
         self.count(true);
         Some(number)
     }
@@ -331,20 +317,16 @@ impl Line {
     pub(crate) fn give_follow_place_back(&self, number: u64) {
         let mut guard = self.queue();
         let Some(queue) = guard.get() else { return };
-        let Some(closer) = queue.closer.as_mut().filter(|c| c.follows == Some(number)) else {
-            return;
-        };
-        closer.calls -= 1;
-        if closer.calls > 0 {
+        let follows = queue.closer.as_mut().and_then(|closer| closer.follows.as_mut());
+        let Some(follows) = follows.filter(|follows| follows.number == number) else { return };
+        follows.calls -= 1;
+        if follows.calls > 0 {
             return;
         }
         queue.closer = None;
         self.count(false);
-        let next = queue.call_next(self.is_broken());
         drop(guard);
-        if let Some(next) = next {
-            next.wake();
-        }
+        self.wake_next();
     }
 
     /// Gives the mover's place back; false when the grain is to be ended meanwhile, which the mover
@@ -358,11 +340,8 @@ impl Line {
         if queue.closer.take().is_some() {
             self.count(false);
         }
-        let next = queue.call_next(self.is_broken());
         drop(guard);
-        if let Some(next) = next {
-            next.wake();
-        }
+        self.wake_next();
         true
     }
 
@@ -402,9 +381,10 @@ impl Line {
         let mut guard = self.queue();
         let Some(queue) = guard.get() else { return false };
         let mut absent = queue.drop_absent();
-        if let Some(closer) = queue.closer.as_mut().filter(|closer| closer.follows.is_some()) {
-            closer.missed += 1;
-            if closer.missed >= MISSED_TICKS_MAX {
+        let follows = queue.closer.as_mut().and_then(|closer| closer.follows.as_mut());
+        if let Some(follows) = follows {
+            follows.missed += 1;
+            if follows.missed >= MISSED_TICKS_MAX {
                 queue.closer = None;
                 absent += 1;
             }
