@@ -12,6 +12,7 @@
 //! | [`grain`] | who a grain is: type and key |
 //! | [`cluster`] | the cluster id and the service id |
 //! | [`silo`] | a silo's row in the membership table, its status and the votes against it |
+//! | [`duty`] | how much work an operator wants a silo to have |
 //! | [`reminder`] | a reminder: its schedule, its occurrences, its place on the ring |
 //! | [`hash`] | the stable hash with frozen test vectors |
 //! | [`ring`] | consistent hashing: owners of ranges, successors of silos |
@@ -23,6 +24,7 @@
 pub mod address;
 pub mod backoff;
 pub mod cluster;
+pub mod duty;
 pub mod grain;
 pub mod hash;
 pub mod limits;
@@ -34,6 +36,7 @@ pub mod time;
 
 pub use address::SiloAddress;
 pub use cluster::ClusterId;
+pub use duty::Duty;
 pub use grain::{GrainId, GrainKey, GrainTypeId};
 pub use reminder::Reminder;
 pub use silo::{SiloEntry, SiloStatus, TableId, TableVersion, Vote};

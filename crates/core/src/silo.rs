@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{SiloAddress, Timestamp};
+use crate::{Duty, SiloAddress, Timestamp};
 
 /// The status of a silo. Only ever moves towards [`Dead`](Self::Dead), which is final (invariant
 /// I3).
@@ -131,6 +131,9 @@ pub struct SiloEntry {
     pub update_zone: i32,
     /// FaultZone; 0 when not set.
     pub fault_zone: i32,
+    /// Duty: the amount of work that an operator wants it to have.
+    #[serde(default)]
+    pub duty: Duty,
     /// StartTime, by the silo's own wall clock.
     pub start_time: Timestamp,
     /// IAmAliveTime: when the silo last reported, by its own wall clock. The one column written
@@ -152,6 +155,7 @@ impl SiloEntry {
             instance_name: empty,
             update_zone: 0,
             fault_zone: 0,
+            duty: Duty::Full,
             start_time,
             i_am_alive_time: start_time,
         }

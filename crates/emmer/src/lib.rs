@@ -151,7 +151,7 @@ pub mod streams {
 /// Identities of clusters, silos and grains, and the rows of the membership table.
 pub mod tables {
     pub use emmer_core::{
-        ClusterId, GrainId, GrainTypeId, SiloAddress, SiloEntry, SiloStatus, TableVersion,
+        ClusterId, Duty, GrainId, GrainTypeId, SiloAddress, SiloEntry, SiloStatus, TableVersion,
         Timestamp, Vote,
     };
 }

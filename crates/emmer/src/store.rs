@@ -2,6 +2,7 @@
 //! features.
 
 pub use emmer_core::reminder::{Reminder, Schedule};
+pub use emmer_store::duties::{DutyChange, DutyChanged, DutyError};
 pub use emmer_store::history::{HistoryTable, Recorded, clusters};
 pub use emmer_store::keys::{GrainRef, ParseGrainRefError, reference};
 pub use emmer_store::memory::MemoryStore;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use emmer_core::{SiloAddress, SiloEntry, SiloStatus, Vote};
+use emmer_core::{Duty, SiloAddress, SiloEntry, SiloStatus, Vote};
 
 use crate::view::View;
 
@@ -31,6 +31,8 @@ pub enum What {
     },
     /// No silo suspects it any longer.
     Trusted,
+    /// An operator has given it another duty, or it has done that duty.
+    Duty(Duty),
     /// It leaves.
     Leaves,
     /// It has left.
@@ -59,6 +61,7 @@ impl What {
             Self::Joined => "joined",
             Self::Suspected { .. } => "suspected",
             Self::Trusted => "trusted",
+            Self::Duty(duty) => duty.word(),
             Self::Leaves => "leaves",
             Self::Left => "left",
             Self::GivenUp => "given-up",
@@ -95,6 +98,11 @@ impl fmt::Display for What {
             Self::Joined => "a silo has joined",
             Self::Suspected { .. } => "a silo is suspected",
             Self::Trusted => "a silo is no longer suspected",
+            Self::Duty(Duty::Full) => "a silo is no longer cordoned",
+            Self::Duty(Duty::Cordoned) => "a silo is cordoned",
+            Self::Duty(Duty::Draining) => "a silo is to be drained",
+            Self::Duty(Duty::Drained) => "a silo is drained",
+            Self::Duty(Duty::Leaving) => "a silo is asked to leave",
             Self::Leaves => "a silo leaves",
             Self::Left => "a silo has left",
             Self::GivenUp => "a silo did not finish joining",
@@ -135,6 +143,7 @@ pub fn change(
         let new: Vec<Vote> = after.votes.iter().filter(is_new).cloned().collect();
         match () {
             () if after.status == SiloStatus::Dead => return None,
+            () if before.is_some_and(|row| row.duty != after.duty) => What::Duty(after.duty),
             () if !new.is_empty() => What::Suspected { votes: new },
             () if after.votes.is_empty() && !votes.is_empty() => What::Trusted,
             () => return None,

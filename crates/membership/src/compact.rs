@@ -1,14 +1,14 @@
 //! Rows as they travel between silos: tuples instead of named fields, because a view of thousands
 //! of rows is sent to thousands of silos.
 //!
-//! A tuple of ten, in this order: address, status, votes, gateway port, the three names, the two
-//! zones as one pair, start time, IAmAliveTime relative to the start time (so are the times of
-//! votes). New fields go to the end of the pair of zones' successor, never between.
+//! A tuple of eight or nine, in this order: address, status, votes, gateway port, the three names,
+//! the two zones as one pair, start time, IAmAliveTime relative to the start time (so are the times
+//! of votes), and the duty unless it is full. New fields go to the end.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
-use emmer_core::{SiloAddress, SiloEntry, SiloStatus, Timestamp, Vote};
+use emmer_core::{Duty, SiloAddress, SiloEntry, SiloStatus, Timestamp, Vote};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// A silo's address in about 19 bytes: its IP as two numbers that are small for IPv4, port, epoch.
@@ -44,7 +44,22 @@ const fn halves(ip: u128) -> [u64; 2] {
 type Names = (Arc<str>, Arc<str>, Arc<str>);
 
 #[derive(Serialize, Deserialize)]
-struct Row(Address, SiloStatus, Vec<(Address, i64, bool)>, u16, Names, (i32, i32), i64, i64);
+struct Row(
+    Address,
+    SiloStatus,
+    Vec<(Address, i64, bool)>,
+    u16,
+    Names,
+    (i32, i32),
+    i64,
+    i64,
+    #[serde(default, skip_serializing_if = "is_full")] Duty,
+);
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
+const fn is_full(duty: &Duty) -> bool {
+    duty.is_full()
+}
 
 impl From<&SiloEntry> for Row {
     fn from(row: &SiloEntry) -> Self {
@@ -58,13 +73,14 @@ impl From<&SiloEntry> for Row {
             (row.update_zone, row.fault_zone),
             row.start_time.as_millis(),
             since_start(row.i_am_alive_time),
+            row.duty,
         )
     }
 }
 
 impl From<Row> for SiloEntry {
     fn from(row: Row) -> Self {
-        let Row(address, status, votes, proxy_port, names, zones, start, alive) = row;
+        let Row(address, status, votes, proxy_port, names, zones, start, alive, duty) = row;
         Self {
             address: address.into(),
             status,
@@ -82,6 +98,7 @@ impl From<Row> for SiloEntry {
             instance_name: names.2,
             update_zone: zones.0,
             fault_zone: zones.1,
+            duty,
             start_time: Timestamp::from_millis(start),
             i_am_alive_time: Timestamp::from_millis(start.wrapping_add(alive)),
         }

@@ -21,6 +21,8 @@ mod dice;
 mod facts;
 mod fence;
 #[cfg(test)]
+mod duty_tests;
+#[cfg(test)]
 mod fence_tests;
 #[cfg(test)]
 mod handing_down_tests;

@@ -332,6 +332,9 @@ fn row_digest(row: &SiloEntry) -> u64 {
         rest.extend_from_slice(&(name.len() as u64).to_le_bytes());
         rest.extend_from_slice(name.as_bytes());
     }
+    if !row.duty.is_full() {
+        rest.push(row.duty.into());
+    }
     hash::stable64(&rest)
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use emmer_core::{SiloEntry, SiloStatus, TableVersion, Timestamp, Vote};
+use emmer_core::{Duty, SiloEntry, SiloStatus, TableVersion, Timestamp, Vote};
 
 use crate::delta::Delta;
 use crate::intent::Intent;
@@ -182,4 +182,17 @@ fn classic_has_the_numbers_of_the_description() {
         (secs(300), 2)
     );
     assert_eq!(config.max_join_attempt_time, secs(300));
+}
+
+#[test]
+fn a_duty_travels_and_costs_nothing_while_it_is_full() {
+    let snapshot = |duty| {
+        let mut silo = SiloEntry::clone(&row(1, SiloStatus::Active));
+        silo.duty = duty;
+        let view = Arc::new(View::new(table(7), vec![Arc::new(silo)]));
+        (view.digest(), round_trip(&Message::Snapshot { view, fading: None }))
+    };
+    let (full, cordoned) = (snapshot(Duty::Full), snapshot(Duty::Cordoned));
+    assert_ne!(full.0, cordoned.0);
+    assert_eq!(full.1 + 1, cordoned.1);
 }

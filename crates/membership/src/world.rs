@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use emmer_core::{
+use emmer_core::{Duty, 
     Instant, Now, SiloAddress, SiloEntry, SiloStatus, TableId, TableVersion, Timestamp,
 };
 
@@ -460,6 +460,13 @@ impl World {
         let (base, mut row) = (self.version.clone(), self.rows[silo].clone());
         row.status = SiloStatus::Dead;
         row.votes.clear();
+        self.commit(&base, vec![row], Vec::new());
+    }
+
+    /// An operator gives a silo a duty.
+    pub(crate) fn set_duty(&mut self, silo: &SiloAddress, duty: Duty) {
+        let (base, mut row) = (self.version.clone(), self.rows[silo].clone());
+        row.duty = duty;
         self.commit(&base, vec![row], Vec::new());
     }
 

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use emmer_core::{ClusterId, SiloAddress, SiloEntry, TableId, Timestamp, Vote};
+use emmer_core::{ClusterId, Duty, SiloAddress, SiloEntry, TableId, Timestamp, Vote};
 
 use crate::table::{Row, Value};
 
@@ -57,7 +57,7 @@ pub(crate) fn to_row(cluster: &ClusterId, entry: &SiloEntry) -> Text<Row> {
     let voter = |v: &Vote| format!("{}{}", v.voter, if v.gone { GONE } else { "" });
     let voters = entry.votes.iter().map(|v| voter(v).into()).collect();
     let times = entry.votes.iter().map(|v| v.at.to_string().into()).collect();
-    Ok(Row::new(row_key(silo))
+    let mut row = Row::new(row_key(silo))
         .with("DeploymentId", Value::Text(cluster.as_str().into()))
         .with("Address", made(silo.ip().to_string()))
         .with("Port", Value::Int(silo.port().into()))
@@ -73,7 +73,11 @@ pub(crate) fn to_row(cluster: &ClusterId, entry: &SiloEntry) -> Text<Row> {
         .with("SuspectingSilos", Value::List(voters))
         .with("SuspectingTimes", Value::List(times))
         .with("StartTime", Value::Time(entry.start_time))
-        .with("IAmAliveTime", Value::Time(entry.i_am_alive_time)))
+        .with("IAmAliveTime", Value::Time(entry.i_am_alive_time));
+    if !entry.duty.is_full() {
+        row.set("Duty", made(entry.duty.name().to_owned()));
+    }
+    Ok(row)
 }
 
 /// The silo of a row. Names and zones may be null (a foreign writer); what the protocol rests on
@@ -96,6 +100,7 @@ pub(crate) fn from_row(row: &Row) -> Text<SiloEntry> {
         instance_name: text(row, "InstanceName")?.unwrap_or_default(),
         update_zone: optional_number(row, "UpdateZone")?,
         fault_zone: optional_number(row, "FaultZone")?,
+        duty: text(row, "Duty")?.map_or(Ok(Duty::Full), |duty| parsed(&duty, "Duty"))?,
         start_time,
         i_am_alive_time: time(row, "IAmAliveTime")?.unwrap_or(start_time),
     })
@@ -185,6 +190,7 @@ mod tests {
         entry.host_name = "host \"ä\"".into();
         entry.proxy_port = 30_001;
         entry.fault_zone = -3;
+        entry.duty = Duty::Drained;
         entry
     }
 
@@ -202,6 +208,7 @@ mod tests {
         let cluster: ClusterId = "prod".parse().unwrap();
         let good = to_row(&cluster, &entry()).unwrap();
         for (column, value, word) in [
+            ("Duty", Value::Text("Idle".into()), "Idle"),
             ("Status", Value::Text("Alive".into()), "Alive"),
             ("Port", Value::Int(70_000), "70000"),
             ("Port", Value::Int(7), "row key"),

@@ -49,8 +49,10 @@ pub static SILO_INSTANCES: TableDecl = TableDecl {
         Column::new("IAmAliveTime", ColumnType::Time).volatile(),
         // The version row's only column of its own. Its InstanceName is the table's identity.
         Column::new("MembershipVersion", ColumnType::Int),
+        // Null while the silo has its full duty.
+        Column::new("Duty", ColumnType::Text),
     ],
-    schema_version: 1,
+    schema_version: 2,
     one_moment: true,
 };
 

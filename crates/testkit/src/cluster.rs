@@ -3,13 +3,14 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use emmer_core::{SiloAddress, SiloStatus};
+use emmer_core::{Duty, SiloAddress, SiloStatus};
 use emmer_membership::TerminateReason;
 use emmer_runtime::{
     Client, ClientBuilder, ClientOptions, GrainQueue, RecordOptions, Silo, SiloBuilder,
     SiloStatistics, SiloWatch, StoreSource, Terminated,
 };
 use emmer_store::SystemStore;
+use emmer_store::duties::DutyError;
 use emmer_virtual::{Host, HostClock, Net};
 
 use crate::store::TestStore;
@@ -47,17 +48,22 @@ impl Node {
     }
 
     /// Has the silo take no new grains: see `Silo::cordon`.
-    pub fn cordon(&self) {
-        self.silo.cordon();
+    pub async fn cordon(&self) -> Result<(), DutyError> {
+        self.silo.cordon().await
+    }
+
+    /// Its duty, as its own view shows it.
+    pub fn duty(&self) -> Duty {
+        self.silo.duty()
     }
 
     /// Ends what [`cordon`](Self::cordon) or [`drain`](Self::drain) began.
-    pub fn uncordon(&self) {
-        self.silo.uncordon();
+    pub async fn uncordon(&self) -> Result<(), DutyError> {
+        self.silo.uncordon().await
     }
 
     /// Empties the silo: see `Silo::drain`.
-    pub async fn drain(&self) -> u64 {
+    pub async fn drain(&self) -> Result<u64, DutyError> {
         self.silo.drain().await
     }
 

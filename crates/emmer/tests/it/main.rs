@@ -21,6 +21,7 @@ mod context;
 mod crowds;
 #[cfg(feature = "test")]
 mod directors;
+mod duties;
 #[cfg(feature = "test")]
 mod error_flow;
 #[cfg(feature = "test")]

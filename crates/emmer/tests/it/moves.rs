@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use emmer::prelude::*;
+use emmer::tables::Duty;
 use emmer::test::{Cluster, World};
 
 #[grain_interface(key = u64)]
@@ -522,14 +523,15 @@ async fn a_silo_is_drained_and_stays(world: World) {
     let node = cluster.node(1);
     let had = node.statistics().activations;
     assert!(had > 5, "{had}");
-    assert_eq!(node.drain().await, had);
+    assert_eq!(node.drain().await.unwrap(), had);
     for key in 100..160u64 {
         client.grain::<dyn Walker>(key).add(1).await.unwrap();
     }
     world.advance(secs(2)).await;
     assert_eq!(node.statistics().activations, 0);
     assert!(!node.has_ended());
-    node.uncordon();
+    assert_eq!(node.duty(), Duty::Drained);
+    node.uncordon().await.unwrap();
     world.advance(secs(2)).await;
     for key in 200..260u64 {
         client.grain::<dyn Walker>(key).add(1).await.unwrap();

@@ -214,6 +214,16 @@ impl Membership {
         self.finish();
     }
 
+    /// A process outside the cluster says that the table has changed: an operator's command, which
+    /// has written there. Reads it soon, and at most twice a second, however often it is said.
+    pub fn handle_news(&mut self, now: Now) {
+        self.begin(now);
+        if !self.facts.is_over() && self.facts.status() == SiloStatus::Active {
+            self.table.hear_news(&self.facts, &mut self.out);
+        }
+        self.finish();
+    }
+
     /// The dial `dial` ended.
     pub fn handle_dial(&mut self, now: Now, dial: DialId, outcome: DialOutcome) {
         self.begin(now);

@@ -21,6 +21,9 @@ use crate::out::Out;
 use crate::snapshot::TableSnapshot;
 use crate::timers::Timer;
 
+/// Shortest time between two refreshes that processes outside the cluster ask for.
+const NEWS_PAUSE: Duration = Duration::from_millis(500);
+
 /// Requests to the table in flight and wanted, and its behaviour so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Table {
@@ -44,6 +47,8 @@ pub(crate) struct Table {
     /// The table did not answer the last request.
     down: bool,
     failures: u32,
+    /// Time of the last refresh.
+    refreshed: Option<Instant>,
     losses: u32,
     /// The version that the last read of the version row showed, newer than the view in force, and
     /// when that read had been sent. A read of all rows does not count: it may come from a replica
@@ -216,8 +221,17 @@ impl Table {
         self.ask(facts, out, asked, request(base));
     }
 
+    /// A process outside says that the table has changed: refreshes soon. Such words are worth
+    /// nothing by themselves, so they cost the store a request each [`NEWS_PAUSE`] at most.
+    pub(crate) fn hear_news(&self, facts: &Facts, out: &mut Out) {
+        let now = facts.now().mono;
+        let at = self.refreshed.map_or(now, |at| (at + NEWS_PAUSE).max(now));
+        out.timers().set_no_later(Timer::Refresh, at);
+    }
+
     /// The periodic refresh (membership description, step 6).
     pub(crate) fn refresh(&mut self, facts: &Facts, out: &mut Out) {
+        self.refreshed = Some(facts.now().mono);
         let next = facts.now().mono + facts.config().table_refresh_timeout;
         out.timers().set(Timer::Refresh, next);
         let version_only = facts.config().version_only_refresh;

@@ -259,9 +259,16 @@ impl Calls {
 
     /// Returns true if new activations may be made here.
     pub(crate) fn accepts_activations(&self) -> bool {
-        self.cluster.is_active()
-            && !self.host.catalog.is_closed()
-            && !self.host.shortage.is_cordoned()
+        self.cluster.is_active() && !self.host.catalog.is_closed()
+    }
+
+    /// Returns true if this silo may host the grain of a call that another silo sent here. A
+    /// cordoned silo hosts it for want of another.
+    pub(super) fn takes(&self, grain: &GrainId, method: u32) -> bool {
+        self.accepts_activations()
+            && self.host.may_activate(grain, method)
+            && (!self.host.shortage.is_cordoned()
+                || self.cluster.placing.may_be_here(grain, method))
     }
 }
 

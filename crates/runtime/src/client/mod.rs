@@ -373,6 +373,13 @@ impl Client {
         self.core.statistics(Duration::from_secs(2)).await
     }
 
+    /// Tells every connected gateway that the membership table has changed, so that they read it
+    /// now and not within a minute: for a program that has written there
+    /// ([`SiloTable::change_duty`]).
+    pub fn table_has_changed(&self) {
+        self.core.table_has_changed();
+    }
+
     /// Ends the connections. Calls under way fail with `ShuttingDown` or `Unreachable`.
     pub async fn close(&self) {
         self.core.close();

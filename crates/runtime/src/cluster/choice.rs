@@ -4,13 +4,13 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use emmer_core::{GrainTypeId, SiloAddress, SiloEntry, Timestamp};
+use emmer_core::{Duty, GrainTypeId, SiloAddress, SiloEntry, Timestamp};
 use emmer_placement::hosted::{Hosted, HostedType, VersionSelector};
 use emmer_placement::load::Loads;
 use emmer_placement::{PlaceError, SiloFilter, Surroundings};
 
-/// The silos that placement chooses from. It passes over full and suspected ones while others are
-/// left.
+/// The silos that placement chooses from. It passes over full, suspected and cordoned ones while
+/// others are left.
 #[derive(Default)]
 pub(super) struct Choice {
     /// The Active silos, in the order of their addresses.
@@ -41,13 +41,25 @@ pub(super) struct Wanted<'a> {
 struct Candidate {
     silo: SiloAddress,
     role: Arc<str>,
-    /// Neither full nor suspected.
-    will_do: bool,
+    merit: Merit,
+    /// No operator wants it to have fewer grains.
+    takes: bool,
+}
+
+/// Merit of a silo as the place of a new grain. Those of less merit are for want of others.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Merit {
+    /// An operator empties it.
+    Drained,
+    /// It is full, suspected or cordoned.
+    Poor,
+    Good,
 }
 
 fn best(candidates: &[&Candidate]) -> Vec<SiloAddress> {
-    let left: Vec<_> = candidates.iter().filter(|one| one.will_do).map(|one| one.silo).collect();
-    if left.is_empty() { candidates.iter().map(|one| one.silo).collect() } else { left }
+    let most = candidates.iter().map(|one| one.merit).max();
+    let best = candidates.iter().filter(|one| Some(one.merit) == most);
+    best.map(|one| one.silo).collect()
 }
 
 impl Choice {
@@ -72,7 +84,14 @@ impl Choice {
             Candidate {
                 silo: silo.address,
                 role: silo.role_name.clone(),
-                will_do: !is_suspected && !loads.is_overloaded(&silo.address),
+                merit: match silo.duty {
+                    Duty::Draining | Duty::Drained | Duty::Leaving => Merit::Drained,
+                    Duty::Full if !is_suspected && !loads.is_overloaded(&silo.address) => {
+                        Merit::Good
+                    }
+                    Duty::Full | Duty::Cordoned => Merit::Poor,
+                },
+                takes: silo.duty.is_full(),
             }
         };
         let active: Vec<_> = active.iter().map(candidate).collect();
@@ -85,11 +104,11 @@ impl Choice {
         Self { active, silos, by_role, loads, hosted, known }
     }
 
-    /// Returns true if both silos are Active and have one role.
-    pub(super) fn have_same_role(&self, one: &SiloAddress, other: &SiloAddress) -> bool {
+    /// Returns true if both silos are Active, take new grains and have one role.
+    pub(super) fn share_grains(&self, one: &SiloAddress, other: &SiloAddress) -> bool {
         let role = |silo: &SiloAddress| {
             let at = self.active.binary_search_by_key(silo, |candidate| candidate.silo).ok()?;
-            self.active.get(at).map(|candidate| &candidate.role)
+            self.active.get(at).filter(|one| one.takes).map(|one| &one.role)
         };
         role(one).is_some() && role(one) == role(other)
     }

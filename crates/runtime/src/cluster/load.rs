@@ -157,7 +157,7 @@ impl LoadService {
             return Vec::new();
         };
         let kind = choice.loads.iter().filter(|known| {
-            known.manifest == Some(own) && choice.have_same_role(&self.me, &known.silo)
+            known.manifest == Some(own) && choice.share_grains(&self.me, &known.silo)
         });
         kind.map(|known| Some((known.silo, known.report?.0.busy)))
             .collect::<Option<_>>()

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use emmer_core::{Instant, SiloAddress, SiloStatus};
@@ -50,6 +51,8 @@ pub(crate) enum Input {
     Leave,
     Stop,
     FinishLeave,
+    /// The table has changed, a process outside says.
+    News,
 }
 
 /// Counts of the membership protocol on one silo, for metrics.
@@ -80,12 +83,14 @@ pub struct MembershipStatistics {
 pub(crate) struct MembershipHandle {
     inputs: mpsc::Sender<Input>,
     heard: Mutex<HashMap<SiloAddress, CoarseInstant>>,
+    /// News waits for the machine.
+    news: AtomicBool,
 }
 
 impl MembershipHandle {
     pub(crate) fn new() -> (Self, mpsc::Receiver<Input>) {
         let (inputs, receiver) = mpsc::channel(INPUTS_MAX);
-        (Self { inputs, heard: Mutex::default() }, receiver)
+        (Self { inputs, heard: Mutex::default(), news: AtomicBool::new(false) }, receiver)
     }
 
     /// Tells the machine; dropped when it cannot keep up.
@@ -106,6 +111,14 @@ impl MembershipHandle {
     /// Tells the machine, waiting for room: for what must not get lost.
     pub(crate) async fn send_surely(&self, input: Input) {
         let _ = self.inputs.send(input).await;
+    }
+
+    /// A process outside says that the table has changed. One such word waits at a time: a flood of
+    /// them displaces no message.
+    pub(crate) fn news(&self) {
+        if !self.news.swap(true, Ordering::AcqRel) {
+            self.send(Input::News);
+        }
     }
 
     /// Bytes arrived from `silo`.
@@ -194,6 +207,10 @@ pub(crate) async fn run(
             Input::Leave => machine.leave(now),
             Input::Stop => machine.stop(now),
             Input::FinishLeave => machine.finish_leave(now),
+            Input::News => {
+                cluster.membership.news.store(false, Ordering::Release);
+                machine.handle_news(now);
+            }
         }
     }
 }

@@ -137,6 +137,15 @@ impl Placing {
         is_free && silos.is_ok_and(|silos| silos.contains(&to))
     }
 
+    /// Returns true if this silo is among those that placement chooses from for a call of a grain.
+    pub(crate) fn may_be_here(&self, grain: &GrainId, method: u32) -> bool {
+        let choice = self.load.choice();
+        let wanted = choice.wanted(grain.grain_type(), method);
+        let role = self.strategy(wanted).role();
+        let silos = choice.candidates(wanted, role, self.selector, &[]);
+        silos.is_ok_and(|silos| silos.contains(&self.me))
+    }
+
     /// Counts what a choice came to.
     pub(crate) fn count(&self, chosen: Result<&SiloAddress, &PlaceError>) {
         let outcome = chosen.map_or(2, |silo| usize::from(*silo != self.me));

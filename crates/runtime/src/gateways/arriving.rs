@@ -71,7 +71,8 @@ impl Handler for ClientCore {
             Ok(
                 GatewayMessage::StatisticsQuery
                 | GatewayMessage::Metrics(_)
-                | GatewayMessage::GatewaysQuery,
+                | GatewayMessage::GatewaysQuery
+                | GatewayMessage::TableChanged,
             ) => {}
             Err(e) => warn_seldom!(error = %e, "an unreadable gateway message"),
         }

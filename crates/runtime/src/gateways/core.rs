@@ -471,6 +471,13 @@ impl ClientCore {
             .ok_or_else(|| Failure::unreachable(None, false, "no gateway is connected".to_owned()))
     }
 
+    /// Tells every gateway that the membership table has changed.
+    pub(crate) fn table_has_changed(&self) {
+        for gateway in self.gateways.read().iter() {
+            let _ = gateway.connection.system(channel::GATEWAY, &GatewayMessage::TableChanged);
+        }
+    }
+
     pub(crate) async fn statistics(
         &self,
         patience: Duration,

@@ -30,6 +30,9 @@ pub(crate) enum GatewayMessage {
     /// Client to gateway: which gateways are there?
     #[serde(rename = "w")]
     GatewaysQuery,
+    /// Client to gateway: the membership table has changed, read it.
+    #[serde(rename = "n")]
+    TableChanged,
     /// Gateway to client: these, each with the port for clients.
     #[serde(rename = "g")]
     Gateways(Vec<(SiloAddress, u16)>),

@@ -23,6 +23,7 @@ use emmer_stores::{CredentialError, CredentialSource, StoreCredentials};
 use super::access::SiloAccess;
 use super::classes::{HostedType, check_lacks, make_classes};
 use super::core::SiloCore;
+use super::duty::Duties;
 use super::directors::Directors;
 use super::filters::SiloFilters;
 use super::handle::Silo;
@@ -450,6 +451,7 @@ impl SiloBuilder {
             name,
             store_metrics,
             records,
+            duties: Duties::new(table.clone()),
             before_leave,
             security: security.clone(),
             access,
@@ -484,6 +486,7 @@ impl SiloBuilder {
             async move { run_membership(running, machine, table, inputs, on_terminate).await },
         );
         lifecycle::join(&core).await?;
+        world::spawn(core.clone().follow_duty());
         if let Err(error) = tasks::started(&core, on_start).await {
             lifecycle::stop(&core).await;
             return Err(error);

@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use super::clients::ToldByClients;
+use super::duty::Duties;
 use super::log;
 use super::records::Records;
 use super::tasks::LeaveTask;
@@ -63,6 +64,7 @@ pub(crate) struct SiloCore {
     /// Its records in the store.
     pub(super) records: Records,
     pub(super) told: ToldByClients,
+    pub(super) duties: Duties,
     pub(super) fence_shut: Mutex<FenceTimes>,
     /// It was asked to stop.
     pub(super) leaving: AtomicBool,
@@ -317,6 +319,7 @@ impl Seat for SiloCore {
             self.calls.streams.lost(|other, _| is_dead(other));
         }
         log::tell_view(self.address, &before, &view);
+        self.obey(&view);
         self.cluster.install(view.clone(), status, fading);
         self.reminders.install(&view);
     }

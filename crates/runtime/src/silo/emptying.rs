@@ -1,9 +1,10 @@
 //! The way of all grains away from a silo that leaves: busy ones move, idle ones end.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use emmer_core::Instant;
+use emmer_core::{Duty, Instant};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 
@@ -33,17 +34,21 @@ pub(super) struct Gone {
     pub(super) ended: u64,
 }
 
-/// Has every grain of the silo move or end. Busy grains move until the moment `until`; then all
-/// that are left end, for `reason`.
+/// Has every grain of the silo move or end, as long as that `is_wanted`. Busy grains move until the
+/// moment `until`; then all that are left end, for `reason`.
 pub(super) async fn empty(
     silo: &Arc<SiloCore>,
     until: Instant,
     reason: DeactivationReason,
+    is_wanted: impl Fn() -> bool,
 ) -> Gone {
     let (mut wave, mut gone) = (FuturesUnordered::new(), Gone::default());
     let mut count = |moved: bool| if moved { gone.moved += 1 } else { gone.ended += 1 };
     for shard in 0..Catalog::shard_count() {
         for activation in silo.host.catalog.shard_activations(shard) {
+            if !is_wanted() {
+                break;
+            }
             if wave.len() >= WAVE
                 && let Some(moved) = wave.next().await
             {
@@ -58,16 +63,17 @@ pub(super) async fn empty(
     gone
 }
 
-/// Cordons the silo and empties it. Returns the number of grains that moved, when none is left, the
-/// silo is no longer cordoned, or it ends.
-pub(super) async fn drain(silo: &Arc<SiloCore>) -> u64 {
-    let (shortage, began) = (&silo.host.shortage, silo.host.clock.mono());
-    shortage.set_cordoned(true);
+/// Empties the silo, until no grain is left, it is no longer to be drained, or it ends. Adds the
+/// number of grains that moved to `total`.
+pub(super) async fn drain(silo: &Arc<SiloCore>, total: &AtomicU64) {
+    let began = silo.host.clock.mono();
+    let is_wanted = || silo.duty() == Duty::Draining && !silo.stopped.is_cancelled();
     let mut moved = 0;
-    while silo.host.catalog.len() > 0 && shortage.is_cordoned() && !silo.stopped.is_cancelled() {
+    while silo.host.catalog.len() > 0 && is_wanted() {
         let until = silo.host.clock.mono() + ROUND;
-        let gone = empty(silo, until, DeactivationReason::Drained).await;
+        let gone = empty(silo, until, DeactivationReason::Drained, is_wanted).await;
         moved += gone.moved;
+        total.fetch_add(gone.moved, Ordering::Relaxed);
         let left = silo.host.catalog.len();
         tracing::info!(
             me = %silo.address, moved = gone.moved, ended = gone.ended, left, "a silo is drained"
@@ -78,7 +84,6 @@ pub(super) async fn drain(silo: &Arc<SiloCore>) -> u64 {
     let took = silo.host.clock.mono().saturating_since(began);
     let left = silo.host.catalog.len();
     tracing::info!(me = %silo.address, moved, left, ?took, "the drain of a silo has ended");
-    moved
 }
 
 /// Has one grain move or end. Returns true if it moved.

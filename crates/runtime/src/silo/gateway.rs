@@ -38,6 +38,7 @@ impl SiloCore {
                     tracing::debug!(error = ?e, "the gateways were not sent");
                 }
             }
+            Ok(GatewayMessage::TableChanged) => self.cluster.membership.news(),
             Ok(GatewayMessage::Metrics(figures)) => self.client_told(connection, &figures),
             Ok(other) => tracing::debug!(?other, "a client sent what only gateways send"),
             Err(e) => warn_seldom!(error = %e, "an unreadable gateway message"),

@@ -4,19 +4,22 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use emmer_core::SiloAddress;
+use emmer_core::{Duty, SiloAddress, SiloStatus};
 use emmer_membership::{TerminateReason, View};
 use emmer_net::warn_seldom;
 use emmer_store::BoxFuture;
+use emmer_store::duties::DutyError;
 
 use super::core::SiloCore;
-use super::emptying;
 use super::lifecycle;
 use super::start_error::StartError;
 use super::watch::{Readiness, SiloWatch};
 use crate::cluster::membership::MembershipStatistics;
 use crate::grain::{GrainFactory, Interface, IntoKey};
 use crate::metrics::{GrainQueue, MethodStatistics, Sample, SiloStatistics};
+
+/// The application itself, in the history of the membership.
+const APPLICATION: &str = "the application";
 
 /// A running silo. Dropping the handle does not stop it, and the log says so; [`stop`](Self::stop)
 /// stops it in good order.
@@ -153,35 +156,58 @@ impl Silo {
         self.core.terminated_for_program().await
     }
 
-    /// From now on the silo takes no new grains: placement prefers other silos, and grains do not
-    /// move here. It serves those that it has, and stays a member. Silos hear of it with the next
-    /// load report; a call that comes here meanwhile is passed on to another silo.
-    pub fn cordon(&self) {
-        self.core.host.shortage.set_cordoned(true);
+    /// The amount of work that an operator wants the silo to have, as the view in force shows it.
+    pub fn duty(&self) -> Duty {
+        self.core.duty()
+    }
+
+    /// Has the silo take no new grains: placement prefers other silos, and grains do not move here.
+    /// It serves those that it has, and stays a member. The duty stands in the membership table,
+    /// so every silo sees it; a call that comes here meanwhile is passed on to another silo.
+    ///
+    /// # Errors
+    /// The table could not be written: the silo keeps its duty. It leaves, or has ended.
+    pub async fn cordon(&self) -> Result<(), DutyError> {
+        self.have_duty(Duty::Cordoned).await
     }
 
     /// Ends what [`cordon`](Self::cordon) or [`drain`](Self::drain) began.
-    pub fn uncordon(&self) {
-        self.core.host.shortage.set_cordoned(false);
+    ///
+    /// # Errors
+    /// As [`cordon`](Self::cordon).
+    pub async fn uncordon(&self) -> Result<(), DutyError> {
+        self.have_duty(Duty::Full).await
     }
 
-    /// Returns true if the silo is cordoned.
-    pub fn is_cordoned(&self) -> bool {
-        self.core.host.shortage.is_cordoned()
+    async fn have_duty(&self, duty: Duty) -> Result<(), DutyError> {
+        let core = self.core.clone();
+        self.on_its_runtime(async move {
+            core.change_duty(duty, None, APPLICATION).await.map(|_changed| ())
+        })
+        .await
     }
 
     /// Empties the silo: [cordons](Self::cordon) it, has its busy grains move to other silos and
     /// ends the others. Calls are served meanwhile, and the silo stays a member. Returns the number
-    /// of grains that moved, when none is left. After [`uncordon`](Self::uncordon) it returns as
-    /// soon as the round that is under way is over, which holds every grain that was there as it
-    /// began.
-    pub async fn drain(&self) -> u64 {
+    /// of grains that moved, when none is left, or after [`uncordon`](Self::uncordon).
+    ///
+    /// # Errors
+    /// As [`cordon`](Self::cordon).
+    pub async fn drain(&self) -> Result<u64, DutyError> {
         let core = self.core.clone();
-        let drained: BoxFuture<'_, u64> = Box::pin(async move {
-            let drains = async move { emptying::drain(&core).await };
-            self.core.calls.spawner.run(drains).await.unwrap_or_default()
-        });
-        drained.await
+        self.on_its_runtime(async move { core.drain(APPLICATION).await }).await
+    }
+
+    /// Runs `act` on the runtime of the silo, in a box that is made here.
+    fn on_its_runtime<T: Send + 'static>(
+        &self,
+        act: impl Future<Output = Result<T, DutyError>> + Send + 'static,
+    ) -> BoxFuture<'_, Result<T, DutyError>> {
+        Box::pin(async move {
+            let done = self.core.calls.spawner.run(act).await;
+            // Without its runtime the silo has ended.
+            done.unwrap_or(Err(DutyError::NotActive(self.core.address, SiloStatus::Dead)))
+        })
     }
 
     /// Leaves the cluster in good order: no new activations, running turns end, busy grains move to

@@ -101,7 +101,7 @@ async fn drain_all(silo: &Arc<SiloCore>, moves_until: Instant) {
     silo.host.catalog.close();
     silo.announce_stop();
     silo.calls.streams.leave();
-    let gone = emptying::empty(silo, moves_until, DeactivationReason::ShuttingDown).await;
+    let gone = emptying::empty(silo, moves_until, DeactivationReason::ShuttingDown, || true).await;
     let (moved, ended) = (gone.moved, gone.ended);
     if moved + ended > 0 {
         tracing::info!(me = %silo.address, moved, ended, "the silo's grains are gone");

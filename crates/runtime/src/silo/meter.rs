@@ -71,7 +71,6 @@ impl Measured for Meter {
             memory,
             overloaded: activations >= self.nearly_full()
                 || self.shortage.is_hard()
-                || self.shortage.is_cordoned()
                 || self.shedding.sheds(),
         }
     }

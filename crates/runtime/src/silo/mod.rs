@@ -8,6 +8,7 @@ mod classes;
 mod clients;
 mod core;
 mod directors;
+mod duty;
 mod emptying;
 mod filters;
 mod gateway;

@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::access::SiloAccess;
 use super::clients::ToldByClients;
+use super::duty::Duties;
 use super::core::SiloCore;
 use super::meter::Meter;
 use super::records::Records;
@@ -59,6 +60,7 @@ pub(super) struct Given {
     pub(super) name: Arc<str>,
     pub(super) store_metrics: Arc<StoreMetrics>,
     pub(super) records: Records,
+    pub(super) duties: Duties,
     pub(super) before_leave: Vec<LeaveTask>,
     pub(super) security: Security,
     pub(super) access: SiloAccess,
@@ -74,6 +76,7 @@ pub(super) fn wire(given: Given) -> Arc<SiloCore> {
         name,
         store_metrics,
         records,
+        duties,
         before_leave,
         security,
         access,
@@ -203,6 +206,7 @@ pub(super) fn wire(given: Given) -> Arc<SiloCore> {
         store_metrics,
         records,
         told: ToldByClients::default(),
+        duties,
         fence_shut: Mutex::default(),
         leaving: AtomicBool::new(false),
         end_awaited: AtomicBool::new(false),

@@ -36,8 +36,7 @@ impl Calls {
     ) -> Option<Held> {
         let PeerKind::Silo(asker) = connection.peer else { return None };
         let may = !self.host.is_fenced()
-            && self.accepts_activations()
-            && self.host.may_activate(&header.target, header.method)
+            && self.takes(&header.target, header.method)
             && self.follow(header, asker).is_none();
         may.then(|| self.host.create_here(&header.target).ok().flatten()).flatten()
     }

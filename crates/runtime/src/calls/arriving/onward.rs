@@ -232,7 +232,7 @@ impl Calls {
                 return Ok(Place::There { peer, placed: true });
             }
             let open = self.host.fence.opened(&self.clock).await.is_ok();
-            if open && self.accepts_activations() && self.host.may_activate(target, method) {
+            if open && self.takes(target, method) {
                 return match self.host.create_here(target)? {
                     Some(activation) => Ok(Place::Here(activation)),
                     None => self.placed(sought, path.avoid()).await,
