@@ -7,7 +7,7 @@ use emmer_runtime::SiloOptions;
 use emmer_store::url::StoreUrl;
 use serde::Serialize;
 
-use super::{Place, Result, Settings, keys, tls};
+use super::{Place, Result, Settings, keys, telemetry, tls};
 
 /// A setting as it holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,7 +47,7 @@ impl Settings {
             Some(entry) => {
                 let value = match key.as_str() {
                     "store" => shown(&entry.text),
-                    tls::SECRET => tls::shown_secret(&entry.text).to_owned(),
+                    tls::SECRET | telemetry::TOKEN => tls::shown_secret(&entry.text).to_owned(),
                     _ => entry.text.clone(),
                 };
                 Effective { value: Some(value), place: Some(entry.place.clone()), key }

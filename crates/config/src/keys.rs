@@ -11,7 +11,7 @@ pub(super) const VARIABLE_PREFIX: &str = "EMMER_";
 pub(super) const CONFIG_VARIABLE: &str = "EMMER_CONFIG";
 
 /// The keys outside any table.
-const TOP: [&str; 34] = [
+const TOP: [&str; 35] = [
     "store",
     "cluster_id",
     "service_id",
@@ -27,6 +27,7 @@ const TOP: [&str; 34] = [
     "log",
     "log_format",
     "telemetry",
+    super::telemetry::TOKEN,
     "otlp",
     "traces",
     "response_timeout",

@@ -14,6 +14,7 @@ mod flags;
 mod keys;
 #[cfg(feature = "log")]
 mod log;
+mod telemetry;
 #[cfg(test)]
 mod tests;
 mod tls;
@@ -202,7 +203,7 @@ impl Settings {
     /// password.
     pub fn told(&self) -> String {
         let set = self.0.iter().filter(|(key, _)| *key != "store").map(|(key, entry)| {
-            let is_secret = key == tls::SECRET;
+            let is_secret = [tls::SECRET, telemetry::TOKEN].contains(&key.as_str());
             let text = if is_secret { tls::shown_secret(&entry.text) } else { &entry.text };
             format!("{key} = {text:?} ({})", entry.place)
         });

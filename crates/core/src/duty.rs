@@ -27,8 +27,7 @@ pub enum Duty {
     Leaving = 4,
 }
 
-const ALL: [Duty; 5] =
-    [Duty::Full, Duty::Cordoned, Duty::Draining, Duty::Drained, Duty::Leaving];
+const ALL: [Duty; 5] = [Duty::Full, Duty::Cordoned, Duty::Draining, Duty::Drained, Duty::Leaving];
 
 impl Duty {
     /// The name in the table: `Cordoned`, `Draining`, ...

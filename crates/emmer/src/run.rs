@@ -95,6 +95,10 @@ async fn observed(settings: &Settings, silo: SiloBuilder) -> Result<SiloBuilder>
         Some(tls) => endpoint.tls(tls)?,
         None => endpoint,
     };
+    let endpoint = match settings.telemetry_token()? {
+        Some(token) => endpoint.token(token)?,
+        None => endpoint,
+    };
     Ok(silo.observer(endpoint))
 }
 

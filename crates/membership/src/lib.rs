@@ -18,10 +18,10 @@ pub mod delta;
 mod detect;
 mod dials;
 mod dice;
-mod facts;
-mod fence;
 #[cfg(test)]
 mod duty_tests;
+mod facts;
+mod fence;
 #[cfg(test)]
 mod fence_tests;
 #[cfg(test)]

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use emmer_core::{Duty, 
-    Instant, Now, SiloAddress, SiloEntry, SiloStatus, TableId, TableVersion, Timestamp,
+use emmer_core::{
+    Duty, Instant, Now, SiloAddress, SiloEntry, SiloStatus, TableId, TableVersion, Timestamp,
 };
 
 use crate::*;

@@ -34,6 +34,7 @@ pub use client::{
     Client, ClientBuilder, ClientState, ClientWatch, ConnectError, PortSecurity, port_security,
 };
 pub use cluster::membership::MembershipStatistics;
+pub use emmer_core::Duty;
 pub use emmer_core::reminder::MissedPolicy;
 #[cfg(feature = "tls")]
 #[doc(hidden)]
@@ -42,6 +43,7 @@ pub use emmer_net::tls::WebTls;
 pub use emmer_net::tls::certs;
 #[cfg(feature = "tls")]
 pub use emmer_net::tls::{Tls, TlsError, TlsRollout};
+pub use emmer_store::duties::{DutyChanged, DutyError};
 pub use filters::{Filter, FilterCall, Next, Outcome};
 pub use grain::Error;
 pub use metrics::{GrainQueue, Latency, MethodStatistics, SiloStatistics};

@@ -104,7 +104,8 @@ impl SiloTable {
         version: TableVersion,
         is_new: bool,
     ) -> DutyChanged {
-        let unrecorded = if is_new { self.record(change, row, version.number).await } else { Ok(()) };
+        let unrecorded =
+            if is_new { self.record(change, row, version.number).await } else { Ok(()) };
         DutyChanged { version, is_new, duty: row.duty, unrecorded: unrecorded.err() }
     }
 

@@ -14,7 +14,7 @@ use emmer_runtime::WebTls;
 use emmer_runtime::{Observer, SiloWatch};
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
+use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -23,6 +23,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{Mutex, Semaphore};
 
+use crate::orders::{Order, TOKEN_BYTES_MIN, Token};
 use crate::places::{Place, Places};
 use crate::publish::{BUCKETS, Publisher};
 
@@ -52,6 +53,9 @@ pub enum EndpointError {
         /// Why.
         source: std::io::Error,
     },
+    /// The token for orders is easily guessed.
+    #[error("the token for orders is too short: expected at least {TOKEN_BYTES_MIN} bytes")]
+    Token,
     /// The recorder of metrics refuses its settings.
     #[error("no recorder of metrics: {0}")]
     Recorder(String),
@@ -64,10 +68,15 @@ pub enum EndpointError {
 ///   for `liveness_timeout` although calls wait and the store answers;
 /// * `/readyz`: 200 while the silo is Active, runs turns and does not leave; else 503, and why.
 ///
-/// Without a login: every process that reaches the address can read it. It may be encrypted.
+/// Without a login: every process that reaches the address can read these. They may be encrypted.
+///
+/// With a [token](Self::token) it also takes orders, each as the header `authorization: Bearer
+/// TOKEN` shows the token: `POST /cordon`, `/uncordon`, `/drain` and `/stop`; `GET /duty` shows the
+/// duty that the silo has.
 pub struct Endpoint {
     #[cfg(feature = "tls")]
     tls: Option<Arc<WebTls>>,
+    token: Option<Token>,
     listener: TcpListener,
     address: SocketAddr,
     recorder: PrometheusRecorder,
@@ -94,6 +103,7 @@ impl Endpoint {
         Ok(Self {
             #[cfg(feature = "tls")]
             tls: None,
+            token: None,
             listener,
             address,
             recorder: builder.build_recorder(),
@@ -112,6 +122,15 @@ impl Endpoint {
         Ok(self)
     }
 
+    /// Takes orders from processes that show this token, of 16 bytes at least.
+    ///
+    /// # Errors
+    /// It is too short.
+    pub fn token(mut self, token: impl Into<String>) -> Result<Self, EndpointError> {
+        self.token = Some(Token::new(token.into()).ok_or(EndpointError::Token)?);
+        Ok(self)
+    }
+
     /// The address it listens on.
     pub const fn address(&self) -> SocketAddr {
         self.address
@@ -122,7 +141,7 @@ impl Observer for Endpoint {
     fn begin(self: Box<Self>, silo: SiloWatch) {
         #[cfg(feature = "tls")]
         let tls = self.tls.clone();
-        let Self { listener, recorder, .. } = *self;
+        let Self { listener, recorder, token, .. } = *self;
         let handle = recorder.handle();
         let metrics = Mutex::new((Publisher::default(), recorder));
         let scrapes = Semaphore::new(SCRAPES_MAX);
@@ -131,6 +150,7 @@ impl Observer for Endpoint {
             metrics,
             scrapes,
             handle,
+            token,
             #[cfg(feature = "tls")]
             tls,
         });
@@ -151,6 +171,8 @@ struct Shown {
     /// Places of scrapes.
     scrapes: Semaphore,
     handle: PrometheusHandle,
+    /// The token for orders; without one there are none.
+    token: Option<Token>,
     #[cfg(feature = "tls")]
     tls: Option<Arc<WebTls>>,
 }
@@ -171,11 +193,27 @@ impl Shown {
         Some(text)
     }
 
-    async fn answer(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+    async fn answer(
+        &self,
+        request: &Request<Incoming>,
+        from: Option<SocketAddr>,
+    ) -> Response<Full<Bytes>> {
         const METRICS_TYPE: HeaderValue =
             HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
         const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
+        let (mut allowed, order) = ("GET, HEAD", Order::of(request.uri().path()));
         let (status, kind, text) = match request.uri().path() {
+            _ if let Some(order) = order => {
+                let method = order.method();
+                if *request.method() == method {
+                    let (silo, token) = (&self.silo, self.token.as_ref());
+                    let (status, text) = order.obey(silo, token, request.headers(), from).await;
+                    (status, TEXT, text)
+                } else {
+                    allowed = if method == Method::POST { "POST" } else { "GET" };
+                    (StatusCode::METHOD_NOT_ALLOWED, TEXT, format!("only {method}\n"))
+                }
+            }
             "/metrics" | "/healthz" | "/readyz"
                 if !matches!(*request.method(), Method::GET | Method::HEAD) =>
             {
@@ -200,7 +238,9 @@ impl Shown {
                 (ready[usize::from(readiness.is_ready())], TEXT, format!("{readiness}\n"))
             }
             _ => {
-                let text = "here are /metrics, /healthz and /readyz\n".to_owned();
+                let text = "here are /metrics, /healthz and /readyz, and with a token /duty, \
+                            /cordon, /uncordon, /drain and /stop\n"
+                    .to_owned();
                 (StatusCode::NOT_FOUND, TEXT, text)
             }
         };
@@ -208,7 +248,10 @@ impl Shown {
         *response.status_mut() = status;
         response.headers_mut().insert(CONTENT_TYPE, kind);
         if status == StatusCode::METHOD_NOT_ALLOWED {
-            response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+            response.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
+        }
+        if status == StatusCode::UNAUTHORIZED {
+            response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         response
     }
@@ -251,20 +294,21 @@ async fn accept(listener: TcpListener, shown: Arc<Shown>) {
 
 /// Serves a connection, encrypted if the endpoint is.
 async fn serve(stream: TcpStream, shown: Arc<Shown>, place: &Place) {
+    let from = stream.peer_addr().ok();
     #[cfg(feature = "tls")]
     if let Some(tls) = shown.tls.clone() {
         let handshake = tokio::time::timeout(HANDSHAKE_TIME_MAX, tls.accept(stream));
         match handshake.await {
-            Ok(Ok(stream)) => serve_http(stream, shown, place).await,
+            Ok(Ok(stream)) => serve_http(stream, shown, place, from).await,
             Ok(Err(error)) => tracing::debug!(%error, "a connection for telemetry failed"),
             Err(_) => tracing::debug!("a connection for telemetry was silent"),
         }
         return;
     }
-    serve_http(stream, shown, place).await;
+    serve_http(stream, shown, place, from).await;
 }
 
-async fn serve_http<S>(stream: S, shown: Arc<Shown>, place: &Place)
+async fn serve_http<S>(stream: S, shown: Arc<Shown>, place: &Place, from: Option<SocketAddr>)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -273,7 +317,7 @@ where
         let shown = shown.clone();
         async move {
             let _busy = place.work();
-            Ok::<_, Infallible>(shown.answer(&request).await)
+            Ok::<_, Infallible>(shown.answer(&request, from).await)
         }
     });
     let connection = hyper::server::conn::http1::Builder::new()

@@ -5,10 +5,12 @@
 //! |---|---|
 //! | `publish` | the silo's metrics for the `metrics` facade ([`Facade`]) |
 //! | `endpoint` | an HTTP server: `/metrics` for Prometheus, `/healthz`, `/readyz` ([`Endpoint`]) |
+//! | `orders` | orders to the silo over that server, with a token |
 //! | `places` | the places of its connections |
 //! | `otlp` | metrics and traces for a collector (`Otlp`); a feature |
 
 mod endpoint;
+mod orders;
 #[cfg(feature = "otlp")]
 mod otlp;
 mod places;

@@ -7,7 +7,9 @@ pub mod config;
 pub mod dead;
 pub mod demo;
 pub mod doctor;
+pub mod duty;
 pub mod members;
+mod named;
 pub mod output;
 mod ports;
 pub mod records;
@@ -68,6 +70,22 @@ pub enum Command {
     /// Looks at its row and its port first, for some seconds. Its grains run elsewhere some ten
     /// seconds later. If it still runs, cut off from the others, they run twice.
     Dead(dead::Args),
+    /// Have a silo take no new grains while other silos are there; it keeps those that it has
+    ///
+    /// Writes that into the table, and tells a gateway if one answers. A new incarnation of the
+    /// silo begins uncordoned.
+    Cordon(duty::Args),
+    /// Have a silo take new grains again: ends what `cordon` or `drain` began
+    Uncordon(duty::Args),
+    /// Empty a silo: cordon it, and have its grains go to other silos. It stays a member
+    ///
+    /// Calls are served meanwhile. Ends when the last grain is gone. Interrupted, it stops waiting,
+    /// and the silo continues: `uncordon` takes it back.
+    Drain(duty::WaitArgs),
+    /// Have a silo leave the cluster in good order, as after SIGTERM, and wait until it has
+    ///
+    /// Its process ends with code 0 if it is nothing but a silo.
+    Stop(duty::WaitArgs),
     /// Show the reminders of a service: what is due next, what was fired and missed
     ///
     /// Reads the table only, so it works while no silo runs.
@@ -149,6 +167,10 @@ impl Command {
             Self::Members(args) => members::run(args, log),
             Self::Clusters(args) => clusters::run(args, log),
             Self::Dead(args) => dead::run(args, log),
+            Self::Cordon(args) => duty::cordon(args, log),
+            Self::Uncordon(args) => duty::uncordon(args, log),
+            Self::Drain(args) => duty::drain(args, log),
+            Self::Stop(args) => duty::stop(args, log),
             Self::Reminders(args) => reminders::run(args, log),
             Self::State(args) => state::run(args, log),
             Self::Metrics(args) => records::metrics::run(args, log),

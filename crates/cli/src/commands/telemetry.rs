@@ -16,6 +16,9 @@ pub(super) struct Telemetry {
     #[cfg(feature = "telemetry")]
     #[cfg(feature = "tls")]
     tls: Option<emmer::tls::Tls>,
+    /// The token for orders.
+    #[cfg(feature = "telemetry")]
+    token: Option<String>,
     #[cfg(feature = "otlp")]
     otlp: Option<emmer::telemetry::OtlpSender>,
 }
@@ -47,6 +50,8 @@ impl Telemetry {
             #[cfg(feature = "telemetry")]
             #[cfg(feature = "tls")]
             tls: settings.telemetry_tls()?,
+            #[cfg(feature = "telemetry")]
+            token: settings.telemetry_token()?,
             #[cfg(feature = "otlp")]
             otlp,
         })
@@ -94,6 +99,10 @@ impl Telemetry {
         #[cfg(feature = "tls")]
         let endpoint = match self.tls.clone() {
             Some(tls) => endpoint.tls(tls).map_err(|why| Failure::usage(format!("TLS: {why}")))?,
+            None => endpoint,
+        };
+        let endpoint = match self.token.clone() {
+            Some(token) => endpoint.token(token).map_err(Failure::usage)?,
             None => endpoint,
         };
         let address = endpoint.address();

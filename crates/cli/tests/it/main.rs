@@ -11,6 +11,7 @@ mod config;
 mod demo;
 #[cfg(test)]
 mod doctor;
+mod duties;
 #[cfg(test)]
 mod harness;
 #[cfg(test)]

@@ -23,7 +23,6 @@ use emmer_stores::{CredentialError, CredentialSource, StoreCredentials};
 use super::access::SiloAccess;
 use super::classes::{HostedType, check_lacks, make_classes};
 use super::core::SiloCore;
-use super::duty::Duties;
 use super::directors::Directors;
 use super::filters::SiloFilters;
 use super::handle::Silo;
@@ -451,7 +450,7 @@ impl SiloBuilder {
             name,
             store_metrics,
             records,
-            duties: Duties::new(table.clone()),
+            table: table.clone(),
             before_leave,
             security: security.clone(),
             access,

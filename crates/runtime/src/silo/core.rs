@@ -1,21 +1,21 @@
 //! A silo as a whole: what concerns all its parts.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use emmer_core::{Instant, SiloAddress, SiloStatus};
+use emmer_core::{Duty, Instant, SiloAddress, SiloStatus};
 use emmer_membership::{TerminateReason, View};
 use emmer_net::clock::COARSE_TICK;
 use emmer_net::transport::{Lost, Pool, Quiet};
 use emmer_net::warn_seldom;
 use emmer_net::world::Watched;
+use emmer_store::SiloTable;
 use emmer_wire::GoodbyeCode;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use super::clients::ToldByClients;
-use super::duty::Duties;
 use super::log;
 use super::records::Records;
 use super::tasks::LeaveTask;
@@ -64,7 +64,10 @@ pub(crate) struct SiloCore {
     /// Its records in the store.
     pub(super) records: Records,
     pub(super) told: ToldByClients,
-    pub(super) duties: Duties,
+    /// The membership table, in which its duty stands.
+    pub(super) table: SiloTable,
+    /// Number of grains that drains have moved away.
+    pub(super) drained: AtomicU64,
     pub(super) fence_shut: Mutex<FenceTimes>,
     /// It was asked to stop.
     pub(super) leaving: AtomicBool,
@@ -148,6 +151,15 @@ impl SiloCore {
             reminders_missed: reminders.missed,
             ..host.metrics.snapshot()
         }
+    }
+
+    /// The amount of work that an operator wants it to have, in the view in force.
+    pub(super) fn duty(&self) -> Duty {
+        self.duty_in(&self.cluster.view())
+    }
+
+    pub(super) fn duty_in(&self, view: &View) -> Duty {
+        view.get(&self.address).map_or(Duty::Full, |row| row.duty)
     }
 
     /// Returns true once it was asked to stop.
@@ -319,7 +331,7 @@ impl Seat for SiloCore {
             self.calls.streams.lost(|other, _| is_dead(other));
         }
         log::tell_view(self.address, &before, &view);
-        self.obey(&view);
+        self.host.shortage.set_cordoned(!self.duty_in(&view).is_full());
         self.cluster.install(view.clone(), status, fading);
         self.reminders.install(&view);
     }

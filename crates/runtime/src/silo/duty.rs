@@ -4,14 +4,12 @@
 //! table first. The silo obeys the view, so it never has a duty that the other silos do not see.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use emmer_core::Duty;
-use emmer_membership::View;
 use emmer_net::clock::wall;
 use emmer_net::warn_seldom;
-use emmer_store::SiloTable;
 use emmer_store::duties::{DutyChange, DutyChanged, DutyError};
 
 use super::core::SiloCore;
@@ -23,34 +21,7 @@ const AGAIN: Duration = Duration::from_secs(5);
 /// Time that the silo's own view has to show what the silo has written.
 const SHOWN_WITHIN: Duration = Duration::from_secs(10);
 
-/// The table in which the duty stands, and the work done for it.
-pub(super) struct Duties {
-    table: SiloTable,
-    /// Number of grains that drains have moved away.
-    moved: AtomicU64,
-}
-
-impl Duties {
-    pub(super) const fn new(table: SiloTable) -> Self {
-        Self { table, moved: AtomicU64::new(0) }
-    }
-}
-
 impl SiloCore {
-    /// The duty in the view in force.
-    pub(super) fn duty(&self) -> Duty {
-        self.duty_in(&self.cluster.view())
-    }
-
-    fn duty_in(&self, view: &View) -> Duty {
-        view.get(&self.address).map_or(Duty::Full, |row| row.duty)
-    }
-
-    /// A view comes into force: the silo takes new grains, or none.
-    pub(super) fn obey(&self, view: &View) {
-        self.host.shortage.set_cordoned(!self.duty_in(view).is_full());
-    }
-
     /// Writes the silo's duty into the table, and waits until its own view shows that.
     pub(super) async fn change_duty(
         &self,
@@ -61,7 +32,7 @@ impl SiloCore {
         let writer = self.address.to_string();
         let change =
             DutyChange { silo: self.address, duty, from, writer: &writer, because, at: wall() };
-        let changed = self.duties.table.change_duty(&change).await?;
+        let changed = self.table.change_duty(&change).await?;
         if let Some(error) = &changed.unrecorded {
             warn_seldom!(%error, "the history of the membership lacks a change of a duty");
         }
@@ -83,7 +54,7 @@ impl SiloCore {
     /// Drains the silo. Returns the number of grains that moved, when it is drained, has another
     /// duty or has ended.
     pub(super) async fn drain(&self, because: &str) -> Result<u64, DutyError> {
-        let before = self.duties.moved.load(Ordering::Relaxed);
+        let before = self.drained.load(Ordering::Relaxed);
         self.change_duty(Duty::Draining, None, because).await?;
         let over =
             self.cluster.views.until(|view| (self.duty_in(view) != Duty::Draining).then_some(()));
@@ -92,7 +63,7 @@ impl SiloCore {
             () = self.stopped.cancelled() => {}
             () = over => {}
         }
-        Ok(self.duties.moved.load(Ordering::Relaxed) - before)
+        Ok(self.drained.load(Ordering::Relaxed) - before)
     }
 
     /// Does what the duty asks for, until the silo ends.
@@ -119,7 +90,7 @@ impl SiloCore {
     /// Empties the silo, and says so in the table.
     async fn be_drained(self: &Arc<Self>) {
         while self.duty() == Duty::Draining && !self.stopped.is_cancelled() {
-            emptying::drain(self, &self.duties.moved).await;
+            emptying::drain(self, &self.drained).await;
             let told = self.change_duty(Duty::Drained, Some(Duty::Draining), "it is empty");
             let Err(error) = told.await else { return };
             warn_seldom!(%error, "the table does not show yet that this silo is drained");

@@ -4,8 +4,9 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use emmer_core::{Instant, SiloAddress, SiloStatus};
+use emmer_core::{Duty, Instant, SiloAddress, SiloStatus};
 use emmer_membership::TerminateReason;
+use emmer_store::duties::{DutyChanged, DutyError};
 
 use super::core::SiloCore;
 use crate::metrics::Sample;
@@ -49,6 +50,23 @@ impl SiloWatch {
     pub fn readiness(&self) -> Readiness {
         let gone = Readiness::Ended(TerminateReason::Left);
         self.core.upgrade().map_or(gone, |core| core.readiness())
+    }
+
+    /// The duty of the silo in the view in force; `Leaving` when it is gone.
+    pub fn duty(&self) -> Duty {
+        self.core.upgrade().map_or(Duty::Leaving, |core| core.duty())
+    }
+
+    /// Writes a duty of the silo into the membership table, as an operator does. `because` says who
+    /// asked, for the history. The silo does its duty afterwards.
+    ///
+    /// # Errors
+    /// The table could not be written, and nothing has changed; or the silo leaves or has ended.
+    pub async fn give_duty(&self, duty: Duty, because: &str) -> Result<DutyChanged, DutyError> {
+        match self.core.upgrade() {
+            Some(core) => core.change_duty(duty, None, because).await,
+            None => Err(DutyError::NotActive(self.address, SiloStatus::Dead)),
+        }
     }
 
     /// Waits until the silo has ended.

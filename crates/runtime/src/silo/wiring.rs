@@ -2,7 +2,7 @@
 
 use std::any::Any;
 use std::num::NonZeroUsize;
-use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Arc, OnceLock};
 
 use emmer_core::SiloAddress;
@@ -11,6 +11,7 @@ use emmer_net::transport::{Budget, Greeting, HeldBytes, Pool, Security};
 use emmer_net::world::{Spawner, Watched};
 use emmer_placement::PlacementTable;
 use emmer_placement::hosted::{HostedType, Manifest};
+use emmer_store::SiloTable;
 use emmer_store::reminders::ReminderTable;
 use emmer_wire::PeerKind;
 use parking_lot::Mutex;
@@ -18,7 +19,6 @@ use tokio_util::sync::CancellationToken;
 
 use super::access::SiloAccess;
 use super::clients::ToldByClients;
-use super::duty::Duties;
 use super::core::SiloCore;
 use super::meter::Meter;
 use super::records::Records;
@@ -60,7 +60,7 @@ pub(super) struct Given {
     pub(super) name: Arc<str>,
     pub(super) store_metrics: Arc<StoreMetrics>,
     pub(super) records: Records,
-    pub(super) duties: Duties,
+    pub(super) table: SiloTable,
     pub(super) before_leave: Vec<LeaveTask>,
     pub(super) security: Security,
     pub(super) access: SiloAccess,
@@ -76,7 +76,7 @@ pub(super) fn wire(given: Given) -> Arc<SiloCore> {
         name,
         store_metrics,
         records,
-        duties,
+        table,
         before_leave,
         security,
         access,
@@ -206,7 +206,8 @@ pub(super) fn wire(given: Given) -> Arc<SiloCore> {
         store_metrics,
         records,
         told: ToldByClients::default(),
-        duties,
+        table,
+        drained: AtomicU64::new(0),
         fence_shut: Mutex::default(),
         leaving: AtomicBool::new(false),
         end_awaited: AtomicBool::new(false),

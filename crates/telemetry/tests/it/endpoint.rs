@@ -6,6 +6,7 @@ use std::sync::Mutex;
 
 use emmer::metrics::METRICS;
 use emmer::prelude::*;
+use emmer::tables::Duty;
 use emmer_telemetry::{Endpoint, Facade};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -204,4 +205,61 @@ async fn a_facade_without_a_recorder_harms_nobody() {
     assert!(silo.watch().readiness().is_ready());
     silo.stop().await.unwrap();
     assert_eq!(silo.watch().readiness().to_string(), "ended: the silo has left the cluster");
+}
+
+/// The answer to an order with this header.
+async fn order(address: SocketAddr, request: &str, header: &str) -> String {
+    ask(address, &format!("{request} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{header}\r\n\r\n"))
+        .await
+}
+
+#[tokio::test]
+async fn orders_need_the_token_and_are_obeyed_with_it() {
+    let token = "correct-horse-battery";
+    let endpoint = Endpoint::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+    let endpoint = endpoint.token(token).unwrap();
+    let address = endpoint.address();
+    let silo = Silo::builder().store("memory://orders").observer(endpoint);
+    let silo = silo.host::<dyn Counter, CounterGrain>().start().await.unwrap();
+    let shown = format!("authorization: Bearer {token}");
+    for header in [
+        "x: y",
+        "authorization: Bearer correct-horse-batterx",
+        "authorization: Bearer ",
+        &shown[..38],
+    ] {
+        let refused = order(address, "POST /cordon", header).await;
+        assert!(refused.starts_with("HTTP/1.1 401"), "{header}: {refused}");
+        let refused = order(address, "GET /duty", header).await;
+        assert!(refused.starts_with("HTTP/1.1 401"), "{header}: {refused}");
+    }
+    let refused = order(address, "GET /cordon", &shown).await;
+    assert!(refused.starts_with("HTTP/1.1 405") && refused.contains("allow: POST"), "{refused}");
+    assert_eq!(silo.duty(), Duty::Full);
+    for (path, duty) in
+        [("/cordon", Duty::Cordoned), ("/uncordon", Duty::Full), ("/drain", Duty::Draining)]
+    {
+        let done = order(address, &format!("POST {path}"), &shown).await;
+        assert!(done.starts_with("HTTP/1.1 200") && done.contains(&duty.to_string()), "{done}");
+    }
+    while silo.duty() != Duty::Drained {
+        tokio::task::yield_now().await;
+    }
+    assert!(order(address, "GET /duty", &shown).await.ends_with("Drained\n"));
+    assert!(order(address, "POST /stop", &shown).await.starts_with("HTTP/1.1 200"));
+    silo.run_until_stopped().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_silo_without_a_token_takes_no_orders() {
+    let (silo, address) = started("no-orders").await;
+    for header in ["x: y", "authorization: Bearer ", "authorization: Bearer 0123456789abcdef"] {
+        let refused = order(address, "POST /stop", header).await;
+        assert!(refused.starts_with("HTTP/1.1 403"), "{refused}");
+    }
+    assert_eq!(silo.duty(), Duty::Full);
+    let endpoint = Endpoint::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+    let error = endpoint.token("0123456789abcde").unwrap_err().to_string();
+    assert!(error.contains("at least 16 bytes") && !error.contains("0123"), "{error}");
+    silo.stop().await.unwrap();
 }

@@ -19,6 +19,7 @@ pub(super) struct Document {
 #[derive(Serialize)]
 struct Silo {
     status: &'static str,
+    duty: &'static str,
     address: String,
     ip: String,
     port: u16,
@@ -50,6 +51,7 @@ impl Document {
                 Silo {
                     security: security.map(ports::word),
                     status: s.status.name(),
+                    duty: s.duty.name(),
                     address: s.address.to_string(),
                     ip: s.address.ip().to_string(),
                     port: s.address.port(),

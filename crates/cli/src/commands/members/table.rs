@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use emmer::tables::{SiloEntry, Timestamp};
+use emmer::tables::{SiloEntry, SiloStatus, Timestamp};
 
 use super::super::ports;
 use super::Reading;
@@ -63,13 +63,21 @@ fn row(silo: &SiloEntry, now: Timestamp) -> Vec<String> {
     let name =
         if silo.instance_name.is_empty() { "-".to_owned() } else { silo.instance_name.to_string() };
     vec![
-        silo.status.to_string(),
+        status(silo),
         silo.address.to_string(),
         name,
         gateway,
         moment(silo.start_time, now),
         moment(silo.i_am_alive_time, now),
     ]
+}
+
+/// `Active`, or `Active, draining`.
+fn status(silo: &SiloEntry) -> String {
+    if silo.duty.is_full() || silo.status == SiloStatus::Dead {
+        return silo.status.to_string();
+    }
+    format!("{}, {}", silo.status, silo.duty.name().to_lowercase())
 }
 
 /// `2026-11-21 12:44:45Z (5.0s ago)`.
@@ -87,6 +95,8 @@ fn moment(at: Timestamp, now: Timestamp) -> String {
 
 #[cfg(test)]
 mod tests {
+    use emmer::tables::Duty;
+
     use super::super::fixture;
     use super::*;
 
@@ -102,6 +112,17 @@ Dead    127.0.0.1:11112:5  -     -                2026-11-21 11:43:05Z (1h 1m ag
     suspected by 127.0.0.1:11111:7 at 2026-11-21 12:43:43Z (1m 1s ago)
 ";
         assert_eq!(printed, expected);
+    }
+
+    #[test]
+    fn a_silo_that_is_emptied_says_so_behind_its_status() {
+        let mut reading = fixture::reading();
+        for silo in &mut reading.silos {
+            silo.duty = Duty::Draining;
+        }
+        let printed = print(&reading);
+        assert!(printed.contains("\nActive, draining  127.0.0.1:11111:7"), "{printed}");
+        assert!(printed.contains("\nDead              127.0.0.1:11112:5"), "{printed}");
     }
 
     #[test]
