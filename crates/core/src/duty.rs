@@ -25,9 +25,12 @@ pub enum Duty {
     Drained = 3,
     /// It leaves the cluster in good order, as after SIGTERM.
     Leaving = 4,
+    /// All, and it gives grains at once to silos that have fewer, until it has about the mean.
+    Giving = 5,
 }
 
-const ALL: [Duty; 5] = [Duty::Full, Duty::Cordoned, Duty::Draining, Duty::Drained, Duty::Leaving];
+const ALL: [Duty; 6] =
+    [Duty::Full, Duty::Cordoned, Duty::Draining, Duty::Drained, Duty::Leaving, Duty::Giving];
 
 impl Duty {
     /// The name in the table: `Cordoned`, `Draining`, ...
@@ -38,23 +41,30 @@ impl Duty {
             Self::Draining => "Draining",
             Self::Drained => "Drained",
             Self::Leaving => "Leaving",
+            Self::Giving => "Giving",
         }
     }
 
     /// The word for the change to this duty, for programs: `cordoned`, `drains`.
     pub const fn word(self) -> &'static str {
         match self {
-            Self::Full => "uncordoned",
+            Self::Full => "resumed",
             Self::Cordoned => "cordoned",
             Self::Draining => "drains",
             Self::Drained => "drained",
             Self::Leaving => "asked-to-leave",
+            Self::Giving => "gives",
         }
     }
 
-    /// Returns true if the silo takes new grains.
+    /// Returns true if no operator has asked for anything.
     pub const fn is_full(self) -> bool {
         matches!(self, Self::Full)
+    }
+
+    /// Returns true if the silo takes new grains.
+    pub const fn takes_grains(self) -> bool {
+        matches!(self, Self::Full | Self::Giving)
     }
 }
 
@@ -66,7 +76,9 @@ impl fmt::Display for Duty {
 
 /// The text or number names no duty of a silo.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not a duty of a silo: expected Full, Cordoned, Draining, Drained or Leaving")]
+#[error(
+    "{0:?} is not a duty of a silo: expected one of Full, Cordoned, Draining, Drained, Leaving and Giving"
+)]
 pub struct ParseDutyError(String);
 
 impl FromStr for Duty {
@@ -105,7 +117,7 @@ mod tests {
             assert_eq!(Duty::try_from(u8::from(duty)), Ok(duty));
         }
         let error = "full".parse::<Duty>().unwrap_err();
-        assert!(error.to_string().contains("expected Full, Cordoned"), "{error}");
-        assert!(Duty::try_from(5).is_err());
+        assert!(error.to_string().contains("expected one of Full, Cordoned"), "{error}");
+        assert!(Duty::try_from(6).is_err());
     }
 }

@@ -205,7 +205,7 @@ pub mod placement {
     pub use emmer_placement::{
         AsyncDirector, Candidate, Choosing, CustomStrategy, DataError, Director, DirectorError,
         Metadata, Placement, PlacementContext, PlacementRequest, PlacementTarget, SiloFilter,
-        Strategy,
+        Strategy, Transfer, even,
     };
 }
 

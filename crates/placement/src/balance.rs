@@ -104,6 +104,45 @@ impl Balancer {
     }
 }
 
+/// A number of grains that should go from one silo to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transfer {
+    /// The silo that has too many.
+    pub from: SiloAddress,
+    /// The silo that has too few.
+    pub to: SiloAddress,
+    /// Number of grains.
+    pub grains: u32,
+}
+
+/// Part above the mean, in percent, up to which a silo keeps what it has in [`even`].
+const EVEN_PERCENT: u64 = 5;
+
+/// The transfers after which no silo of one kind has more than the mean, except those that are
+/// within a twentieth of it. All who ask with the same numbers get the same answer.
+pub fn even(loads: &[(SiloAddress, u32)]) -> Vec<Transfer> {
+    let sum: u64 = loads.iter().map(|(_, busy)| u64::from(*busy)).sum();
+    let mean = sum.div_ceil(loads.len().max(1) as u64);
+    let mut loads: Vec<_> = loads.iter().map(|(silo, busy)| (*silo, u64::from(*busy))).collect();
+    loads.sort_unstable();
+    let mut takers: Vec<_> =
+        loads.iter().map(|(silo, busy)| (*silo, mean.saturating_sub(*busy))).collect();
+    let mut transfers = Vec::new();
+    let is_giver = |busy: u64| busy * 100 > mean * (100 + EVEN_PERCENT);
+    for (from, busy) in loads.into_iter().filter(|(_, busy)| is_giver(*busy)) {
+        let mut left = busy - mean;
+        for (to, missing) in &mut takers {
+            let grains = left.min(*missing);
+            if grains > 0 {
+                (left, *missing) = (left - grains, *missing - grains);
+                let grains = u32::try_from(grains).unwrap_or(u32::MAX);
+                transfers.push(Transfer { from, to: *to, grains });
+            }
+        }
+    }
+    transfers
+}
+
 #[cfg(test)]
 mod tests {
     use emmer_core::rng::SeededRng;
@@ -171,6 +210,32 @@ mod tests {
             assert!(moved <= u64::from(surplus), "{moved} of {surplus}");
             assert!(minutes <= 60, "{minutes}");
         }
+    }
+
+    #[test]
+    fn transfers_even_out_any_numbers() {
+        let mut rng = SeededRng::new(8);
+        for _ in 0..500 {
+            let count = 1 + rng.index(12);
+            let busy: Vec<u32> = (0..count).map(|_| rng.below(20_000) as u32).collect();
+            let loads: Vec<_> = busy.iter().enumerate().map(|(n, b)| (silo(n), *b)).collect();
+            let mut after: std::collections::BTreeMap<_, _> = loads.iter().copied().collect();
+            let mut shuffled = loads.clone();
+            rng.shuffle(&mut shuffled);
+            let transfers = even(&loads);
+            assert_eq!(transfers, even(&shuffled), "the order says nothing");
+            for Transfer { from, to, grains } in transfers {
+                assert!(grains > 0 && from != to);
+                *after.get_mut(&from).unwrap() -= grains;
+                *after.get_mut(&to).unwrap() += grains;
+            }
+            let sum: u32 = busy.iter().sum();
+            let most = sum.div_ceil(count as u32) * 105 / 100 + 1;
+            assert!(after.values().all(|busy| *busy <= most), "{busy:?} {after:?}");
+            assert_eq!(after.values().sum::<u32>(), sum);
+        }
+        assert_eq!(even(&[]), []);
+        assert_eq!(even(&[(silo(1), 0), (silo(2), 0)]), []);
     }
 
     #[test]

@@ -17,7 +17,7 @@ mod placement;
 mod strategy;
 mod table;
 
-pub use balance::{BalanceConfig, Balancer};
+pub use balance::{BalanceConfig, Balancer, Transfer, even};
 pub use candidates::{Candidate, Surroundings};
 pub use directors::{
     ActivationCountDirector, AsyncDirector, Choosing, Director, DirectorError, HashDirector,

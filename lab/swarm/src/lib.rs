@@ -22,6 +22,9 @@
 //! | R16 | whoever waits for a silo that is dead is told as soon as the others know | `death.rs` |
 //! | R17 | a silo that leaves has left within its time | `leaving.rs` |
 //! | R18 | a grain that moves remembers every turn that has run, and no other | `ledger.rs` |
+//! | R19 | the timer of a grain ticks no sooner than its period, wherever the grain is | `moves.rs` |
+//! | R20 | a grain that refuses to move stays | `moves.rs` |
+//! | R21 | where nothing breaks, no write of a grain's state meets another | `moves.rs` |
 //!
 //! ```text
 //! cargo run --profile sim -p emmer-swarm --example runtime -- 0 100
@@ -36,6 +39,7 @@ mod idle;
 mod kinds;
 mod leaving;
 pub mod ledger;
+mod moves;
 mod order;
 mod orders;
 mod patience;

@@ -11,7 +11,8 @@ use emmer::{Client, millis};
 use crate::ledger::{self, Sometimes, Violation};
 use crate::plan::{CLIENTS, Plan};
 use crate::{
-    callers, circles, death, faults, idle, kinds, leaving, order, patience, peace, quiet, turns,
+    callers, circles, death, faults, idle, kinds, leaving, moves, order, patience, peace, quiet,
+    turns,
 };
 
 /// Number of circles that are made before every fault.
@@ -60,6 +61,7 @@ pub fn run(plan: &Plan) -> Report {
         circles::open();
         death::open();
         idle::open();
+        moves::open();
         order::open();
         patience::open();
         turns::open();

@@ -9,7 +9,7 @@ use emmer::prelude::*;
 
 use crate::orders::{Order, Step, Subject};
 use crate::turns::Turn;
-use crate::{answers, circles, death, idle, ledger, order, patience};
+use crate::{answers, circles, death, idle, ledger, moves, order, patience};
 
 /// Time limit of a call whose caller says nothing: the default of `response_timeout`.
 const RESPONSE_TIMEOUT_MS: u64 = 30_000;
@@ -154,6 +154,15 @@ impl SubjectGrain {
 }
 
 impl SubjectGrain {
+    /// The timer of the grain, which moves with it.
+    fn start_timer(&self) {
+        self.ctx.timer(moves::PERIOD).every(moves::PERIOD).run(Self::tick);
+    }
+
+    async fn tick(&mut self) {
+        self.watched(async { moves::ticks(self.key(), self.memory.life) }).await;
+    }
+
     /// Comes back to some of the calls that were kept.
     async fn come_back(&self, kept: Vec<Kept>) {
         for one in kept {
@@ -188,6 +197,7 @@ impl SubjectGrain {
         // For any end of the turn: from here on it may be stored.
         let mut write = Write { grain: key, added: n, is_open: true };
         let written = self.total.write().await;
+        moves::writes(key, &written);
         write.is_open = matches!(&written, Err(StateError::Store { maybe_written: true, .. }));
         if written.is_ok() {
             ledger::stored(key, n, true);
@@ -212,6 +222,7 @@ impl Lifecycle for SubjectGrain {
         order::activates(self.key(), self.instance.number);
         let (life, activation) = (self.instance.number, self.instance.number);
         self.memory = Memory { life, turns: 0, activation };
+        self.start_timer();
         ctx.silo().into_iter().for_each(ledger::note_silo);
         let _inside = idle::enters(self.key());
         if ledger::trouble("a write in the activate hook") {
@@ -238,6 +249,8 @@ impl Lifecycle for SubjectGrain {
         ledger::reach("a grain that moved");
         ctx.silo().into_iter().for_each(ledger::note_silo);
         order::moves(self.key(), self.memory.activation, self.instance.number);
+        moves::arrives(self.key(), self.memory.activation);
+        self.start_timer();
         self.memory.activation = self.instance.number;
         if ledger::trouble("a slow arrive hook") {
             let ms = ledger::below(800);
@@ -258,7 +271,9 @@ impl Lifecycle for SubjectGrain {
         if ledger::trouble("a panic of a grain that is to move") {
             panic_quietly();
         }
-        !ledger::trouble("a grain that does not move")
+        let may = !ledger::trouble("a grain that does not move");
+        moves::answers(self.instance.number, may);
+        may
     }
 
     async fn deactivate(&mut self, _: &Ctx, reason: DeactivationReason) {

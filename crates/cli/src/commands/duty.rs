@@ -65,7 +65,7 @@ pub struct WaitArgs {
     within: Duration,
 }
 
-fn duration(text: &str) -> std::result::Result<Duration, String> {
+pub(super) fn duration(text: &str) -> std::result::Result<Duration, String> {
     humantime::parse(text).map_err(|error| error.to_string())
 }
 
@@ -167,7 +167,7 @@ fn run(
 }
 
 /// The words for the history: the person, and the reason.
-fn because(reason: Option<&str>) -> Result<String> {
+pub(super) fn because(reason: Option<&str>) -> Result<String> {
     let person = std::env::var("USER").ok().filter(|name| is_one_line(name));
     let operator =
         person.map_or_else(|| "an operator".to_owned(), |name| format!("operator {name}"));
@@ -204,7 +204,7 @@ fn check_others(row: &SiloEntry, silos: &[SiloEntry], duty: Duty) -> Result<()> 
     )))
 }
 
-fn failed(error: DutyError) -> Failure {
+pub(super) fn failed(error: DutyError) -> Failure {
     match error {
         DutyError::Store(error) => Failure::store(error),
         DutyError::Busy(_) => Failure::new(Code::Store, error),
@@ -213,7 +213,7 @@ fn failed(error: DutyError) -> Failure {
 }
 
 /// A client of the cluster; none if no gateway answers soon.
-async fn client(settings: &Settings, table: &SiloTable) -> Result<Option<Client>> {
+pub(super) async fn client(settings: &Settings, table: &SiloTable) -> Result<Option<Client>> {
     let mut options = ClientOptions::default();
     options.gateways_max = GATEWAYS_MAX;
     let client = Client::builder()

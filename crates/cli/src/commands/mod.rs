@@ -12,6 +12,7 @@ pub mod members;
 mod named;
 pub mod output;
 mod ports;
+mod rebalance;
 pub mod records;
 pub mod reminders;
 pub mod schema;
@@ -86,6 +87,11 @@ pub enum Command {
     ///
     /// Its process ends with code 0 if it is nothing but a silo.
     Stop(duty::WaitArgs),
+    /// Even out the numbers of recently used grains now, or show what that would move
+    ///
+    /// Silos of one role that host the same types share grains. A grain that has moved within ten
+    /// minutes stays.
+    Rebalance(rebalance::Args),
     /// Show the reminders of a service: what is due next, what was fired and missed
     ///
     /// Reads the table only, so it works while no silo runs.
@@ -167,6 +173,7 @@ impl Command {
             Self::Members(args) => members::run(args, log),
             Self::Clusters(args) => clusters::run(args, log),
             Self::Dead(args) => dead::run(args, log),
+            Self::Rebalance(args) => rebalance::run(args, log),
             Self::Cordon(args) => duty::cordon(args, log),
             Self::Uncordon(args) => duty::uncordon(args, log),
             Self::Drain(args) => duty::drain(args, log),

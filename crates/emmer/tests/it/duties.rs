@@ -220,3 +220,26 @@ async fn a_flood_of_news_costs_two_reads_a_second(world: World) {
     let (reads, _) = world.store().requests();
     assert!(reads - before < 40, "{} reads in ten seconds", reads - before);
 }
+
+/// A silo that joined later gets its share at once, and the givers say when they are done.
+#[emmer::test(seeds = 2)]
+async fn silos_give_grains_once_when_an_operator_asks(world: World) {
+    let mut cluster = world.cluster(2, tallies).await;
+    let client = cluster.client().await;
+    let grains = 600u64;
+    call_new_grains(&client, 0..grains).await;
+    let new = cluster.add().await;
+    world.advance(secs(3)).await;
+    assert_eq!(cluster.node(new).statistics().activations, 0);
+    command(&world, &cluster, 0, Duty::Giving).await;
+    command(&world, &cluster, 1, Duty::Giving).await;
+    world.advance(secs(30)).await;
+    for node in cluster.nodes() {
+        let has = node.statistics().activations;
+        assert_eq!(node.duty(), Duty::Full);
+        assert!((180..=220).contains(&has), "{has} of 600 on one of three");
+    }
+    for key in 0..grains {
+        assert_eq!(client.grain::<dyn Tally>(key).add(1).await.unwrap(), 2);
+    }
+}

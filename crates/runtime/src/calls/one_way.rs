@@ -156,8 +156,9 @@ fn run_here(
     let Some(depth) = InlineDepth::enter() else {
         return in_lane(silo, head.with_slot(slot), caller, None);
     };
-    // A fenced silo, or one that has ended, answers in its own time.
-    if silo.host.is_fenced() {
+    // A fenced silo, or one that has ended, answers in its own time. Earlier calls may be on their
+    // way after a grain that has just come.
+    if silo.host.is_fenced() || silo.host.moves.followers.has(&head.target.0.id) {
         return in_lane(silo, head.with_slot(slot), caller, None);
     }
     if let Some(ran) = caller.run_instant(head.method, &activation, slot) {

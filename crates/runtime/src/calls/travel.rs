@@ -164,6 +164,10 @@ impl Trip<'_> {
             Place::Here(activation) => {
                 drop(before);
                 self.target.note_here(&activation);
+                if self.handed.is_some() {
+                    let followed = pin!(silo.host.moves.followers.over(&self.target.id));
+                    self.bounds.keep("waiting for calls that follow the grain", followed).await?;
+                }
                 let Some(mut slot) = self.slot.take() else {
                     return Err(no_output(self.method).into());
                 };

@@ -86,12 +86,14 @@ impl Choice {
                 role: silo.role_name.clone(),
                 merit: match silo.duty {
                     Duty::Draining | Duty::Drained | Duty::Leaving => Merit::Drained,
-                    Duty::Full if !is_suspected && !loads.is_overloaded(&silo.address) => {
+                    Duty::Full | Duty::Giving
+                        if !is_suspected && !loads.is_overloaded(&silo.address) =>
+                    {
                         Merit::Good
                     }
-                    Duty::Full | Duty::Cordoned => Merit::Poor,
+                    Duty::Full | Duty::Giving | Duty::Cordoned => Merit::Poor,
                 },
-                takes: silo.duty.is_full(),
+                takes: silo.duty.takes_grains(),
             }
         };
         let active: Vec<_> = active.iter().map(candidate).collect();

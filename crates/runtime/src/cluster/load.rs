@@ -40,6 +40,8 @@ pub(crate) trait Measured: Send + Sync {
 /// Knowledge of one silo about the load of all.
 pub(crate) struct LoadService {
     me: SiloAddress,
+    /// A number that stands for the types that this silo hosts.
+    manifest: u64,
     clock: Clock,
     peers: Arc<Peers>,
     measured: Arc<dyn Measured>,
@@ -84,11 +86,13 @@ impl LoadService {
         measured: Arc<dyn Measured>,
     ) -> Arc<Self> {
         let config = GatherConfig { period: times.period, ..GatherConfig::default() };
-        let gather = Gather::new(me, manifest.number(), config);
+        let number = manifest.number();
+        let gather = Gather::new(me, number, config);
         let learner = Learner::new(me, Arc::new(manifest));
         let choice = Choice::of_nobody(Arc::new(learner.hosted()));
         Arc::new(Self {
             me,
+            manifest: number,
             clock,
             peers,
             measured,
@@ -147,6 +151,11 @@ impl LoadService {
         let choice = self.choice();
         let own = choice.loads.of(&self.me).and_then(|known| known.report);
         own.map_or_else(LoadReport::default, |(report, _)| report)
+    }
+
+    /// A number that stands for the types that this silo hosts.
+    pub(crate) const fn hosted_number(&self) -> u64 {
+        self.manifest
     }
 
     /// The numbers of recently used activations of the Active silos that host the same types as

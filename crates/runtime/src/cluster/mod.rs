@@ -4,6 +4,7 @@
 mod choice;
 pub(crate) mod directory;
 mod fence;
+pub(crate) mod followers;
 mod history;
 mod lateness;
 pub(crate) mod load;

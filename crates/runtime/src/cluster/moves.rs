@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use super::Peers;
+use super::followers::Followers;
 
 /// Memory of grains on their way from this silo, at most, in bytes; and as much on the way to it.
 const UNDER_WAY_MAX: usize = 16 * GRAIN_MEMORY_BYTES_MAX;
@@ -39,6 +40,13 @@ pub(crate) enum MoveMessage {
         /// Word.
         #[serde(rename = "w")]
         word: Word,
+    },
+    /// All calls that were with the grain are on their way after it, on this connection.
+    #[serde(rename = "f")]
+    Followed {
+        /// The sender's number for the move.
+        #[serde(rename = "i")]
+        id: u64,
     },
 }
 
@@ -106,6 +114,8 @@ pub(crate) struct Moves {
     next: AtomicU64,
     leaving: Arc<Semaphore>,
     arriving: Arc<Semaphore>,
+    /// Grains that have come, to which calls may still be on their way elsewhere.
+    pub(crate) followers: Arc<Followers>,
 }
 
 struct Waiting {
@@ -124,6 +134,11 @@ pub(crate) struct Awaited<'a> {
 }
 
 impl Awaited<'_> {
+    /// The number of the move.
+    pub(crate) const fn id(&self) -> u64 {
+        self.id
+    }
+
     /// The word. It may never come.
     pub(crate) async fn word(&mut self) -> Word {
         match (&mut self.word).await {
@@ -153,6 +168,7 @@ impl Moves {
             next: AtomicU64::new(1),
             leaving: room(),
             arriving: room(),
+            followers: Arc::default(),
         }
     }
 
@@ -181,6 +197,16 @@ impl Moves {
         self.peers.post(to, channel::MOVES, &MoveMessage::Word { id, word });
     }
 
+    /// Tells the silo that has a grain now that all calls are on their way after it.
+    pub(crate) fn all_follow(&self, to: SiloAddress, id: u64) {
+        self.peers.post(to, channel::MOVES, &MoveMessage::Followed { id });
+    }
+
+    /// Another silo has sent all calls after a grain.
+    pub(crate) fn followed(&self, from: SiloAddress, id: u64) {
+        self.followers.told((from, id));
+    }
+
     /// The word of another silo. A move that is over needs none.
     pub(crate) fn heard(&self, id: u64, word: Word) {
         if let Some(waits) = self.waiting.lock().remove(&id) {
@@ -191,6 +217,7 @@ impl Moves {
     /// The connection to `silo` has ended. A word on it is lost: the moves to there have failed, as
     /// far as this silo knows.
     pub(crate) fn connection_lost(&self, silo: SiloAddress) {
+        self.followers.lost(silo);
         for (_, waits) in self.waiting.lock().extract_if(|_, waits| waits.to == silo) {
             let _ = waits.word.send(Word::Failed);
         }

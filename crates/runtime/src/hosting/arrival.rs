@@ -18,19 +18,25 @@ use super::gate::{Alone, Purpose};
 use super::lifecycle::{Roused, in_turn};
 use super::{Activation, Closed, Host, TurnContext};
 use crate::cluster::Shut;
+use crate::cluster::followers::Followed;
 use crate::cluster::moves::{Arrival, Memory, UnderWay};
 use crate::turn::{contain, contained};
 
 /// The longest wait for the grain's registration. Its old silo has taken it back by then.
 const REGISTRATION_MAX: Duration = Duration::from_secs(10);
 
+/// The longest wait for calls that follow the grain. They are forwarded at once.
+const FOLLOWERS_MAX: Duration = Duration::from_secs(2);
+
 impl Host {
     /// A grain comes from the silo `from`.
     pub(crate) fn arrive(self: &Arc<Self>, from: SiloAddress, arrival: Arrival) {
         let id = arrival.id;
+        // Before a call of this silo finds the grain here.
+        let followed = self.moves.followers.expect(&arrival.grain, (from, id));
         match self.seat(&arrival) {
             Ok((activation, room)) => {
-                self.spawner.spawn(activation.come_from(from, arrival, room));
+                self.spawner.spawn(activation.arrive(from, arrival, room, followed));
             }
             Err(why) => {
                 tracing::debug!(grain = %arrival.grain, %from, why, "a grain was not taken");
@@ -73,8 +79,27 @@ impl Host {
 }
 
 impl Activation {
-    /// Takes the grain in, and tells the silo that it comes from.
-    async fn come_from(self: Arc<Self>, from: SiloAddress, arrival: Arrival, _room: UnderWay) {
+    /// Takes the grain in, and lets one-way calls of this silo wait until earlier ones have followed
+    /// the grain.
+    async fn arrive(
+        self: Arc<Self>,
+        from: SiloAddress,
+        arrival: Arrival,
+        room: UnderWay,
+        followed: Followed,
+    ) {
+        if self.come_from(from, arrival, room).await {
+            let _ = tokio::time::timeout(FOLLOWERS_MAX, followed.over()).await;
+        }
+    }
+
+    /// Takes the grain in, and tells the silo that it comes from. Returns true if the grain is here.
+    async fn come_from(
+        self: &Arc<Self>,
+        from: SiloAddress,
+        arrival: Arrival,
+        _room: UnderWay,
+    ) -> bool {
         let Arrival { id, number, view, memory, .. } = arrival;
         let (mut lock, purpose) = self.gate.closing().await;
         let filled = match purpose {
@@ -85,7 +110,8 @@ impl Activation {
             tracing::debug!(grain = %self.title(), %from, why, "a grain was not taken");
             self.let_go(&mut lock.room);
             self.go(&mut lock, Closed::Gone);
-            return self.host.moves.answer(from, id, Word::Refused);
+            self.host.moves.answer(from, id, Word::Refused);
+            return false;
         }
         let instead = (Registration { silo: from, activation: number }, view);
         let replacing = self.host.directory.replace(self.registrant(), instead);
@@ -93,10 +119,12 @@ impl Activation {
         if outcome != Ok(Outcome::Registered) {
             self.let_go(&mut lock.room);
             self.go(&mut lock, Closed::Gone);
-            return self.host.moves.answer(from, id, Word::Failed);
+            self.host.moves.answer(from, id, Word::Failed);
+            return false;
         }
         self.host.moves.answer(from, id, Word::Arrived);
         self.settle_in(lock, memory).await;
+        true
     }
 
     /// Makes the grain and gives it its memory.

@@ -117,12 +117,16 @@ impl Activation {
             (mut lock, Purpose::Move) => {
                 let began = self.host.clock.mono();
                 let moved = self.leave_for(to, &mut lock).await;
-                if moved.is_ok() {
+                drop(lock);
+                if let Ok(id) = moved {
                     let took = self.host.clock.mono().saturating_since(began);
                     self.class.lives.left(took);
                     tracing::debug!(grain = %self.title(), %to, ?took, "a grain has moved");
+                    // Behind all that waited.
+                    let _ = tokio::time::timeout(PATIENCE, self.lock_exclusive()).await;
+                    self.host.moves.all_follow(to, id);
                 }
-                moved
+                moved.map(|_id| ())
             }
             (lock, Purpose::End(reason)) => {
                 self.close(lock, reason).await;
@@ -179,11 +183,12 @@ impl Activation {
         }
     }
 
+    /// Sends the grain to `to`, and waits for what becomes of it. Returns the number of the move.
     async fn leave_for(
         self: &Arc<Self>,
         to: SiloAddress,
         lock: &mut Alone<'_, Home>,
-    ) -> Result<(), Stays> {
+    ) -> Result<u64, Stays> {
         let host = &self.host;
         let memory = self.pack(lock)?;
         let _room = host.moves.room_to_leave(&memory).ok_or(Stays::Busy)?;
@@ -224,7 +229,7 @@ impl Activation {
                 self.class.lives.not_moved(false);
                 return Err(Stays::Refused);
             }
-            DepartureEnd::There(silo) => (Closed::Elsewhere(silo.into()), Ok(())),
+            DepartureEnd::There(silo) => (Closed::Elsewhere(silo.into()), Ok(sent.id())),
             DepartureEnd::Nowhere => {
                 self.class.lives.not_moved(true);
                 host.directory.withdraw(&self.id, number);

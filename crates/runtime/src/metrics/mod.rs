@@ -106,6 +106,8 @@ pub struct SiloStatistics {
     /// Number of activations that were called within the last ten minutes, as of the last load
     /// report.
     pub activations_busy: u64,
+    /// A number that stands for the types that it hosts: the same on silos that host the same.
+    pub hosted: u64,
     /// Use of the processors in percent, as of the last load report; none where that is not
     /// measured.
     pub cpu_percent: Option<u8>,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use emmer_core::SiloAddress;
-use emmer_placement::{BalanceConfig, Balancer};
+use emmer_placement::{BalanceConfig, Balancer, Transfer, even};
 
 use super::core::SiloCore;
 use crate::hosting::Activation;
@@ -18,6 +18,12 @@ const USED_WITHIN: Duration = Duration::from_secs(600);
 
 /// A grain that has moved stays for this time.
 const STAYS_FOR: Duration = Duration::from_secs(600);
+
+/// Decisions of a silo that gives grains away at once.
+const ROUNDS_MAX: u32 = 8;
+
+/// Load reports between two of these.
+const REPORTS: u32 = 3;
 
 /// Grains that move at once.
 const AT_ONCE: usize = 16;
@@ -44,8 +50,29 @@ impl SiloCore {
         }
     }
 
-    /// Moves `count` grains to `to`, or fewer where their placement forbids it.
-    async fn give(&self, to: SiloAddress, count: usize) {
+    /// Gives grains at once to silos that have fewer, as long as that `is_wanted` and there are
+    /// such silos.
+    pub(super) async fn even_out(&self, is_wanted: impl Fn() -> bool) {
+        for _ in 0..ROUNDS_MAX {
+            let transfers = even(&self.cluster.placing.load.busy_of_kind());
+            let mine = transfers.into_iter().filter(|transfer| transfer.from == self.address);
+            let mut given = 0;
+            for Transfer { to, grains, .. } in mine {
+                if !is_wanted() {
+                    return;
+                }
+                given += self.give(to, usize::try_from(grains).unwrap_or(usize::MAX)).await;
+            }
+            if given == 0 {
+                return;
+            }
+            // The next decision needs reports that know of these.
+            self.host.wheel.sleep(self.options.load_period * REPORTS).await;
+        }
+    }
+
+    /// Moves `count` grains to `to`, or fewer where their placement forbids it. Returns how many.
+    async fn give(&self, to: SiloAddress, count: usize) -> usize {
         let began = self.host.clock.mono();
         let (mut given, mut busy) = (0, 0);
         for shard in 0..Catalog::shard_count() {
@@ -78,6 +105,7 @@ impl SiloCore {
             tracing::info!(me = %self.address, %to, given, ?took, "grains move to a silo that has \
                 fewer");
         }
+        given
     }
 
     fn may_give(&self, activation: &Activation, to: SiloAddress) -> bool {

@@ -474,6 +474,7 @@ impl SiloBuilder {
                 () = driven.cluster.directory.drive() => {}
                 () = driven.cluster.placing.load.drive() => {}
                 () = driven.reminders.drive() => {}
+                () = driven.follow_duty() => {}
             }
         });
         if let Err(error) = check_agreement(&core, &table).await {
@@ -485,7 +486,6 @@ impl SiloBuilder {
             async move { run_membership(running, machine, table, inputs, on_terminate).await },
         );
         lifecycle::join(&core).await?;
-        world::spawn(core.clone().follow_duty());
         if let Err(error) = tasks::started(&core, on_start).await {
             lifecycle::stop(&core).await;
             return Err(error);

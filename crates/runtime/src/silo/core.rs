@@ -137,6 +137,7 @@ impl SiloCore {
             left,
             activations: host.catalog.len() as u64,
             activations_busy: u64::from(load.busy),
+            hosted: self.cluster.placing.load.hosted_number(),
             cpu_percent: load.cpu,
             memory_percent: load.memory,
             registrations: self.cluster.directory.registrations(),
@@ -331,7 +332,7 @@ impl Seat for SiloCore {
             self.calls.streams.lost(|other, _| is_dead(other));
         }
         log::tell_view(self.address, &before, &view);
-        self.host.shortage.set_cordoned(!self.duty_in(&view).is_full());
+        self.host.shortage.set_cordoned(!self.duty_in(&view).takes_grains());
         self.cluster.install(view.clone(), status, fading);
         self.reminders.install(&view);
     }

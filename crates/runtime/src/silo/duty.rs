@@ -8,9 +8,13 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use emmer_core::Duty;
+use emmer_membership::View;
 use emmer_net::clock::wall;
 use emmer_net::warn_seldom;
+use emmer_net::world;
 use emmer_store::duties::{DutyChange, DutyChanged, DutyError};
+
+use tokio::task::JoinHandle;
 
 use super::core::SiloCore;
 use super::{emptying, lifecycle};
@@ -66,34 +70,47 @@ impl SiloCore {
         Ok(self.drained.load(Ordering::Relaxed) - before)
     }
 
-    /// Does what the duty asks for, until the silo ends.
-    pub(super) async fn follow_duty(self: Arc<Self>) {
-        let mut done = Duty::Full;
+    /// Has the silo do what its duty asks for, in tasks of their own; never ends.
+    pub(super) async fn follow_duty(self: &Arc<Self>) {
+        let (mut seen, mut drain) = (Duty::Full, None::<JoinHandle<()>>);
         loop {
-            let next = self.cluster.views.until(|view| {
-                let duty = self.duty_in(view);
-                (duty != done).then_some(duty)
-            });
-            done = tokio::select! {
-                biased;
-                () = self.stopped.cancelled() => return,
-                duty = next => duty,
-            };
-            match done {
-                Duty::Draining => self.be_drained().await,
-                Duty::Leaving => return lifecycle::stop(&self).await,
+            let next = |view: &Arc<View>| Some(self.duty_in(view)).filter(|duty| *duty != seen);
+            seen = self.cluster.views.until(next).await;
+            let silo = self.clone();
+            match seen {
+                Duty::Draining => {
+                    let before = drain.take();
+                    drain = Some(world::spawn(async move {
+                        if let Some(before) = before {
+                            let _ = before.await;
+                        }
+                        silo.be_drained().await;
+                    }));
+                }
+                Duty::Giving => drop(world::spawn(async move { silo.give_once().await })),
+                Duty::Leaving => drop(world::spawn(async move { lifecycle::stop(&silo).await })),
                 Duty::Full | Duty::Cordoned | Duty::Drained => {}
             }
         }
     }
 
+    /// Gives grains to silos that have fewer, and says in the table that this is over.
+    async fn give_once(&self) {
+        self.even_out(|| self.duty() == Duty::Giving).await;
+        self.tell_done(Duty::Giving, Duty::Full, "it has about the mean").await;
+    }
+
     /// Empties the silo, and says so in the table.
     async fn be_drained(self: &Arc<Self>) {
-        while self.duty() == Duty::Draining && !self.stopped.is_cancelled() {
-            emptying::drain(self, &self.drained).await;
-            let told = self.change_duty(Duty::Drained, Some(Duty::Draining), "it is empty");
-            let Err(error) = told.await else { return };
-            warn_seldom!(%error, "the table does not show yet that this silo is drained");
+        emptying::drain(self, &self.drained).await;
+        self.tell_done(Duty::Draining, Duty::Drained, "it is empty").await;
+    }
+
+    /// Writes `after` into the table as long as the duty is `done`, until the table has it.
+    async fn tell_done(&self, done: Duty, after: Duty, because: &str) {
+        while self.duty() == done && !self.stopped.is_cancelled() {
+            let Err(error) = self.change_duty(after, Some(done), because).await else { return };
+            warn_seldom!(%error, "the table does not show yet that this silo has done its duty");
             tokio::select! {
                 biased;
                 () = self.stopped.cancelled() => return,

@@ -1,0 +1,132 @@
+//! Grains that have come from another silo, to which calls of this silo may still be on their way
+//! there. Until that silo has sent them after their grain, one-way calls of this silo wait.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use emmer_core::{GrainId, SiloAddress};
+use parking_lot::Mutex;
+use tokio_util::sync::CancellationToken;
+
+/// The grains with calls that may follow them here.
+#[derive(Default)]
+pub(crate) struct Followers {
+    by_grain: Mutex<BTreeMap<GrainId, Entry>>,
+    /// Their number, for the many calls that are made while there are none.
+    count: AtomicUsize,
+}
+
+struct Entry {
+    /// The silo that the grain comes from, and its number for the move.
+    from: (SiloAddress, u64),
+    over: CancellationToken,
+}
+
+/// A grain that calls may follow, until this is dropped.
+pub(crate) struct Followed {
+    all: Arc<Followers>,
+    grain: GrainId,
+    over: CancellationToken,
+}
+
+impl Followers {
+    /// The grain comes from this silo, by the move of this number.
+    pub(crate) fn expect(self: &Arc<Self>, grain: &GrainId, from: (SiloAddress, u64)) -> Followed {
+        let over = CancellationToken::new();
+        let mut by_grain = self.by_grain.lock();
+        let entry = Entry { from, over: over.clone() };
+        if let Some(before) = by_grain.insert(grain.clone(), entry) {
+            before.over.cancel();
+        }
+        self.count.store(by_grain.len(), Ordering::Release);
+        Followed { all: self.clone(), grain: grain.clone(), over }
+    }
+
+    /// Returns true if calls may follow this grain.
+    #[inline]
+    pub(crate) fn has(&self, grain: &GrainId) -> bool {
+        self.count.load(Ordering::Acquire) > 0 && self.by_grain.lock().contains_key(grain)
+    }
+
+    /// Waits until no call follows this grain.
+    pub(crate) async fn over(&self, grain: &GrainId) {
+        let over = self.by_grain.lock().get(grain).map(|entry| entry.over.clone());
+        if let Some(over) = over {
+            over.cancelled().await;
+        }
+    }
+
+    /// A silo has sent all calls after a grain.
+    pub(super) fn told(&self, from: (SiloAddress, u64)) {
+        self.release(|entry| entry.from == from);
+    }
+
+    /// The connection to a silo has ended, and the calls on it are lost.
+    pub(super) fn lost(&self, silo: SiloAddress) {
+        self.release(|entry| entry.from.0 == silo);
+    }
+
+    fn release(&self, is_over: impl Fn(&Entry) -> bool) {
+        if self.count.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        let mut by_grain = self.by_grain.lock();
+        for (_, entry) in by_grain.extract_if(.., |_, entry| is_over(entry)) {
+            entry.over.cancel();
+        }
+        self.count.store(by_grain.len(), Ordering::Release);
+    }
+}
+
+impl Followed {
+    /// Waits until no call follows the grain.
+    pub(crate) async fn over(&self) {
+        self.over.cancelled().await;
+    }
+}
+
+impl Drop for Followed {
+    fn drop(&mut self) {
+        if self.over.is_cancelled() {
+            return;
+        }
+        self.over.cancel();
+        let mut by_grain = self.all.by_grain.lock();
+        // A later move of the same grain has an entry of its own.
+        if by_grain.get(&self.grain).is_some_and(|entry| entry.over.is_cancelled()) {
+            by_grain.remove(&self.grain);
+        }
+        self.all.count.store(by_grain.len(), Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use emmer_core::GrainTypeId;
+
+    use super::*;
+
+    #[test]
+    fn a_grain_is_followed_until_its_old_silo_says_so_or_is_lost() {
+        let silo = |n: u8| format!("10.0.0.{n}:1:1").parse::<SiloAddress>().unwrap();
+        let grain = |n: u64| GrainId::new(GrainTypeId::of("g"), n);
+        let followers = Arc::new(Followers::default());
+        let first = followers.expect(&grain(1), (silo(1), 7));
+        let second = followers.expect(&grain(2), (silo(2), 7));
+        followers.told((silo(2), 6));
+        assert!(followers.has(&grain(1)) && followers.has(&grain(2)) && !followers.has(&grain(3)));
+        followers.told((silo(1), 7));
+        assert!(!followers.has(&grain(1)) && first.over.is_cancelled());
+        followers.lost(silo(2));
+        assert!(second.over.is_cancelled());
+        // It came, went and came again: the earlier arrival ends late.
+        let before = followers.expect(&grain(1), (silo(1), 8));
+        let again = followers.expect(&grain(1), (silo(3), 1));
+        drop(before);
+        assert!(followers.has(&grain(1)));
+        drop(again);
+        assert!(!followers.has(&grain(1)));
+        assert_eq!(followers.count.load(Ordering::Acquire), 0);
+    }
+}
