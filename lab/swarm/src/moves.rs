@@ -1,5 +1,5 @@
-//! R19 to R21: what a grain keeps and decides when it moves. Its timer ticks no sooner, a grain that
-//! refuses stays, and its states are written on top of what is stored.
+//! R19 to R21: what a grain keeps and decides when it moves. Its timer ticks no sooner, a grain
+//! that refuses stays, and its states are written on top of what is stored.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};

@@ -58,7 +58,7 @@ fn a_silo_is_cordoned_drained_and_stopped() {
 
     let base = ["history", "--store", &store, "--cluster-id", "test", "--format", "json"];
     let shown = String::from_utf8(run(&base).stdout).unwrap();
-    let words = ["cordoned", "uncordoned", "drains", "drained", "asked-to-leave"];
+    let words = ["cordoned", "resumed", "drains", "drained", "asked-to-leave"];
     for word in words.into_iter().chain(["ticket 18", "emmer drain", "operator"]) {
         assert!(shown.contains(word), "{word} in {shown}");
     }

@@ -79,8 +79,8 @@ impl Host {
 }
 
 impl Activation {
-    /// Takes the grain in, and lets one-way calls of this silo wait until earlier ones have followed
-    /// the grain.
+    /// Takes the grain in, and lets one-way calls of this silo wait until earlier ones have
+    /// followed the grain.
     async fn arrive(
         self: Arc<Self>,
         from: SiloAddress,
@@ -93,7 +93,8 @@ impl Activation {
         }
     }
 
-    /// Takes the grain in, and tells the silo that it comes from. Returns true if the grain is here.
+    /// Takes the grain in, and tells the silo that it comes from. Returns true if the grain is
+    /// here.
     async fn come_from(
         self: &Arc<Self>,
         from: SiloAddress,
