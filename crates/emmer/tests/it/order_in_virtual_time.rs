@@ -11,10 +11,16 @@ trait Parcels {
     /// Lets the others wait.
     async fn weigh(&mut self, what: u64, content: Vec<u8>);
     async fn taken(&self) -> Vec<u64>;
+    /// Asks to move to this silo.
+    async fn go(&self, to: String);
+    async fn at(&self) -> String;
 }
 
 #[derive(Grain)]
 struct ParcelsGrain {
+    #[context]
+    ctx: Ctx,
+    #[carry]
     taken: Vec<u64>,
 }
 
@@ -31,6 +37,14 @@ impl Parcels for ParcelsGrain {
 
     async fn taken(&self) -> Vec<u64> {
         self.taken.clone()
+    }
+
+    async fn go(&self, to: String) {
+        self.ctx.move_to(to.parse().unwrap());
+    }
+
+    async fn at(&self) -> String {
+        self.ctx.silo().unwrap().to_string()
     }
 }
 
@@ -158,4 +172,35 @@ async fn unawaited_calls_behind_a_hung_one_are_in_the_queue_of_their_grain(world
     let waiting = |n: usize| cluster.node(n).longest_queues(100);
     let waiting: Vec<u32> = (0..3).flat_map(waiting).map(|queue| queue.waiting).collect();
     assert_eq!(waiting, [4; 8]);
+}
+
+/// Calls of the silo that a grain comes to are on their way to the silo that it leaves.
+#[emmer::test(seeds = 8)]
+async fn calls_of_the_silo_that_a_grain_comes_to_keep_their_order(world: World) {
+    let cluster = world.cluster(3, |silo| silo.host::<dyn Parcels, ParcelsGrain>()).await;
+    world.net().set_model(NetModel { delay_max: millis(3), ..NetModel::default() });
+    let client = cluster.client().await;
+    for key in 0..12u64 {
+        let parcels = client.grain::<dyn Parcels>(key);
+        let from = parcels.at().await.unwrap();
+        let node = cluster.nodes().iter().find(|node| node.address().to_string() != from).unwrap();
+        let send = async move |client: GrainFactory| {
+            for what in 0..CALLS {
+                client.grain::<dyn Parcels>(key).take(what, Vec::new()).send().unwrap();
+                if what % 5 == 0 {
+                    tokio::time::sleep(millis(1)).await;
+                }
+            }
+        };
+        let go = async {
+            world.advance(millis(3 + key % 6)).await;
+            parcels.go(node.address().to_string()).await.unwrap();
+        };
+        let (sent, ()) = tokio::join!(node.run(send), go);
+        sent.unwrap();
+        world.advance(secs(1)).await;
+        assert_eq!(parcels.at().await.unwrap(), node.address().to_string(), "it has moved");
+        let taken = parcels.taken().await.unwrap();
+        assert_eq!(taken, (0..CALLS).collect::<Vec<_>>(), "grain {key}");
+    }
 }

@@ -58,21 +58,20 @@ impl Followers {
     }
 
     /// A silo has sent all calls after a grain.
-    pub(super) fn told(&self, from: (SiloAddress, u64)) {
-        self.release(|entry| entry.from == from);
+    pub(super) fn told(&self, grain: &GrainId, from: (SiloAddress, u64)) {
+        let mut by_grain = self.by_grain.lock();
+        if by_grain.get(grain).is_some_and(|entry| entry.from == from)
+            && let Some(entry) = by_grain.remove(grain)
+        {
+            entry.over.cancel();
+        }
+        self.count.store(by_grain.len(), Ordering::Release);
     }
 
     /// The connection to a silo has ended, and the calls on it are lost.
     pub(super) fn lost(&self, silo: SiloAddress) {
-        self.release(|entry| entry.from.0 == silo);
-    }
-
-    fn release(&self, is_over: impl Fn(&Entry) -> bool) {
-        if self.count.load(Ordering::Acquire) == 0 {
-            return;
-        }
         let mut by_grain = self.by_grain.lock();
-        for (_, entry) in by_grain.extract_if(.., |_, entry| is_over(entry)) {
+        for (_, entry) in by_grain.extract_if(.., |_, entry| entry.from.0 == silo) {
             entry.over.cancel();
         }
         self.count.store(by_grain.len(), Ordering::Release);
@@ -114,9 +113,9 @@ mod tests {
         let followers = Arc::new(Followers::default());
         let first = followers.expect(&grain(1), (silo(1), 7));
         let second = followers.expect(&grain(2), (silo(2), 7));
-        followers.told((silo(2), 6));
+        followers.told(&grain(2), (silo(2), 6));
         assert!(followers.has(&grain(1)) && followers.has(&grain(2)) && !followers.has(&grain(3)));
-        followers.told((silo(1), 7));
+        followers.told(&grain(1), (silo(1), 7));
         assert!(!followers.has(&grain(1)) && first.over.is_cancelled());
         followers.lost(silo(2));
         assert!(second.over.is_cancelled());

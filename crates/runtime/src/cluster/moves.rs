@@ -47,6 +47,8 @@ pub(crate) enum MoveMessage {
         /// The sender's number for the move.
         #[serde(rename = "i")]
         id: u64,
+        #[serde(rename = "g")]
+        grain: GrainId,
     },
 }
 
@@ -198,13 +200,13 @@ impl Moves {
     }
 
     /// Tells the silo that has a grain now that all calls are on their way after it.
-    pub(crate) fn all_follow(&self, to: SiloAddress, id: u64) {
-        self.peers.post(to, channel::MOVES, &MoveMessage::Followed { id });
+    pub(crate) fn all_follow(&self, to: SiloAddress, id: u64, grain: GrainId) {
+        self.peers.post(to, channel::MOVES, &MoveMessage::Followed { id, grain });
     }
 
     /// Another silo has sent all calls after a grain.
-    pub(crate) fn followed(&self, from: SiloAddress, id: u64) {
-        self.followers.told((from, id));
+    pub(crate) fn followed(&self, from: SiloAddress, id: u64, grain: &GrainId) {
+        self.followers.told(grain, (from, id));
     }
 
     /// The word of another silo. A move that is over needs none.

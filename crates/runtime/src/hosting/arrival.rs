@@ -28,14 +28,15 @@ const REGISTRATION_MAX: Duration = Duration::from_secs(10);
 /// The longest wait for calls that follow the grain. They are forwarded at once.
 const FOLLOWERS_MAX: Duration = Duration::from_secs(2);
 
+/// The activation of a grain that comes, the room for its memory, and its followers.
+type Seat = (Arc<Activation>, UnderWay, Option<Followed>);
+
 impl Host {
     /// A grain comes from the silo `from`.
     pub(crate) fn arrive(self: &Arc<Self>, from: SiloAddress, arrival: Arrival) {
         let id = arrival.id;
-        // Before a call of this silo finds the grain here.
-        let followed = self.moves.followers.expect(&arrival.grain, (from, id));
-        match self.seat(&arrival) {
-            Ok((activation, room)) => {
+        match self.seat(from, &arrival) {
+            Ok((activation, room, followed)) => {
                 self.spawner.spawn(activation.arrive(from, arrival, room, followed));
             }
             Err(why) => {
@@ -46,7 +47,7 @@ impl Host {
     }
 
     /// An activation for a grain that comes, which no call can enter yet.
-    fn seat(self: &Arc<Self>, arrival: &Arrival) -> Result<(Arc<Activation>, UnderWay), String> {
+    fn seat(self: &Arc<Self>, from: SiloAddress, arrival: &Arrival) -> Result<Seat, String> {
         let class = self.class_of(&arrival.grain).map_err(|failure| failure.to_string())?;
         if class.info.stays || class.workers_max().is_some() {
             return Err("no grain of its class moves".to_owned());
@@ -63,14 +64,16 @@ impl Host {
         }
         let room = self.moves.room_to_arrive(&arrival.memory);
         let room = room.ok_or("too many grains come at once")?;
-        let max = self.limits.activations_max;
+        let (max, mut followed) = (self.limits.activations_max, None);
         let made = self.catalog.insert(&arrival.grain, max, |number| {
             let made = class.clone().create(self.clone(), arrival.grain.clone(), number);
             made.gate.line().take_mover_place(true);
+            // Before a call of this silo finds the grain here.
+            followed = Some(self.moves.followers.expect(&arrival.grain, (from, arrival.id)));
             made
         });
         match made {
-            Ok(Some(made)) => Ok((made, room)),
+            Ok(Some(made)) => Ok((made, room, followed)),
             Ok(None) => Err("the grain has an activation here".to_owned()),
             Err(NotMade::Full) => Err("this silo has too many activations".to_owned()),
             Err(NotMade::Closed) => Err("this silo leaves".to_owned()),
@@ -86,9 +89,11 @@ impl Activation {
         from: SiloAddress,
         arrival: Arrival,
         room: UnderWay,
-        followed: Followed,
+        followed: Option<Followed>,
     ) {
-        if self.come_from(from, arrival, room).await {
+        if self.come_from(from, arrival, room).await
+            && let Some(followed) = followed
+        {
             let _ = tokio::time::timeout(FOLLOWERS_MAX, followed.over()).await;
         }
     }

@@ -124,7 +124,7 @@ impl Activation {
                     tracing::debug!(grain = %self.title(), %to, ?took, "a grain has moved");
                     // Behind all that waited.
                     let _ = tokio::time::timeout(PATIENCE, self.lock_exclusive()).await;
-                    self.host.moves.all_follow(to, id);
+                    self.host.moves.all_follow(to, id, self.id.clone());
                 }
                 moved.map(|_id| ())
             }

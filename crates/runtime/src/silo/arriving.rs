@@ -93,7 +93,9 @@ impl Handler for SiloCore {
                 match codec::decode(&payload) {
                     Ok(MoveMessage::Arrive(arrival)) => self.host.arrive(from, arrival),
                     Ok(MoveMessage::Word { id, word }) => self.host.moves.heard(id, word),
-                    Ok(MoveMessage::Followed { id }) => self.host.moves.followed(from, id),
+                    Ok(MoveMessage::Followed { id, grain }) => {
+                        self.host.moves.followed(from, id, &grain);
+                    }
                     Err(e) => {
                         warn_seldom!(%from, error = %e, "an unreadable message about a grain that \
                             moves");
