@@ -5,8 +5,8 @@ use super::{ConfigError, Settings};
 /// The key that names the place of the token for orders over HTTP.
 pub(super) const TOKEN: &str = "telemetry_token";
 
-/// The longest file of a token, in bytes.
-const TOKEN_BYTES_MAX: usize = 8_192;
+/// Lengths of a token, in bytes.
+const TOKEN_BYTES: std::ops::RangeInclusive<usize> = 16..=8_192;
 
 impl Settings {
     /// The token for orders over HTTP; none if no place is given. It is read now.
@@ -26,8 +26,8 @@ impl Settings {
         };
         let token = read.map_err(|why| entry.wrong(TOKEN, why))?;
         let token = token.trim();
-        let is_fit = (16..=TOKEN_BYTES_MAX).contains(&token.len())
-            && token.bytes().all(|byte| byte.is_ascii_graphic());
+        let is_fit =
+            TOKEN_BYTES.contains(&token.len()) && token.bytes().all(|byte| byte.is_ascii_graphic());
         if is_fit {
             Ok(Some(token.to_owned()))
         } else {

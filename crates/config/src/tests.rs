@@ -317,3 +317,36 @@ fn the_page_names_flags_that_there_are() {
     }
     assert!(seen > 10, "{seen}");
 }
+
+#[test]
+fn a_token_is_read_from_its_place_and_shown_nowhere() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |text: &str| {
+        let path = dir.path().join(format!("token of {} bytes", text.len()));
+        std::fs::write(&path, text).unwrap();
+        format!("telemetry_token={}", path.display())
+    };
+    let token = |place: &str, more: &[&str]| {
+        let set: Vec<&str> = [place].iter().chain(more).copied().collect();
+        load(FILE, &[], &set).unwrap().telemetry_token()
+    };
+    let port = &["telemetry=127.0.0.1:9464"][..];
+    let good = "0123456789abcdef";
+    assert_eq!(token(&file(&format!("{good}\n")), port), Ok(Some(good.to_owned())));
+    for (place, more, why) in [
+        (file("0123456789abcde"), port, "16 to 8192 visible ASCII characters"),
+        (file("0123456789 abcdef"), port, "16 to 8192 visible ASCII characters"),
+        (file(good), &[][..], "set telemetry too"),
+        ("telemetry_token=/no/such/token".to_owned(), port, "cannot be read"),
+        ("telemetry_token=env:NO_SUCH_TOKEN".to_owned(), port, "no variable \"NO_SUCH_TOKEN\""),
+    ] {
+        let error = token(&place, more).unwrap_err().to_string();
+        assert!(error.contains("telemetry_token") && error.contains(why), "{error}");
+        assert!(!error.contains("0123456789"), "{error}");
+    }
+    // A token in the place of its file's name.
+    let mistaken = load(FILE, &[], &[&format!("telemetry_token={good}")]).unwrap();
+    assert!(!mistaken.told().contains(good), "{}", mistaken.told());
+    let shown = format!("{:?}", mistaken.effective().unwrap());
+    assert!(!shown.contains(good), "{shown}");
+}

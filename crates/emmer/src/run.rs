@@ -88,6 +88,7 @@ pub fn secured(settings: &Settings, silo: SiloBuilder) -> Result<SiloBuilder> {
 /// The silo with its endpoint for metrics and health, where one is asked for.
 #[cfg(feature = "telemetry")]
 async fn observed(settings: &Settings, silo: SiloBuilder) -> Result<SiloBuilder> {
+    let token = settings.telemetry_token()?;
     let Some(address) = settings.address("telemetry")? else { return Ok(silo) };
     let endpoint = crate::telemetry::Endpoint::bind(address).await?;
     #[cfg(feature = "tls")]
@@ -95,7 +96,7 @@ async fn observed(settings: &Settings, silo: SiloBuilder) -> Result<SiloBuilder>
         Some(tls) => endpoint.tls(tls)?,
         None => endpoint,
     };
-    let endpoint = match settings.telemetry_token()? {
+    let endpoint = match token {
         Some(token) => endpoint.token(token)?,
         None => endpoint,
     };
@@ -106,11 +107,12 @@ async fn observed(settings: &Settings, silo: SiloBuilder) -> Result<SiloBuilder>
 #[cfg(not(feature = "telemetry"))]
 async fn observed(settings: &Settings, silo: SiloBuilder) -> Result<SiloBuilder> {
     std::future::ready(()).await;
-    match settings.get("telemetry") {
+    let found = ["telemetry", "telemetry_token"].into_iter();
+    match found.filter_map(|key| Some((key, settings.get(key)?))).next() {
         None => Ok(silo),
-        Some(entry) => {
+        Some((key, entry)) => {
             let why = "this program was built without it: build it with the feature telemetry";
-            Err(entry.wrong("telemetry", why).into())
+            Err(entry.wrong(key, why).into())
         }
     }
 }

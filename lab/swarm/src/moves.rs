@@ -13,8 +13,8 @@ use crate::ledger;
 /// Period of the timer that each grain has.
 pub(crate) const PERIOD: Duration = Duration::from_millis(1_500);
 
-/// Shortest time between two ticks of one life. The clocks of the silos may drift.
-const LEAST: Duration = Duration::from_millis(1_200);
+/// Shortest time between two ticks of one life: the steps of timers differ from silo to silo.
+const LEAST: Duration = Duration::from_millis(1_480);
 
 #[derive(Default)]
 struct Book {

@@ -30,10 +30,13 @@ impl Telemetry {
     /// A value is wrong, or this program was built without the feature.
     pub(super) fn begin(settings: &Settings) -> Result<Self> {
         let endpoint = settings.address("telemetry")?;
-        if cfg!(not(feature = "telemetry")) && endpoint.is_some() {
-            return Err(Failure::usage(
-                "telemetry: this program was built without it: build it with --features telemetry",
-            ));
+        if cfg!(not(feature = "telemetry"))
+            && let Some(key) =
+                ["telemetry", "telemetry_token"].into_iter().find(|key| settings.get(key).is_some())
+        {
+            return Err(Failure::usage(format!(
+                "{key}: this program was built without it: build it with --features telemetry"
+            )));
         }
         if cfg!(not(feature = "otlp"))
             && let Some(key) =
