@@ -8,9 +8,7 @@ use serde::{Deserialize, Serialize};
 /// The amount of work that an operator wants a silo to have. A part of its row in the membership
 /// table, so that every silo and every command sees it. A new incarnation begins with
 /// [`Full`](Self::Full).
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "u8", into = "u8")]
 #[repr(u8)]
 pub enum Duty {

@@ -2,11 +2,11 @@
 //! features.
 
 pub use emmer_core::reminder::{Reminder, Schedule};
-pub use emmer_store::duties::{DutyChange, DutyChanged, DutyError};
 pub use emmer_store::history::{HistoryTable, Recorded, clusters};
 pub use emmer_store::keys::{GrainRef, ParseGrainRefError, reference};
 pub use emmer_store::memory::MemoryStore;
 pub use emmer_store::metrics::{ClientMetrics, MetricsTable, Shared as SharedMetrics, SiloMetrics};
+pub use emmer_store::operator::{Death, DutyChange, DutyError, Written};
 pub use emmer_store::reminders::{
     ReminderRemoval, ReminderTable, ReminderWrite, Scanned, StoredReminder,
 };

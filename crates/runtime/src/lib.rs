@@ -43,7 +43,7 @@ pub use emmer_net::tls::WebTls;
 pub use emmer_net::tls::certs;
 #[cfg(feature = "tls")]
 pub use emmer_net::tls::{Tls, TlsError, TlsRollout};
-pub use emmer_store::duties::{DutyChanged, DutyError};
+pub use emmer_store::operator::{DutyError, Written};
 pub use filters::{Filter, FilterCall, Next, Outcome};
 pub use grain::Error;
 pub use metrics::{GrainQueue, Latency, MethodStatistics, SiloStatistics};

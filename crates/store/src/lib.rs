@@ -18,7 +18,7 @@
 //! | [`url`] | connection strings: scheme, rest, credentials never printed |
 //! | [`address`] | addresses of servers, read by the rules of a store |
 //! | [`silos`] | the silo instances table (table description) with its version row |
-//! | [`duties`] | an operator's word about a silo in that table |
+//! | [`operator`] | an operator's word about a silo in that table |
 //! | [`state`] | the grain state table |
 //! | [`reminders`] | the reminders table (table description) |
 //! | [`metrics`] | the silo metrics and client metrics tables (table description) |
@@ -34,7 +34,6 @@ pub mod checkup;
 pub mod contention;
 pub mod contract;
 pub mod document;
-pub mod duties;
 pub mod examine;
 pub mod fault;
 mod grain_rows;
@@ -46,6 +45,7 @@ pub mod memory;
 pub mod metrics;
 pub mod one_moment;
 mod one_pass;
+pub mod operator;
 pub mod recent;
 pub mod reminders;
 mod silo_rows;

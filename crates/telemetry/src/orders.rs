@@ -74,9 +74,9 @@ impl Order {
         let Self::Give(duty) = self else { return (StatusCode::OK, format!("{}\n", silo.duty())) };
         let from = from.map_or_else(String::new, |from| format!(" from {from}"));
         match silo.give_duty(duty, &format!("an order over HTTP{from}")).await {
-            Ok(changed) => {
-                let version = changed.version.number;
-                (StatusCode::OK, format!("{} in version {version}\n", changed.duty))
+            Ok(written) => {
+                let version = written.version.number;
+                (StatusCode::OK, format!("{duty} in version {version}\n"))
             }
             Err(error @ (DutyError::Store(_) | DutyError::Busy(_))) => {
                 (StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n"))

@@ -10,7 +10,7 @@ use emmer_runtime::{
     SiloStatistics, SiloWatch, StoreSource, Terminated,
 };
 use emmer_store::SystemStore;
-use emmer_store::duties::DutyError;
+use emmer_store::operator::DutyError;
 use emmer_virtual::{Host, HostClock, Net};
 
 use crate::store::TestStore;

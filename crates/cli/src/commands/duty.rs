@@ -1,8 +1,8 @@
 //! `emmer cordon`, `uncordon`, `drain` and `stop`: the duty of a silo, written into the membership
 //! table.
 //!
-//! The right to write the table is the right to do this. A gateway, if one can be reached, is told
-//! that the table has changed; else silos see it within a minute.
+//! A process that may write the table may do this. The command tells the gateways that it reaches
+//! that the table has changed. Without a gateway, silos see the change within a minute.
 
 use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
@@ -17,15 +17,14 @@ use serde::Serialize;
 use super::output::{Format, show};
 use super::{named, store};
 use crate::exit::{Code, Failure, Result};
-use crate::logging;
 use crate::process::{now, runtime};
-use emmer::config::{ConfigArgs, Settings};
+use emmer::config::Settings;
 
 /// Time in which a gateway has to take the connection of this command.
 const GATEWAY_PATIENCE: Duration = Duration::from_secs(2);
 /// Time between two looks at a silo that does its duty.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// Gateways that are told.
+/// Maximum number of gateways that hear of a change.
 const GATEWAYS_MAX: usize = 64;
 /// The longest reason, in bytes.
 const REASON_BYTES_MAX: usize = 1_000;
@@ -39,17 +38,11 @@ pub struct Args {
     /// The reason, written into the history of the membership
     #[arg(long, value_name = "TEXT")]
     because: Option<String>,
-    /// The system store that all silos of the cluster share, as in sqlite://cluster.db
-    #[arg(long, value_name = "URL")]
-    store: Option<String>,
-    /// The cluster of the silo
-    #[arg(long, value_name = "ID")]
-    cluster_id: Option<String>,
+    #[command(flatten)]
+    cluster: store::ClusterArgs,
     /// A line for people, or one JSON document (docs/operations.md describes its fields)
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
-    #[command(flatten)]
-    config: ConfigArgs,
 }
 
 /// The flags of `emmer drain` and `emmer stop`.
@@ -76,7 +69,7 @@ struct Document {
     silo: String,
     name: String,
     /// The duty that was written: Full, Cordoned, Draining or Leaving.
-    duty: String,
+    duty: &'static str,
     /// The version of the table that has it.
     version: u64,
     /// True if this command wrote it.
@@ -116,27 +109,17 @@ fn run(
     within: Option<Duration>,
 ) -> Result<()> {
     let because = because(args.because.as_deref())?;
-    let flags = vec![
-        ("store", args.store, "--store"),
-        ("cluster_id", args.cluster_id, "--cluster-id"),
-        ("log", log, "--log"),
-    ];
-    let settings = Settings::of_process(&args.config, flags)?;
-    logging::start(&settings)?;
+    let settings = args.cluster.settle(log)?;
     runtime()?.block_on(async {
-        let table = store::table(&settings).await?;
-        let (version, silos) = store::read_all(&table).await?;
-        store::check_version(table.store(), table.cluster(), &version).await?;
+        let (table, silos) = store::table_and_rows(&settings).await?;
         let row = named::find(&silos, &args.silo)?;
         let (silo, name) = (row.address, row.instance_name.to_string());
         check_others(row, &silos, duty)?;
         let change =
             DutyChange { silo, duty, from: None, writer: command, because: &because, at: now() };
         let began = Instant::now();
-        let changed = table.change_duty(&change).await.map_err(failed)?;
-        if let Some(error) = &changed.unrecorded {
-            eprintln!("the table has it, but not the history: {error}");
-        }
+        let (written, _) = table.change_duty(&change).await.map_err(failed)?;
+        store::tell_unrecorded(&written);
         let client = client(&settings, &table).await?;
         let is_told = client.is_some();
         match &client {
@@ -155,14 +138,14 @@ fn run(
             cluster_id: table.cluster().to_string(),
             silo: silo.to_string(),
             name,
-            duty: duty.to_string(),
-            version: changed.version.number,
-            changed: changed.is_new,
+            duty: duty.name(),
+            version: written.version.number,
+            changed: written.is_new,
             told: is_told,
             done: within.is_some(),
             took_ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
         };
-        show(args.format, || line(&document), &document)
+        show(args.format, || line(duty, &document), &document)
     })
 }
 
@@ -190,7 +173,7 @@ fn is_one_line(text: &str) -> bool {
 fn check_others(row: &SiloEntry, silos: &[SiloEntry], duty: Duty) -> Result<()> {
     let takes = |other: &&SiloEntry| {
         other.status == SiloStatus::Active
-            && other.duty.is_full()
+            && other.duty.takes_grains()
             && other.address != row.address
             && other.role_name == row.role_name
     };
@@ -338,18 +321,19 @@ impl Progress {
     }
 }
 
-fn line(document: &Document) -> String {
-    let Document { silo, name, duty, version, changed, done, took_ms, .. } = document;
+fn line(duty: Duty, document: &Document) -> String {
+    let Document { silo, name, version, changed, done, took_ms, .. } = document;
     let silo = if name.is_empty() { silo.clone() } else { format!("{name} ({silo})") };
     let took = humantime::print(Duration::from_millis(*took_ms));
-    let (is, asked) = match duty.as_str() {
-        "Full" => ("takes new grains", "takes new grains"),
-        "Cordoned" => ("takes no new grains", "takes no new grains"),
-        "Draining" => ("is drained", "is to be drained"),
-        _ => ("has left the cluster", "is to leave"),
+    let asked = match duty {
+        Duty::Full => "takes new grains",
+        Duty::Cordoned => "takes no new grains",
+        Duty::Draining => "is to be drained",
+        _ => "is to leave",
     };
     match (done, changed) {
-        (true, _) => format!("{silo} {is}, after {took}\n"),
+        (true, _) if duty == Duty::Draining => format!("{silo} is drained, after {took}\n"),
+        (true, _) => format!("{silo} has left the cluster, after {took}\n"),
         (false, true) => format!("{silo} {asked}, since version {version}\n"),
         (false, false) => format!("{silo} {asked} already, as of version {version}\n"),
     }
@@ -380,7 +364,7 @@ mod tests {
         elsewhere.role_name = "front".into();
         assert!(check(elsewhere).is_err());
         assert_eq!(check_others(&own, &[], Duty::Cordoned), Ok(()));
-        // The silo is at it: to wait for it harms nothing.
+        // It drains already, and waiting for it is harmless.
         assert_eq!(check_others(&row(one, Duty::Draining), &[], Duty::Draining), Ok(()));
     }
 

@@ -14,10 +14,8 @@ use super::duty::{because, client, failed};
 use super::output::{Format, show};
 use super::store;
 use crate::exit::{Failure, Result};
-use crate::logging;
 use crate::process::{now, runtime};
 use crate::text;
-use emmer::config::{ConfigArgs, Settings};
 
 /// Time between two looks at the silos that give.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -37,17 +35,11 @@ pub struct Args {
     /// Longest wait for the silos, which do their work to the end all the same
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = super::duty::duration)]
     within: Duration,
-    /// The system store that all silos of the cluster share, as in sqlite://cluster.db
-    #[arg(long, value_name = "URL")]
-    store: Option<String>,
-    /// The cluster
-    #[arg(long, value_name = "ID")]
-    cluster_id: Option<String>,
+    #[command(flatten)]
+    cluster: store::ClusterArgs,
     /// A table for people, or one JSON document (docs/operations.md describes its fields)
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
-    #[command(flatten)]
-    config: ConfigArgs,
 }
 
 #[derive(Serialize)]
@@ -66,9 +58,9 @@ struct Silo {
     silo: String,
     name: String,
     role: String,
-    /// Grains that were called within ten minutes, before.
+    /// Number of grains that were called within ten minutes, before the moves.
     used: u64,
-    /// The same afterwards, as planned or as it is.
+    /// Number of these grains afterwards: planned in a dry run, else counted.
     after: u64,
 }
 
@@ -90,17 +82,9 @@ pub(super) fn run(args: Args, log: Option<String>) -> Result<()> {
         ));
     }
     let because = because(args.because.as_deref())?;
-    let flags = vec![
-        ("store", args.store, "--store"),
-        ("cluster_id", args.cluster_id, "--cluster-id"),
-        ("log", log, "--log"),
-    ];
-    let settings = Settings::of_process(&args.config, flags)?;
-    logging::start(&settings)?;
+    let settings = args.cluster.settle(log)?;
     runtime()?.block_on(async {
-        let table = store::table(&settings).await?;
-        let (version, mut silos) = store::read_all(&table).await?;
-        store::check_version(table.store(), table.cluster(), &version).await?;
+        let (table, mut silos) = store::table_and_rows(&settings).await?;
         silos.retain(|silo| silo.status == SiloStatus::Active && silo.duty.takes_grains());
         let client = client(&settings, &table).await?;
         let client = client.ok_or_else(|| {
@@ -179,11 +163,7 @@ async fn give(
             // It leaves or is gone meanwhile, and its grains go elsewhere anyway.
             Err(DutyError::NoSilo(_) | DutyError::NotActive(..) | DutyError::Leaves(_)) => {}
             Err(error) => return Err(failed(error)),
-            Ok(changed) => {
-                if let Some(error) = changed.unrecorded {
-                    eprintln!("the table has it, but not the history: {error}");
-                }
-            }
+            Ok((written, _)) => store::tell_unrecorded(&written),
         }
     }
     client.table_has_changed();

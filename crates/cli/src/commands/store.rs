@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use emmer::config::{ConfigArgs, Settings};
-use emmer::store::{self, SiloTable, StoreErrorKind, SystemStore};
+use emmer::store::{self, SiloTable, StoreErrorKind, SystemStore, Written};
 use emmer::tables::{ClusterId, SiloEntry, TableVersion};
 
 use crate::exit::{Code, Failure, Result};
@@ -45,6 +45,33 @@ impl ServiceArgs {
             None => settings.cluster()?,
         };
         Ok((url, service))
+    }
+}
+
+/// The flags that name a cluster and the store that its silos share.
+#[derive(clap::Args)]
+pub(super) struct ClusterArgs {
+    /// The system store that all silos of the cluster share, as in sqlite://cluster.db
+    #[arg(long, value_name = "URL")]
+    store: Option<String>,
+    /// The cluster
+    #[arg(long, value_name = "ID")]
+    cluster_id: Option<String>,
+    #[command(flatten)]
+    config: ConfigArgs,
+}
+
+impl ClusterArgs {
+    /// Reads the settings of the process and starts its log.
+    pub(super) fn settle(self, log: Option<String>) -> Result<Settings> {
+        let flags = vec![
+            ("store", self.store, "--store"),
+            ("cluster_id", self.cluster_id, "--cluster-id"),
+            ("log", log, "--log"),
+        ];
+        let settings = Settings::of_process(&self.config, flags)?;
+        logging::start(&settings)?;
+        Ok(settings)
     }
 }
 
@@ -99,6 +126,22 @@ pub(super) async fn read_all(table: &SiloTable) -> Result<(TableVersion, Vec<Sil
     match table.read_all().await {
         Err(error) if error.kind == StoreErrorKind::NotFound => Ok(Default::default()),
         read => read.map_err(Failure::store),
+    }
+}
+
+/// The membership table that the settings name, and its rows. Refuses a cluster that never had a
+/// silo.
+pub(super) async fn table_and_rows(settings: &Settings) -> Result<(SiloTable, Vec<SiloEntry>)> {
+    let table = table(settings).await?;
+    let (version, silos) = read_all(&table).await?;
+    check_version(table.store(), table.cluster(), &version).await?;
+    Ok((table, silos))
+}
+
+/// Tells that an operator's change is in the table, and not in the history.
+pub(super) fn tell_unrecorded(written: &Written) {
+    if let Some(error) = &written.unrecorded {
+        eprintln!("the table has the change, but the history does not: {error}");
     }
 }
 

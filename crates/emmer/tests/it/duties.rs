@@ -14,7 +14,7 @@ use emmer::test::{Cluster, Failure, World};
 #[grain_interface(key = u64)]
 trait Tally {
     async fn add(&mut self, n: u64) -> u64;
-    /// Lets the end of this activation take so long.
+    /// Sets the duration in milliseconds of this activation's deactivate hook.
     async fn end_slowly(&mut self, ms: u64);
 }
 
@@ -60,8 +60,8 @@ async fn command(world: &World, cluster: &Cluster, n: usize, duty: Duty) {
         because: "a person",
         at: Timestamp::from_millis(1),
     };
-    let changed = table.change_duty(&change).await.unwrap();
-    assert!(changed.is_new);
+    let (written, _) = table.change_duty(&change).await.unwrap();
+    assert!(written.is_new);
     cluster.client().await.table_has_changed();
 }
 
@@ -242,4 +242,39 @@ async fn silos_give_grains_once_when_an_operator_asks(world: World) {
     for key in 0..grains {
         assert_eq!(client.grain::<dyn Tally>(key).add(1).await.unwrap(), 2);
     }
+}
+
+/// The last word counts, also while the silo does what an earlier one asked for.
+#[emmer::test(seeds = 4)]
+async fn the_last_word_of_an_operator_counts(world: World) {
+    let cluster = world.cluster(2, tallies).await;
+    let client = cluster.client().await;
+    let node = cluster.node(1);
+    for round in 0..6 {
+        call_new_grains(&client, round * 100..round * 100 + 40).await;
+        node.drain().await.unwrap();
+        node.drain().await.unwrap();
+        assert_eq!(node.duty(), Duty::Drained);
+        node.uncordon().await.unwrap();
+        command(&world, &cluster, 1, Duty::Draining).await;
+        node.uncordon().await.unwrap();
+        command(&world, &cluster, 1, Duty::Draining).await;
+        world.advance(secs(3)).await;
+        assert_eq!(node.duty(), Duty::Drained);
+        assert_eq!(node.statistics().activations, 0);
+        node.uncordon().await.unwrap();
+    }
+    // The hooks of its grains take longer than the silo has.
+    for key in 1_000..1_080u64 {
+        let tally = client.grain::<dyn Tally>(key);
+        tally.add(1).await.unwrap();
+        tally.end_slowly(600_000).await.unwrap();
+    }
+    world.advance(secs(90)).await;
+    command(&world, &cluster, 1, Duty::Draining).await;
+    world.advance(secs(2)).await;
+    command(&world, &cluster, 1, Duty::Leaving).await;
+    let began = world.elapsed();
+    assert!(matches!(node.run_until_stopped().await, Some(Ok(()))));
+    assert!(world.elapsed() - began < secs(62), "{:?}", world.elapsed() - began);
 }

@@ -124,26 +124,27 @@ impl Placing {
     /// leaves the choice to chance or load, and `to` is one of its silos.
     pub(crate) fn may_move(&self, grain: &GrainId, method: u32, to: SiloAddress) -> bool {
         let choice = self.load.choice();
-        let wanted = choice.wanted(grain.grain_type(), method);
-        let strategy = self.strategy(wanted);
         let is_free = matches!(
-            strategy,
+            self.strategy(choice.wanted(grain.grain_type(), method)),
             Strategy::Random
                 | Strategy::ActivationCount
                 | Strategy::ResourceOptimized
                 | Strategy::SiloRole(_)
         );
-        let silos = choice.candidates(wanted, strategy.role(), self.selector, &[]);
-        is_free && silos.is_ok_and(|silos| silos.contains(&to))
+        is_free && self.is_candidate(grain, method, to)
     }
 
-    /// Returns true if this silo is among those that placement chooses from for a call of a grain.
+    /// Returns true if placement may choose this silo for a call of a grain.
     pub(crate) fn may_be_here(&self, grain: &GrainId, method: u32) -> bool {
+        self.is_candidate(grain, method, self.me)
+    }
+
+    fn is_candidate(&self, grain: &GrainId, method: u32, silo: SiloAddress) -> bool {
         let choice = self.load.choice();
         let wanted = choice.wanted(grain.grain_type(), method);
         let role = self.strategy(wanted).role();
         let silos = choice.candidates(wanted, role, self.selector, &[]);
-        silos.is_ok_and(|silos| silos.contains(&self.me))
+        silos.is_ok_and(|silos| silos.contains(&silo))
     }
 
     /// Counts what a choice came to.

@@ -12,9 +12,7 @@ use emmer_membership::View;
 use emmer_net::clock::wall;
 use emmer_net::warn_seldom;
 use emmer_net::world;
-use emmer_store::duties::{DutyChange, DutyChanged, DutyError};
-
-use tokio::task::JoinHandle;
+use emmer_store::operator::{DutyChange, DutyError, Written};
 
 use super::core::SiloCore;
 use super::{emptying, lifecycle};
@@ -32,19 +30,19 @@ impl SiloCore {
         duty: Duty,
         from: Option<Duty>,
         because: &str,
-    ) -> Result<DutyChanged, DutyError> {
+    ) -> Result<Written, DutyError> {
         let writer = self.address.to_string();
         let change =
             DutyChange { silo: self.address, duty, from, writer: &writer, because, at: wall() };
-        let changed = self.table.change_duty(&change).await?;
-        if let Some(error) = &changed.unrecorded {
+        let (written, _) = self.table.change_duty(&change).await?;
+        if let Some(error) = &written.unrecorded {
             warn_seldom!(%error, "the history of the membership lacks a change of a duty");
         }
         let shown = async {
             self.cluster.membership.news();
             self.cluster
                 .views
-                .until(|view| (view.version() >= changed.version.number).then_some(()))
+                .until(|view| (view.version() >= written.version.number).then_some(()))
                 .await;
         };
         tokio::select! {
@@ -52,7 +50,7 @@ impl SiloCore {
             () = self.stopped.cancelled() => {}
             _ = tokio::time::timeout(SHOWN_WITHIN, shown) => {}
         }
-        Ok(changed)
+        Ok(written)
     }
 
     /// Drains the silo. Returns the number of grains that moved, when it is drained, has another
@@ -60,38 +58,44 @@ impl SiloCore {
     pub(super) async fn drain(&self, because: &str) -> Result<u64, DutyError> {
         let before = self.drained.load(Ordering::Relaxed);
         self.change_duty(Duty::Draining, None, because).await?;
-        let over =
-            self.cluster.views.until(|view| (self.duty_in(view) != Duty::Draining).then_some(()));
         tokio::select! {
             biased;
             () = self.stopped.cancelled() => {}
-            () = over => {}
+            _ = self.until_duty(|duty| duty != Duty::Draining) => {}
         }
         Ok(self.drained.load(Ordering::Relaxed) - before)
     }
 
     /// Has the silo do what its duty asks for, in tasks of their own; never ends.
     pub(super) async fn follow_duty(self: &Arc<Self>) {
-        let (mut seen, mut drain) = (Duty::Full, None::<JoinHandle<()>>);
+        let leaves = || self.until_duty(|duty| duty == Duty::Leaving);
         loop {
-            let next = |view: &Arc<View>| Some(self.duty_in(view)).filter(|duty| *duty != seen);
-            seen = self.cluster.views.until(next).await;
-            let silo = self.clone();
-            match seen {
-                Duty::Draining => {
-                    let before = drain.take();
-                    drain = Some(world::spawn(async move {
-                        if let Some(before) = before {
-                            let _ = before.await;
-                        }
-                        silo.be_drained().await;
-                    }));
+            let duty = self
+                .until_duty(|duty| !matches!(duty, Duty::Full | Duty::Cordoned | Duty::Drained));
+            let (duty, silo) = (duty.await, self.clone());
+            let work = world::spawn(async move {
+                match duty {
+                    Duty::Draining => silo.be_drained().await,
+                    Duty::Giving => silo.give_once().await,
+                    _ => lifecycle::stop(&silo).await,
                 }
-                Duty::Giving => drop(world::spawn(async move { silo.give_once().await })),
-                Duty::Leaving => drop(world::spawn(async move { lifecycle::stop(&silo).await })),
-                Duty::Full | Duty::Cordoned | Duty::Drained => {}
+            });
+            if duty == Duty::Leaving {
+                return std::future::pending().await;
+            }
+            // A silo that leaves does not wait for the grains that it drains one by one.
+            tokio::select! {
+                biased;
+                _ = work => {}
+                _ = leaves() => {}
             }
         }
+    }
+
+    /// Waits for a duty that `is_it`, in the view in force.
+    async fn until_duty(&self, is_it: impl Fn(Duty) -> bool) -> Duty {
+        let found = |view: &Arc<View>| Some(self.duty_in(view)).filter(|duty| is_it(*duty));
+        self.cluster.views.until(found).await
     }
 
     /// Gives grains to silos that have fewer, and says in the table that this is over.

@@ -44,10 +44,10 @@ pub(super) async fn empty(
 ) -> Gone {
     let (mut wave, mut gone) = (FuturesUnordered::new(), Gone::default());
     let mut count = |moved: bool| if moved { gone.moved += 1 } else { gone.ended += 1 };
-    for shard in 0..Catalog::shard_count() {
+    'shards: for shard in 0..Catalog::shard_count() {
         for activation in silo.host.catalog.shard_activations(shard) {
             if !is_wanted() {
-                break;
+                break 'shards;
             }
             if wave.len() >= WAVE
                 && let Some(moved) = wave.next().await

@@ -8,7 +8,7 @@ use emmer_core::{Duty, SiloAddress, SiloStatus};
 use emmer_membership::{TerminateReason, View};
 use emmer_net::warn_seldom;
 use emmer_store::BoxFuture;
-use emmer_store::duties::DutyError;
+use emmer_store::operator::DutyError;
 
 use super::core::SiloCore;
 use super::lifecycle;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use emmer_core::{Duty, Instant, SiloAddress, SiloStatus};
 use emmer_membership::TerminateReason;
-use emmer_store::duties::{DutyChanged, DutyError};
+use emmer_store::operator::{DutyError, Written};
 
 use super::core::SiloCore;
 use crate::metrics::Sample;
@@ -62,7 +62,7 @@ impl SiloWatch {
     ///
     /// # Errors
     /// The table could not be written, and nothing has changed; or the silo leaves or has ended.
-    pub async fn give_duty(&self, duty: Duty, because: &str) -> Result<DutyChanged, DutyError> {
+    pub async fn give_duty(&self, duty: Duty, because: &str) -> Result<Written, DutyError> {
         match self.core.upgrade() {
             Some(core) => core.change_duty(duty, None, because).await,
             None => Err(DutyError::NotActive(self.address, SiloStatus::Dead)),

@@ -13,9 +13,7 @@ use emmer::tables::{SiloEntry, TableVersion, Timestamp};
 use super::output::{Format, show, write_out};
 use super::{ports, store};
 use crate::exit::Result;
-use crate::logging;
 use crate::process::{now, runtime};
-use emmer::config::{ConfigArgs, Settings};
 
 /// Time between two looks of `--watch`.
 const WATCH_PERIOD: Duration = Duration::from_secs(1);
@@ -23,12 +21,8 @@ const WATCH_PERIOD: Duration = Duration::from_secs(1);
 /// The flags of `emmer members`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The system store that all silos of the cluster share, as in sqlite://cluster.db
-    #[arg(long, value_name = "URL")]
-    store: Option<String>,
-    /// The cluster to show
-    #[arg(long, value_name = "ID")]
-    cluster_id: Option<String>,
+    #[command(flatten)]
+    cluster: store::ClusterArgs,
     /// A table for people, or one JSON document (docs/operations.md describes its fields)
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
@@ -38,8 +32,6 @@ pub struct Args {
     /// Go on: show the table again whenever it changes (on a terminal every second), until Ctrl-C
     #[arg(long)]
     watch: bool,
-    #[command(flatten)]
-    config: ConfigArgs,
 }
 
 /// Content of the table, and the time at which it was read.
@@ -55,13 +47,7 @@ struct Reading {
 }
 
 pub(super) fn run(args: Args, log: Option<String>) -> Result<()> {
-    let flags = vec![
-        ("store", args.store, "--store"),
-        ("cluster_id", args.cluster_id, "--cluster-id"),
-        ("log", log, "--log"),
-    ];
-    let settings = Settings::of_process(&args.config, flags)?;
-    logging::start(&settings)?;
+    let settings = args.cluster.settle(log)?;
     runtime()?.block_on(async {
         let table = store::table(&settings).await?;
         if args.watch {

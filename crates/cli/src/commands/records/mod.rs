@@ -16,24 +16,16 @@ use emmer::tables::ClusterId;
 use super::output::Format;
 use super::store;
 use crate::exit::{Failure, Result};
-use crate::logging;
 use crate::process::runtime;
-use emmer::config::{ConfigArgs, Settings};
 
 /// The flags of all three.
 #[derive(clap::Args)]
 pub struct Common {
-    /// The system store that all silos of the cluster share, as in sqlite://cluster.db
-    #[arg(long, value_name = "URL")]
-    store: Option<String>,
-    /// The cluster to show
-    #[arg(long, value_name = "ID")]
-    cluster_id: Option<String>,
+    #[command(flatten)]
+    cluster: store::ClusterArgs,
     /// A table for people, or one JSON document (docs/records.md describes its fields)
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
-    #[command(flatten)]
-    config: ConfigArgs,
 }
 
 /// The cluster and the store that a command reads.
@@ -48,13 +40,7 @@ fn read<T: Default, F: Future<Output = std::result::Result<T, StoreError>>>(
     log: Option<String>,
     read: impl FnOnce(Arc<dyn SystemStore>, ClusterId) -> F,
 ) -> Result<(Place, Format, T)> {
-    let flags = vec![
-        ("store", common.store, "--store"),
-        ("cluster_id", common.cluster_id, "--cluster-id"),
-        ("log", log, "--log"),
-    ];
-    let settings = Settings::of_process(&common.config, flags)?;
-    logging::start(&settings)?;
+    let settings = common.cluster.settle(log)?;
     let url = settings.required("store", "--store")?.text.clone();
     let cluster = settings.cluster()?;
     runtime()?.block_on(async {

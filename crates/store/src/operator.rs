@@ -1,7 +1,9 @@
-//! An operator's word in the membership table: the duty of a silo.
+//! An operator's word in the membership table: the duty of a silo, or its death.
 //!
 //! Like every change of the membership it is one conditional commit on the version row, so it may
 //! come from any process that reaches the store. The row of the silo keeps all else.
+
+use std::sync::Arc;
 
 use emmer_core::{Duty, SiloAddress, SiloEntry, SiloStatus, TableVersion, Timestamp};
 
@@ -29,19 +31,6 @@ pub struct DutyChange<'a> {
     pub at: Timestamp,
 }
 
-/// Outcome of a change of a silo's duty.
-#[derive(Clone, Debug, PartialEq)]
-pub struct DutyChanged {
-    /// The version of the table that shows it.
-    pub version: TableVersion,
-    /// True if this call wrote it.
-    pub is_new: bool,
-    /// The duty of the silo now. It differs from the wanted one only if `from` did not hold.
-    pub duty: Duty,
-    /// A failure of the history, which has no part in the change itself.
-    pub unrecorded: Option<StoreError>,
-}
-
 /// Reason that a duty was not changed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -63,56 +52,144 @@ pub enum DutyError {
     Busy(SiloAddress),
 }
 
+/// An operator's declaration that a silo is dead.
+#[derive(Clone, Copy, Debug)]
+pub struct Death<'a> {
+    /// The silo.
+    pub silo: SiloAddress,
+    /// The writer for the history: a command.
+    pub writer: &'a str,
+    /// The evidence for the history, one line for each piece.
+    pub evidence: &'a [String],
+    /// The time of the writing.
+    pub at: Timestamp,
+}
+
+/// Outcome of an operator's change of a row.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Written {
+    /// The version of the table that shows it.
+    pub version: TableVersion,
+    /// True if this call wrote it.
+    pub is_new: bool,
+    /// A failure of the history, which has no part in the change itself.
+    pub unrecorded: Option<StoreError>,
+}
+
+/// Judgement of a row.
+enum Judged {
+    /// The row is to become this.
+    Write(SiloEntry),
+    /// The row is as this change would leave it.
+    Stands(SiloEntry),
+    /// The row stays as it is.
+    Stays,
+}
+
+/// A change, as the history has it.
+struct Note<'a> {
+    writer: &'a str,
+    evidence: Vec<Arc<str>>,
+    at: Timestamp,
+    /// One word: `cordoned`, `died`.
+    word: &'static str,
+}
+
 impl SiloTable {
-    /// Changes the duty of a silo that is Active, and adds that to the history.
+    /// Changes the duty of a silo that is Active, and adds that to the history. Returns the duty of
+    /// the silo now: another than the wanted one only if `from` did not hold.
     ///
     /// # Errors
     /// [`DutyError`]: nothing was written, except that the end of a commit that the store did not
     /// answer is unknown.
-    pub async fn change_duty(&self, change: &DutyChange<'_>) -> Result<DutyChanged, DutyError> {
+    pub async fn change_duty(&self, change: &DutyChange<'_>) -> Result<(Written, Duty), DutyError> {
+        let DutyChange { silo, duty, from, writer, because, at } = *change;
+        let note = Note { writer, evidence: vec![because.into()], at, word: duty.word() };
+        let mut now = duty;
+        let judge = |row: Option<SiloEntry>| {
+            let mut row = row.ok_or(DutyError::NoSilo(silo))?;
+            now = row.duty;
+            match row.duty {
+                _ if row.status != SiloStatus::Active => {
+                    Err(DutyError::NotActive(silo, row.status))
+                }
+                has if has == duty => Ok(Judged::Stands(row)),
+                Duty::Leaving => Err(DutyError::Leaves(silo)),
+                has if from.is_some_and(|from| from != has) => Ok(Judged::Stays),
+                _ => {
+                    (row.duty, now) = (duty, duty);
+                    Ok(Judged::Write(row))
+                }
+            }
+        };
+        let written = self.change_row(silo, &note, judge).await?;
+        Ok((written.ok_or(DutyError::Busy(silo))?, now))
+    }
+
+    /// Declares a silo dead, without a vote, and adds that to the history. None if other commits
+    /// came first, again and again.
+    ///
+    /// # Errors
+    /// As the store.
+    pub async fn declare_dead(&self, death: &Death<'_>) -> Result<Option<Written>, StoreError> {
+        let Death { silo, writer, evidence, at } = *death;
+        let evidence = evidence.iter().map(|line| line.as_str().into()).collect();
+        let note = Note { writer, evidence, at, word: "died" };
+        let judge = |row: Option<SiloEntry>| {
+            Ok(match row {
+                // Silos do not write a death without votes.
+                Some(row) if row.status == SiloStatus::Dead && row.votes.is_empty() => {
+                    Judged::Stands(row)
+                }
+                Some(mut row) if row.status != SiloStatus::Dead => {
+                    row.status = SiloStatus::Dead;
+                    // Without a vote the row says that no silo has seen it end.
+                    row.votes.clear();
+                    Judged::Write(row)
+                }
+                _ => Judged::Stays,
+            })
+        };
+        self.change_row(silo, &note, judge).await
+    }
+
+    /// Writes what `judge` says of the row of a silo, as long as other commits come first. None if
+    /// they do so again and again.
+    async fn change_row<E: From<StoreError>>(
+        &self,
+        silo: SiloAddress,
+        note: &Note<'_>,
+        mut judge: impl FnMut(Option<SiloEntry>) -> Result<Judged, E>,
+    ) -> Result<Option<Written>, E> {
         // A commit of this call may have happened without an answer.
         let mut is_in_doubt = false;
         for _ in 0..TRIES {
             let (base, silos) = self.read_all().await?;
-            let mut row = find(silos, change.silo)?;
-            if row.duty == change.duty {
-                return Ok(self.changed(change, &row, base, is_in_doubt).await);
-            }
-            if row.duty == Duty::Leaving {
-                return Err(DutyError::Leaves(change.silo));
-            }
-            if change.from.is_some_and(|from| from != row.duty) {
-                return Ok(self.changed(change, &row, base, false).await);
-            }
-            row.duty = change.duty;
-            match self.commit(&base, vec![row.clone()], vec![]).await? {
-                SiloCommit::Committed(version) => {
-                    return Ok(self.changed(change, &row, version, true).await);
+            let row = silos.into_iter().find(|row| row.address == silo);
+            let (version, row) = match judge(row)? {
+                Judged::Stands(row) if is_in_doubt => (base, row),
+                Judged::Stands(_) | Judged::Stays => {
+                    return Ok(Some(Written { version: base, is_new: false, unrecorded: None }));
                 }
-                SiloCommit::Conflict => {}
-                SiloCommit::Unknown(_) => is_in_doubt = true,
-            }
+                Judged::Write(row) => match self.commit(&base, vec![row.clone()], vec![]).await? {
+                    SiloCommit::Committed(version) => (version, row),
+                    SiloCommit::Conflict => continue,
+                    SiloCommit::Unknown(_) => {
+                        is_in_doubt = true;
+                        continue;
+                    }
+                },
+            };
+            let unrecorded = self.record(note, &row, version.number).await.err();
+            return Ok(Some(Written { version, is_new: true, unrecorded }));
         }
-        Err(DutyError::Busy(change.silo))
+        Ok(None)
     }
 
-    /// The outcome; a new one goes into the history.
-    async fn changed(
-        &self,
-        change: &DutyChange<'_>,
-        row: &SiloEntry,
-        version: TableVersion,
-        is_new: bool,
-    ) -> DutyChanged {
-        let unrecorded =
-            if is_new { self.record(change, row, version.number).await } else { Ok(()) };
-        DutyChanged { version, is_new, duty: row.duty, unrecorded: unrecorded.err() }
-    }
-
-    /// Adds the change to the history, if the cluster keeps one.
+    /// Adds a change to the history, if the cluster keeps one.
     async fn record(
         &self,
-        change: &DutyChange<'_>,
+        note: &Note<'_>,
         row: &SiloEntry,
         version: u64,
     ) -> Result<(), StoreError> {
@@ -120,13 +197,13 @@ impl SiloTable {
         let recorded = Recorded {
             version,
             number: 0,
-            at: change.at,
-            writer: change.writer.into(),
+            at: note.at,
+            writer: note.writer.into(),
             silo: row.address.to_string().into(),
             name: row.instance_name.clone(),
             host: row.host_name.clone(),
-            change: row.duty.word().into(),
-            evidence: vec![change.because.into()],
+            change: note.word.into(),
+            evidence: note.evidence.clone(),
         };
         match history.append(&[recorded]).await {
             Err(error) if error.kind == StoreErrorKind::NotFound => Ok(()),
@@ -135,20 +212,8 @@ impl SiloTable {
     }
 }
 
-fn find(silos: Vec<SiloEntry>, silo: SiloAddress) -> Result<SiloEntry, DutyError> {
-    let row = silos.into_iter().find(|row| row.address == silo);
-    let row = row.ok_or(DutyError::NoSilo(silo))?;
-    if row.status == SiloStatus::Active {
-        Ok(row)
-    } else {
-        Err(DutyError::NotActive(silo, row.status))
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
     use crate::memory::MemoryStore;
 
@@ -184,8 +249,8 @@ mod tests {
         let history = HistoryTable::new(table.store().clone(), table.cluster().clone());
         history.ensure().await.unwrap();
         let cordon = change(ACTIVE, Duty::Cordoned, None);
-        let first = table.change_duty(&cordon).await.unwrap();
-        let second = table.change_duty(&cordon).await.unwrap();
+        let (first, _) = table.change_duty(&cordon).await.unwrap();
+        let (second, _) = table.change_duty(&cordon).await.unwrap();
         assert_eq!((first.is_new, second.is_new), (true, false));
         assert_eq!((first.version.number, &first.version), (2, &second.version));
         let (_, silos) = table.read_all().await.unwrap();
@@ -201,8 +266,8 @@ mod tests {
     async fn a_duty_changes_only_from_the_one_that_was_expected() {
         let table = table(&[(ACTIVE, SiloStatus::Active)]).await;
         let drained = change(ACTIVE, Duty::Drained, Some(Duty::Draining));
-        let kept = table.change_duty(&drained).await.unwrap();
-        assert_eq!((kept.is_new, kept.duty), (false, Duty::Full));
+        let (kept, duty) = table.change_duty(&drained).await.unwrap();
+        assert_eq!((kept.is_new, duty), (false, Duty::Full));
         assert_eq!(kept.version.number, 1);
     }
 
