@@ -7,7 +7,9 @@ use emmer_store::{CommitOutcome, Mutation, Row, SiloTable, StoreErrorKind, Value
 use emmer_store_azure::AzureTableStore;
 use emmer_test_servers::azurite::ACCOUNT;
 use emmer_test_servers::suite::book::lists_the_silos;
-use emmer_test_servers::suite::rows::{NUMBERS, all, cluster, must_commit, row, same_number, silo};
+use emmer_test_servers::suite::rows::{
+    NUMBERS, all, cluster, must_commit, row, same_number, silo, silo_with_every_column,
+};
 use emmer_test_servers::suite::{self, Store};
 use emmer_test_servers::{AzuriteServer, process, store};
 
@@ -72,13 +74,8 @@ async fn an_administrator_sees_a_silo_as_one_entity_of_the_seed() {
     let Some(server) = AzuriteServer::start_or_skip("an_administrator_sees") else { return };
     let table = SiloTable::new(STORE.patient(&server.url()).await, cluster("prod"));
     table.ensure().await.unwrap();
-    let mut one = silo(1);
-    one.votes = vec![emmer_core::Vote {
-        voter: silo(2).address,
-        at: Timestamp::from_millis(5),
-        gone: false,
-    }];
-    table.commit(&table.read_version().await.unwrap(), vec![one], vec![]).await.unwrap();
+    let version = table.read_version().await.unwrap();
+    table.commit(&version, vec![silo_with_every_column()], vec![]).await.unwrap();
     table.touch(&silo(1).address, Timestamp::from_millis(1_795_265_085_000)).await.unwrap();
     let (_, shown) = request(server.port(), "GET", "emmersiloinstances()", "").await;
     for column in SILO_INSTANCES.columns {

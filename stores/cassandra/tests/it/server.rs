@@ -12,7 +12,7 @@ use emmer_test_servers::cassandra::{ONLY_FOR_USERS, USER, cqlsh};
 use emmer_test_servers::suite::book::{lists_the_silos, output_of};
 use emmer_test_servers::suite::proxy::{Cut, Proxy};
 use emmer_test_servers::suite::rows::{
-    NUMBERS, all, cluster, must_commit, number_of, row, same_number, silo,
+    NUMBERS, all, cluster, must_commit, number_of, row, same_number, silo, silo_with_every_column,
 };
 use emmer_test_servers::suite::{self, Store, TestServer as _};
 use emmer_test_servers::{CassandraKeyspace, CassandraServer, Certificates, process, skip, store};
@@ -156,13 +156,8 @@ async fn an_administrator_sees_the_columns_of_the_seed() {
     let Some(shell) = Shell::at("an_administrator_sees", server.port()) else { return };
     let table = SiloTable::new(STORE.patient(&server.url()).await, cluster("prod"));
     table.ensure().await.unwrap();
-    let mut one = silo(1);
-    one.votes = vec![emmer_core::Vote {
-        voter: silo(2).address,
-        at: Timestamp::from_millis(5),
-        gone: false,
-    }];
-    table.commit(&table.read_version().await.unwrap(), vec![one], vec![]).await.unwrap();
+    let version = table.read_version().await.unwrap();
+    table.commit(&version, vec![silo_with_every_column()], vec![]).await.unwrap();
     table.touch(&silo(1).address, Timestamp::from_millis(1_795_265_085_000)).await.unwrap();
     let name = format!("{}.silo_instances", server.name());
     let shown = shell.ask(&format!(

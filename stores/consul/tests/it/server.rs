@@ -6,7 +6,9 @@ use emmer_store::{Mutation, Row, SiloTable, StoreErrorKind, Value};
 use emmer_store_consul::ConsulStore;
 use emmer_test_servers::consul::TOKEN;
 use emmer_test_servers::store;
-use emmer_test_servers::suite::rows::{NUMBERS, cluster, must_commit, row, silo};
+use emmer_test_servers::suite::rows::{
+    NUMBERS, cluster, must_commit, row, silo, silo_with_every_column,
+};
 use emmer_test_servers::suite::{self, Store};
 use emmer_test_servers::{Certificates, ConsulServer, process, skip};
 
@@ -110,13 +112,8 @@ async fn consul_kv_shows_the_columns_of_the_seed() {
     let Some(server) = ConsulServer::start_or_skip("consul_kv_shows") else { return };
     let table = SiloTable::new(STORE.patient(&server.url()).await, cluster("prod"));
     table.ensure().await.unwrap();
-    let mut one = silo(1);
-    one.votes = vec![emmer_core::Vote {
-        voter: silo(2).address,
-        at: Timestamp::from_millis(5),
-        gone: false,
-    }];
-    table.commit(&table.read_version().await.unwrap(), vec![one], vec![]).await.unwrap();
+    let version = table.read_version().await.unwrap();
+    table.commit(&version, vec![silo_with_every_column()], vec![]).await.unwrap();
     table.touch(&silo(1).address, Timestamp::from_millis(1_795_265_085_000)).await.unwrap();
     // As docs/stores/consul.md says.
     let shown = server.cli(&["kv", "get", "-recurse", "emmer/silo_instances/prod/"]).unwrap();

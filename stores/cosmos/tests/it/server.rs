@@ -6,7 +6,9 @@ use emmer_store::{CommitOutcome, Mutation, Row, SiloTable, StoreErrorKind, Value
 use emmer_store_cosmos::CosmosStore;
 use emmer_test_servers::cosmos::KEY;
 use emmer_test_servers::suite::book::{first_command, lists_the_silos, output_of};
-use emmer_test_servers::suite::rows::{NUMBERS, all, cluster, must_commit, row, silo};
+use emmer_test_servers::suite::rows::{
+    NUMBERS, all, cluster, must_commit, row, silo, silo_with_every_column,
+};
 use emmer_test_servers::suite::{self, Store};
 use emmer_test_servers::{CosmosServer, process, store};
 
@@ -54,13 +56,8 @@ async fn an_administrator_sees_a_silo_as_one_item_of_the_seed() {
     let Some(server) = CosmosServer::start_or_skip("an_administrator_sees") else { return };
     let table = SiloTable::new(STORE.patient(&server.url()).await, cluster("prod"));
     table.ensure().await.unwrap();
-    let mut one = silo(1);
-    one.votes = vec![emmer_core::Vote {
-        voter: silo(2).address,
-        at: Timestamp::from_millis(5),
-        gone: false,
-    }];
-    table.commit(&table.read_version().await.unwrap(), vec![one], vec![]).await.unwrap();
+    let version = table.read_version().await.unwrap();
+    table.commit(&version, vec![silo_with_every_column()], vec![]).await.unwrap();
     table.touch(&silo(1).address, Timestamp::from_millis(1_795_265_085_000)).await.unwrap();
     let shown = tokio::task::block_in_place(|| shell(&server, first_command(PAGE)));
     for column in SILO_INSTANCES.columns {

@@ -8,7 +8,9 @@ use emmer_store_dynamodb::DynamoDbStore;
 use emmer_test_servers::dynamodb::IN_MEMORY;
 use emmer_test_servers::suite::between::{Between, Speech};
 use emmer_test_servers::suite::book::lists_the_silos;
-use emmer_test_servers::suite::rows::{NUMBERS, cluster, must_commit, row, silo};
+use emmer_test_servers::suite::rows::{
+    NUMBERS, cluster, must_commit, row, silo, silo_with_every_column,
+};
 use emmer_test_servers::suite::{self, Store, TestServer as _};
 use emmer_test_servers::{DynamoDbServer, process, store};
 use serde_json::json;
@@ -99,13 +101,8 @@ async fn an_administrator_sees_a_silo_as_one_item_of_the_seed() {
     let Some(server) = server("an_administrator_sees") else { return };
     let table = SiloTable::new(STORE.patient(&server.url()).await, cluster("prod"));
     table.ensure().await.unwrap();
-    let mut one = silo(1);
-    one.votes = vec![emmer_core::Vote {
-        voter: silo(2).address,
-        at: Timestamp::from_millis(5),
-        gone: false,
-    }];
-    table.commit(&table.read_version().await.unwrap(), vec![one], vec![]).await.unwrap();
+    let version = table.read_version().await.unwrap();
+    table.commit(&version, vec![silo_with_every_column()], vec![]).await.unwrap();
     table.touch(&silo(1).address, Timestamp::from_millis(1_795_265_085_000)).await.unwrap();
     let name = "emmer.silo_instances";
     let (_, shown) = request(server.port(), "Scan", &json!({ "TableName": name })).await;

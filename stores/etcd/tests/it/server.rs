@@ -7,7 +7,9 @@ use emmer_store::silos::SILO_INSTANCES;
 use emmer_store::{Mutation, Row, SiloTable, StoreErrorKind, Value};
 use emmer_store_etcd::EtcdStore;
 use emmer_test_servers::store;
-use emmer_test_servers::suite::rows::{NUMBERS, all, cluster, must_commit, row, same_number, silo};
+use emmer_test_servers::suite::rows::{
+    NUMBERS, all, cluster, must_commit, row, same_number, silo, silo_with_every_column,
+};
 use emmer_test_servers::suite::{self, Store};
 use emmer_test_servers::{Certificates, EtcdServer, process, skip};
 use tokio::sync::Semaphore;
@@ -115,13 +117,8 @@ async fn etcdctl_shows_the_columns_of_the_seed() {
     let Some(server) = EtcdServer::start_or_skip("etcdctl_shows") else { return };
     let table = SiloTable::new(STORE.patient(&server.url()).await, cluster("prod"));
     table.ensure().await.unwrap();
-    let mut one = silo(1);
-    one.votes = vec![emmer_core::Vote {
-        voter: silo(2).address,
-        at: Timestamp::from_millis(5),
-        gone: false,
-    }];
-    table.commit(&table.read_version().await.unwrap(), vec![one], vec![]).await.unwrap();
+    let version = table.read_version().await.unwrap();
+    table.commit(&version, vec![silo_with_every_column()], vec![]).await.unwrap();
     table.touch(&silo(1).address, Timestamp::from_millis(1_795_265_085_000)).await.unwrap();
     // As docs/stores/etcd.md says.
     let shown = match server.ctl(&["get", "--prefix", "emmer/silo_instances/prod/"]) {

@@ -9,7 +9,9 @@ use emmer_store::{
 use emmer_store_mongodb::MongoDbStore;
 use emmer_test_servers::mongodb::SYNC;
 use emmer_test_servers::suite::book::{lists_the_silos, output_of};
-use emmer_test_servers::suite::rows::{NUMBERS, cluster, must_commit, row, silo};
+use emmer_test_servers::suite::rows::{
+    NUMBERS, cluster, must_commit, row, silo, silo_with_every_column,
+};
 use emmer_test_servers::suite::{self, Store, TestServer as _, external};
 use emmer_test_servers::{MongoDbDatabase, process, store};
 
@@ -82,13 +84,8 @@ async fn an_administrator_sees_a_cluster_as_one_document_of_the_seed() {
     let store = STORE.patient(&server.url()).await;
     let table = SiloTable::new(store.clone(), cluster("prod"));
     table.ensure().await.unwrap();
-    let mut one = silo(1);
-    one.votes = vec![emmer_core::Vote {
-        voter: silo(2).address,
-        at: Timestamp::from_millis(5),
-        gone: false,
-    }];
-    table.commit(&table.read_version().await.unwrap(), vec![one], vec![]).await.unwrap();
+    let version = table.read_version().await.unwrap();
+    table.commit(&version, vec![silo_with_every_column()], vec![]).await.unwrap();
     table.touch(&silo(1).address, Timestamp::from_millis(1_795_265_085_000)).await.unwrap();
     let shown = python("print(dumps(db.silo_instances.find_one({'_id': 'prod'})))");
     for column in SILO_INSTANCES.columns {

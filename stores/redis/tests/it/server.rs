@@ -9,7 +9,7 @@ use emmer_test_servers::redis::{PASSWORD, url};
 use emmer_test_servers::store;
 use emmer_test_servers::suite::proxy::Proxy;
 use emmer_test_servers::suite::rows::{
-    NUMBERS, all, cluster, must_commit, number, row, same_number, silo,
+    NUMBERS, all, cluster, must_commit, number, row, same_number, silo, silo_with_every_column,
 };
 use emmer_test_servers::suite::{self, Store};
 use emmer_test_servers::{Certificates, RedisServer, process, skip};
@@ -102,13 +102,8 @@ async fn redis_cli_shows_the_columns_of_the_seed() {
     let Some(server) = start("redis_cli_shows", &[]) else { return };
     let table = SiloTable::new(STORE.patient(&server.url()).await, cluster("prod"));
     table.ensure().await.unwrap();
-    let mut one = silo(1);
-    one.votes = vec![emmer_core::Vote {
-        voter: silo(2).address,
-        at: Timestamp::from_millis(5),
-        gone: false,
-    }];
-    table.commit(&table.read_version().await.unwrap(), vec![one], vec![]).await.unwrap();
+    let version = table.read_version().await.unwrap();
+    table.commit(&version, vec![silo_with_every_column()], vec![]).await.unwrap();
     table.touch(&silo(1).address, Timestamp::from_millis(1_795_265_085_000)).await.unwrap();
     // As docs/stores/redis.md says.
     let shown = server.cli(&["HGETALL", "emmer:{silo_instances/prod}"]).unwrap();

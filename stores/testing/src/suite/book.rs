@@ -12,7 +12,7 @@ use emmer_store::reminders::{ReminderTable, ReminderWrite};
 use emmer_store::silos::SILO_INSTANCES;
 
 use super::Store;
-use super::rows::{cluster, silo};
+use super::rows::{cluster, silo_with_every_column};
 
 /// The first block of shell commands on a page of the book.
 ///
@@ -37,7 +37,8 @@ pub async fn lists_the_silos(
 ) {
     let table = SiloTable::new(store.patient(url).await, cluster("prod"));
     table.ensure().await.unwrap();
-    table.commit(&table.read_version().await.unwrap(), vec![silo(1)], vec![]).await.unwrap();
+    let version = table.read_version().await.unwrap();
+    table.commit(&version, vec![silo_with_every_column()], vec![]).await.unwrap();
     let shown = tokio::task::block_in_place(|| run(first_command(page)));
     let lower = shown.to_ascii_lowercase();
     let keys = [SILO_INSTANCES.partition_key, SILO_INSTANCES.row_key].into_iter();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use emmer_core::{ClusterId, SiloAddress, SiloEntry, SiloStatus, Timestamp};
+use emmer_core::{ClusterId, Duty, SiloAddress, SiloEntry, SiloStatus, Timestamp, Vote};
 use emmer_store::{
     Column, ColumnType, CommitOutcome, Mutation, Row, StoredRow, SystemStore, TableDecl, Value,
 };
@@ -82,4 +82,12 @@ pub fn cluster(name: &str) -> ClusterId {
 pub fn silo(n: u64) -> SiloEntry {
     let endpoint = std::net::SocketAddr::from(([127, 0, 0, 1], 11_111));
     SiloEntry::new(SiloAddress::new(endpoint, n), SiloStatus::Active, Timestamp::from_millis(1))
+}
+
+/// The row of [`silo`] 1 with a value in every column: another silo suspects it, and it is cordoned.
+pub fn silo_with_every_column() -> SiloEntry {
+    let mut entry = silo(1);
+    entry.votes = vec![Vote { voter: silo(2).address, at: Timestamp::from_millis(5), gone: false }];
+    entry.duty = Duty::Cordoned;
+    entry
 }
