@@ -62,6 +62,7 @@ impl Settings {
         wrong.percent(self, "memory_max", &mut options.memory_max);
         wrong.truth(self, "balance", &mut options.balance);
         wrong.percent(self, "balance_share", &mut options.balance_share);
+        wrong.truth(self, "repartition", &mut options.repartition);
         wrong.time(self, "load_period", &mut options.load_period);
         wrong.parsed(self, "activation_count_choices", &mut options.activation_count_choices);
         wrong.parsed(self, "version_selector", &mut options.version_selector);

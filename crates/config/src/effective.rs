@@ -90,6 +90,7 @@ fn top(key: &str, defaults: &SiloOptions) -> Option<String> {
         "collection_age" => time(defaults.collection_age),
         "balance" => Some(defaults.balance.to_string()),
         "balance_share" => Some(defaults.balance_share.to_string()),
+        "repartition" => Some(defaults.repartition.to_string()),
         "memory_max" => Some(defaults.memory_max.to_string()),
         "load_period" => time(defaults.load_period),
         "activation_count_choices" => Some(defaults.activation_count_choices.to_string()),

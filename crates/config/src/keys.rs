@@ -11,7 +11,7 @@ pub(super) const VARIABLE_PREFIX: &str = "EMMER_";
 pub(super) const CONFIG_VARIABLE: &str = "EMMER_CONFIG";
 
 /// The keys outside any table.
-const TOP: [&str; 35] = [
+const TOP: [&str; 36] = [
     "store",
     "cluster_id",
     "service_id",
@@ -36,6 +36,7 @@ const TOP: [&str; 35] = [
     "memory_max",
     "balance",
     "balance_share",
+    "repartition",
     "load_period",
     "activation_count_choices",
     "version_selector",

@@ -14,6 +14,7 @@ mod error;
 pub mod hosted;
 pub mod load;
 mod placement;
+pub mod repartition;
 mod strategy;
 mod table;
 

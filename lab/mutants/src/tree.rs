@@ -137,21 +137,25 @@ impl Tree {
         for (number, mutant) in mutants {
             by_file.entry(&mutant.file).or_default().push((*number, mutant));
         }
-        // Every source of the mutated crates: a function that lost its `const` must not be called
-        // from one that kept it.
-        let mut woven = BTreeMap::new();
+        let mut files = Vec::new();
         for (folder, _) in self.ground.crates() {
             let sources = self.root.join(folder).join("src");
             for file in workspace::text_files(&sources, &["rs"])? {
-                let path = format!("{folder}/src/{}", file.path);
-                let none = Vec::new();
-                let here = by_file.get(path.as_str()).unwrap_or(&none);
-                let mut one = weave::weave(&file.text, here).map_err(|e| format!("{path}: {e}"))?;
-                if file.path == "lib.rs" {
-                    one.text += weave::CHOICE;
-                }
-                woven.insert(path, one);
+                files.push((format!("{folder}/src/{}", file.path), file));
             }
+        }
+        let mutants_of = |path: &str| by_file.get(path).map_or(&[][..], Vec::as_slice);
+        let pairs: Vec<_> =
+            files.iter().map(|(path, file)| (file.text.as_str(), mutants_of(path))).collect();
+        let inconstant = weave::inconstant(&pairs)?;
+        let mut woven = BTreeMap::new();
+        for (path, file) in &files {
+            let mut one = weave::weave(&file.text, mutants_of(path), &inconstant)
+                .map_err(|e| format!("{path}: {e}"))?;
+            if file.path == "lib.rs" {
+                one.text += weave::CHOICE;
+            }
+            woven.insert(path.clone(), one);
         }
         Ok(woven)
     }

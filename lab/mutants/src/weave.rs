@@ -4,7 +4,7 @@
 //! So a hundred mutants are compiled at once, and unmutated code is compiled once. The price is
 //! that a mutant has to lie within the body of one function, which does not return `impl Trait`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use super::Mutant;
@@ -44,9 +44,39 @@ fn holds(function: &Function, mutant: &Mutant) -> bool {
     function.body.start < mutant.at.start && mutant.at.end < function.body.end
 }
 
-/// Weaves `mutants`, each with its number, into `text`. Functions of the file lose their `const`:
-/// the choice is not one.
-pub(crate) fn weave(text: &str, mutants: &[(u32, &Mutant)]) -> Result<Woven, String> {
+/// The names of the functions that lose their `const`, of files and their mutants: the choice is not
+/// `const`, and neither is a function that calls one that makes a choice.
+pub(crate) fn inconstant(files: &[(&str, &[(u32, &Mutant)])]) -> Result<BTreeSet<String>, String> {
+    let mut constant = Vec::new();
+    let mut lost = BTreeSet::new();
+    for (text, mutants) in files {
+        for function in sites::functions(text)?.into_iter().filter(|f| f.constness.is_some()) {
+            if mutants.iter().any(|(_, mutant)| holds(&function, mutant)) {
+                lost.insert(function.name);
+            } else {
+                constant.push((function.name, &text[function.body]));
+            }
+        }
+    }
+    let is_word = |letter: char| letter.is_alphanumeric() || letter == '_';
+    let mut before = 0;
+    while before < lost.len() {
+        before = lost.len();
+        let calls_lost = |body: &str| body.split(|c| !is_word(c)).any(|word| lost.contains(word));
+        let callers = constant.iter().filter(|(_, body)| calls_lost(body));
+        let callers: Vec<_> = callers.map(|(name, _)| name.clone()).collect();
+        lost.extend(callers);
+    }
+    Ok(lost)
+}
+
+/// Weaves `mutants`, each with its number, into `text`. The functions called `inconstant` lose their
+/// `const`.
+pub(crate) fn weave(
+    text: &str,
+    mutants: &[(u32, &Mutant)],
+    inconstant: &BTreeSet<String>,
+) -> Result<Woven, String> {
     let functions = sites::functions(text)?;
     if let Some((_, mutant)) =
         mutants.iter().find(|(_, m)| text.get(m.at.clone()) != Some(m.before.as_str()))
@@ -57,7 +87,8 @@ pub(crate) fn weave(text: &str, mutants: &[(u32, &Mutant)]) -> Result<Woven, Str
     let mut lines = Vec::new();
     let mut done = 0;
     for function in &functions {
-        if let Some(word) = &function.constness {
+        let lost = function.constness.as_ref().filter(|_| inconstant.contains(&function.name));
+        if let Some(word) = lost {
             woven += &text[done..word.start];
             done = word.end;
         }
@@ -94,9 +125,12 @@ mod tests {
             Mutant::new(name.to_owned(), "x.rs", at..at + find.len(), text, after.to_owned())
         };
         let (one, two) = (mutant("one", "+", "-"), mutant("two", "2", "3"));
-        let woven = weave(text, &[(1, &one), (2, &two)]).unwrap();
+        let mutants: [(u32, &Mutant); 2] = [(1, &one), (2, &two)];
+        let lost = inconstant(&[(text, &mutants)]).unwrap();
+        assert!(lost.is_empty(), "no function that is `const` makes a choice");
+        let woven = weave(text, &mutants, &lost).unwrap();
         assert!(
-            woven.text.starts_with(" fn a() -> u8 {\n    1\n}\nfn b() -> u8 { match"),
+            woven.text.starts_with("const fn a() -> u8 {\n    1\n}\nfn b() -> u8 { match"),
             "{}",
             woven.text
         );
@@ -105,6 +139,18 @@ mod tests {
         assert_eq!(lines[first.start - 1..first.end - 1], ["1 => {", "    a() - 2", "}"]);
         assert!(syn::parse_file(&woven.text).is_ok());
         assert_eq!(woven.lines.iter().map(|(_, n)| *n).collect::<Vec<_>>(), [1, 2]);
+    }
+
+    #[test]
+    fn functions_that_make_a_choice_and_their_callers_lose_their_const() {
+        let text =
+            "const fn a() -> u8 { 1 }\nconst fn b() -> u8 { a() }\nconst fn c() -> u8 { 3 }\n";
+        let at = text.find('1').unwrap();
+        let mutant = Mutant::new("m".to_owned(), "x.rs", at..at + 1, text, "2".to_owned());
+        let other = "pub const fn d() -> u8 { b() }";
+        let lost = inconstant(&[(text, &[(1, &mutant)]), (other, &[])]).unwrap();
+        assert_eq!(lost.iter().map(String::as_str).collect::<Vec<_>>(), ["a", "b", "d"]);
+        assert_eq!(weave(other, &[], &lost).unwrap().text, "pub  fn d() -> u8 { b() }");
     }
 
     #[test]

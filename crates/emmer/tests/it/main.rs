@@ -66,6 +66,8 @@ mod reentrancy;
 mod references;
 mod reminders;
 #[cfg(feature = "test")]
+mod repartition;
+#[cfg(feature = "test")]
 mod reports;
 #[cfg(feature = "test")]
 mod rollout;

@@ -92,6 +92,7 @@ fn hand_over(head: CallHead, slot: &mut dyn Slot, target: &Target) -> Result<(),
     let caller = Caller::check(&head, chain, None)?;
     match &target.node {
         Node::Silo(silo) => {
+            silo.note_talk(target);
             if silo.lanes.has(&target.id) {
                 let here = silo.host.catalog.get(&target.id);
                 if let Some(Err(full)) = here.map(|activation| activation.check_queue()) {

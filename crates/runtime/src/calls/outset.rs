@@ -76,6 +76,9 @@ pub(super) fn set_out(head: &CallHead, slot: &mut dyn Slot, cx: &mut Context<'_>
         return Step::Fated(caller, fate);
     }
     let target = &*head.target.0;
+    if let Node::Silo(silo) = &target.node {
+        silo.note_talk(target);
+    }
     let met = match &target.node {
         Node::Silo(silo) => match target.route(0) {
             Found::Here(activation) => return run_here(head, slot, caller, activation, cx),

@@ -8,15 +8,18 @@ use emmer_core::SiloAddress;
 use emmer_core::limits::Limits;
 use emmer_net::clock::Clock;
 use emmer_net::world::Spawner;
+use emmer_wire::{PeerKind, RequestHeader};
 use tokio_util::sync::CancellationToken;
 
 use super::asking::Open;
 use super::lanes::Lanes;
 use super::rules::Rules;
 use super::shedding::Shedding;
+use super::target::{Found, Target};
 use crate::cluster::Cluster;
+use crate::cluster::talks::Talks;
 use crate::filters::Filters;
-use crate::hosting::Host;
+use crate::hosting::{Host, TurnContext};
 use crate::streams::Hub;
 use crate::waits::Waits;
 
@@ -35,6 +38,8 @@ pub(crate) struct Calls {
     pub(crate) asked: Open,
     /// The filters around calls that are made here.
     pub(crate) outgoing: Filters,
+    /// Samples of the calls between grains, if they move to silos that they talk with.
+    pub(crate) talks: Option<Talks>,
     /// Turns of this silo that wait for calls.
     pub(crate) waits: Arc<Waits>,
     /// One-way calls of this process that are under way.
@@ -55,6 +60,44 @@ pub(crate) struct Calls {
 }
 
 impl Calls {
+    /// A grain of this silo may be about to make this call: the call may be a sample.
+    #[inline]
+    pub(crate) fn note_talk(&self, target: &Target) {
+        if let Some(talks) = &self.talks
+            && talks.is_drawn()
+        {
+            self.note_drawn_talk(talks, target);
+        }
+    }
+
+    #[cold]
+    fn note_drawn_talk(&self, talks: &Talks, target: &Target) {
+        let Some(own) = TurnContext::own_grain() else { return };
+        let at = match target.route(0) {
+            Found::There(lane) => lane.connection.silo(),
+            Found::Here(_) => Some(self.address),
+            Found::Nothing if self.is_worker(&target.id) => None,
+            Found::Nothing if self.host.catalog.get(&target.id).is_some() => Some(self.address),
+            // Of a grain that is not found yet the next sample knows more.
+            Found::Nothing => self.cluster.locations.get(&target.id),
+        };
+        if let Some(at) = at {
+            talks.note(&own, &target.id, at);
+        }
+    }
+
+    /// A call has come from another silo: it may be a sample.
+    #[inline]
+    pub(crate) fn note_talk_from(&self, peer: PeerKind, header: &RequestHeader) {
+        if let (Some(talks), PeerKind::Silo(from)) = (&self.talks, peer)
+            && header.forwards == 0
+            && let Some(caller) = header.chain.last()
+            && talks.is_drawn()
+        {
+            talks.note(&header.target, &caller.grain, from);
+        }
+    }
+
     /// Number of calls of other processes that run here.
     pub(crate) fn serving(&self) -> u64 {
         self.serving.load(Ordering::Relaxed) as u64

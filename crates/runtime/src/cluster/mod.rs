@@ -13,6 +13,7 @@ pub(crate) mod membership;
 pub(crate) mod moves;
 mod peers;
 mod placing;
+pub(crate) mod talks;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

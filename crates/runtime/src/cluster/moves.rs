@@ -8,6 +8,7 @@ use bytes::Bytes;
 use emmer_core::limits::GRAIN_MEMORY_BYTES_MAX;
 use emmer_core::{GrainId, SiloAddress};
 use emmer_directory::Word;
+use emmer_placement::repartition;
 use emmer_wire::channel;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -50,6 +51,9 @@ pub(crate) enum MoveMessage {
         #[serde(rename = "g")]
         grain: GrainId,
     },
+    /// Grains that two silos exchange.
+    #[serde(rename = "x")]
+    Exchange(repartition::Message),
 }
 
 /// A grain on its way.

@@ -96,6 +96,11 @@ impl Handler for SiloCore {
                     Ok(MoveMessage::Followed { id, grain }) => {
                         self.host.moves.followed(from, id, &grain);
                     }
+                    Ok(MoveMessage::Exchange(message)) => {
+                        if let Some(talks) = &self.calls.talks {
+                            talks.receive(from, message);
+                        }
+                    }
                     Err(e) => {
                         warn_seldom!(%from, error = %e, "an unreadable message about a grain that \
                             moves");

@@ -84,18 +84,8 @@ impl SiloCore {
                 .filter(|activation| self.may_give(activation, to))
                 .take(count - given)
                 .collect();
-            for wave in movable.chunks(AT_ONCE) {
-                let moves = wave.iter().map(|activation| {
-                    let activation = Arc::clone(activation);
-                    async move { activation.move_within(to, Duration::ZERO).await }
-                });
-                for moved in futures_util::future::join_all(moves).await {
-                    match moved {
-                        Ok(()) => given += 1,
-                        Err(_) => busy += 1,
-                    }
-                }
-            }
+            let (moved, stayed) = self.move_all(to, &movable).await;
+            (given, busy) = (given + moved, busy + stayed);
             if given >= count || busy > count {
                 break;
             }
@@ -108,10 +98,33 @@ impl SiloCore {
         given
     }
 
+    /// Moves grains that are idle now to `to`, a few at a time. Returns how many moved, and how many
+    /// did not.
+    pub(super) async fn move_all(
+        &self,
+        to: SiloAddress,
+        movable: &[Arc<Activation>],
+    ) -> (usize, usize) {
+        let mut given = 0;
+        for wave in movable.chunks(AT_ONCE) {
+            let moves = wave.iter().map(|activation| {
+                let activation = Arc::clone(activation);
+                async move { activation.move_within(to, Duration::ZERO).await }
+            });
+            let moved = futures_util::future::join_all(moves).await;
+            given += moved.iter().filter(|moved| moved.is_ok()).count();
+        }
+        (given, movable.len() - given)
+    }
+
     fn may_give(&self, activation: &Activation, to: SiloAddress) -> bool {
+        activation.is_busy(self.host.clock.now(), USED_WITHIN) && self.may_leave(activation, to)
+    }
+
+    /// Returns true if a grain has been here for a while, and its placement allows `to`.
+    pub(super) fn may_leave(&self, activation: &Activation, to: SiloAddress) -> bool {
         let now = self.host.clock.now();
         !activation.is_worker()
-            && activation.is_busy(now, USED_WITHIN)
             && activation.has_stayed_for(now, STAYS_FOR)
             && self.cluster.placing.may_move(activation.id(), activation.any_method(), to)
     }

@@ -259,6 +259,7 @@ impl SiloCore {
             () = Collection::run(host, options.quantum()) => {}
             () = host.relieve(|| self.cluster.placing.load.reported().memory) => {}
             () = self.balance() => {}
+            () = self.repartition() => {}
             () = host.watch_threads() => {}
             () = self.record() => {}
             () = self.tell_work() => {}

@@ -20,6 +20,7 @@ mod meter;
 mod metrics;
 mod ports;
 mod records;
+mod repartitioning;
 mod running;
 mod security;
 mod start_error;

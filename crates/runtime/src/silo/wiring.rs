@@ -11,6 +11,7 @@ use emmer_net::transport::{Budget, Greeting, HeldBytes, Pool, Security};
 use emmer_net::world::{Spawner, Watched};
 use emmer_placement::PlacementTable;
 use emmer_placement::hosted::{HostedType, Manifest};
+use emmer_placement::repartition::RepartitionConfig;
 use emmer_store::SiloTable;
 use emmer_store::reminders::ReminderTable;
 use emmer_wire::PeerKind;
@@ -31,6 +32,7 @@ use crate::cluster::load::{LoadService, LoadTimes};
 use crate::cluster::locations::Locations;
 use crate::cluster::membership::MembershipHandle;
 use crate::cluster::moves::Moves;
+use crate::cluster::talks::Talks;
 use crate::cluster::{Cluster, Fence, Peers, Placing};
 use crate::filters::Filters;
 use crate::grain::{OwnClient, Services};
@@ -168,6 +170,9 @@ pub(super) fn wire(given: Given) -> Arc<SiloCore> {
         deactivation_timeout: options.deactivation_timeout,
         stopped: stopped.clone(),
     };
+    let share_percent = u32::from(options.balance_share);
+    let config = RepartitionConfig { share_percent, ..RepartitionConfig::default() };
+    let talks = options.repartition.then(|| Talks::new(address, clock.clone(), config));
     let calls = Arc::new(Calls {
         address,
         clock: clock.clone(),
@@ -177,6 +182,7 @@ pub(super) fn wire(given: Given) -> Arc<SiloCore> {
         lanes: Arc::default(),
         asked: Open::default(),
         outgoing,
+        talks,
         waits,
         one_ways: Arc::new(AtomicUsize::new(0)),
         serving: AtomicUsize::new(0),

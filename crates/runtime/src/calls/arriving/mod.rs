@@ -59,6 +59,7 @@ impl Calls {
             put_failure(replies, header.correlation, &self.too_many_bytes());
             return cost;
         }
+        self.note_talk_from(connection.peer, &header);
         let found = self
             .host
             .catalog
