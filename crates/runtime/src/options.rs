@@ -81,9 +81,9 @@ pub struct SiloOptions {
     pub balance: bool,
     /// Part of its grains, in percent, that a silo gives away so in a minute at most. Default 10.
     pub balance_share: u8,
-    /// True if grains move to silos with whose grains they talk much: once a minute a silo exchanges
-    /// some with another one, `balance_share` percent at most, so that both keep about the mean.
-    /// Default false.
+    /// True if grains move to silos with whose grains they talk much: once a minute a silo
+    /// exchanges some with another one, `balance_share` percent at most, so that both keep about
+    /// the mean. Default false.
     pub repartition: bool,
     /// Time between two load reports of a silo. The shortest time of a silo counts for all. With
     /// more than some 200 silos it is longer, and a silo that becomes Active reports at once.

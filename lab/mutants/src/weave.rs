@@ -44,7 +44,8 @@ fn holds(function: &Function, mutant: &Mutant) -> bool {
     function.body.start < mutant.at.start && mutant.at.end < function.body.end
 }
 
-/// The names of the functions that lose their `const`, of files and their mutants: the choice is not
+/// The names of the functions that lose their `const`, of files and their mutants: the choice is
+/// not
 /// `const`, and neither is a function that calls one that makes a choice.
 pub(crate) fn inconstant(files: &[(&str, &[(u32, &Mutant)])]) -> Result<BTreeSet<String>, String> {
     let mut constant = Vec::new();
@@ -70,7 +71,8 @@ pub(crate) fn inconstant(files: &[(&str, &[(u32, &Mutant)])]) -> Result<BTreeSet
     Ok(lost)
 }
 
-/// Weaves `mutants`, each with its number, into `text`. The functions called `inconstant` lose their
+/// Weaves `mutants`, each with its number, into `text`. The functions called `inconstant` lose
+/// their
 /// `const`.
 pub(crate) fn weave(
     text: &str,

@@ -5,12 +5,15 @@ use emmer::test::{Cluster, World};
 use emmer::{Client, millis, secs};
 
 use crate::ledger;
-use crate::orders::{Order, Subject};
+use crate::orders::{Order, Step, Subject};
 use crate::plan::Plan;
 use crate::subject::send;
 
 /// Grains that each silo and each client calls.
 const CALLED: u64 = 12;
+
+/// Grains that each silo calls while they move.
+const MOVED: u64 = 4;
 
 /// Grains from this one on are called by nothing else.
 const NOBODYS: u64 = 1_000_000;
@@ -33,6 +36,9 @@ pub(crate) async fn everybody_is_answered(
                 let answer = grain.look(Order::nothing()).timeout(secs(20)).await;
                 expect(&format!("silo {n}"), &answer.map_err(|e| e.to_string()));
             }
+            for _ in 0..MOVED {
+                while_it_moves(&client, ledger::below(2 * plan.grains)).await;
+            }
         };
         if node.run(asked).await.is_none() {
             ledger::violate("R9", format!("silo {n} does not run when all is quiet"));
@@ -47,6 +53,25 @@ pub(crate) async fn everybody_is_answered(
     }
     // Active grains make room, where there is little.
     world.advance(secs(130)).await;
+}
+
+/// R9: a grain moves, and is called meanwhile.
+async fn while_it_moves(client: &emmer::GrainFactory, grain: u64) {
+    let call = async |after_ms: u64, steps: Vec<Step>| {
+        tokio::time::sleep(millis(after_ms)).await;
+        let order = Order { steps, ..Order::nothing() };
+        client.grain::<dyn Subject>(grain).look(order).timeout(secs(20)).await
+    };
+    let later = || ledger::below(6);
+    let answers = tokio::join!(
+        call(0, vec![Step::Move]),
+        call(later(), Vec::new()),
+        call(later(), Vec::new()),
+        call(later(), Vec::new()),
+    );
+    for answer in <[_; 4]>::from(answers) {
+        expect("a grain that moves", &answer.map_err(|e| e.to_string()));
+    }
 }
 
 fn expect(who: &str, answer: &Result<u64, String>) {

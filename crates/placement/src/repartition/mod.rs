@@ -1,15 +1,16 @@
 //! Repartition: grains that call each other much come together, by exchanges between two silos.
 //!
-//! Each silo counts samples of the calls of its grains, the heaviest pairs within a bound. Once in a
-//! period it looks for the silo where its grains would win most, and offers the grains that would
-//! win. That silo adds its own wishes, chooses from both lists what wins most and leaves the numbers
-//! of grains even, and answers which of the offered ones it takes. Then both move theirs.
+//! Each silo counts samples of the calls of its grains, the heaviest pairs within a bound. Once in
+//! a period it looks for the silo where its grains would win most, and offers the grains that would
+//! win. That silo adds its own wishes, chooses from both lists what wins most and leaves the
+//! numbers of grains even, and answers which of the offered ones it takes. Then both move theirs.
 //!
-//! The idea is that of [Newell et al., *Optimizing Distributed Actor Systems for Dynamic Interactive
-//! Services*](https://doi.org/10.1145/2901318.2901343) (`EuroSys` 2016).
+//! The idea is that of Newell et al., *Optimizing Distributed Actor Systems for Dynamic Interactive
+//! Services* (`EuroSys` 2016).
 
 mod sketch;
 mod swap;
+mod wish;
 #[cfg(test)]
 mod world_tests;
 
@@ -22,6 +23,7 @@ use serde::{Deserialize, Serialize};
 
 use self::sketch::Sketch;
 use self::swap::{Counts, swap};
+pub use self::wish::Wish;
 
 /// Fewest calls in a period that a grain has to win.
 const LEAST: u64 = 8;
@@ -57,20 +59,6 @@ impl Default for RepartitionConfig {
     fn default() -> Self {
         Self { period: Duration::from_secs(60), share_percent: 10 }
     }
-}
-
-/// A grain that would make fewer calls to another silo if it were on the other one of two.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Wish {
-    /// The grain.
-    #[serde(rename = "g")]
-    pub grain: GrainId,
-    /// Calls of a period that would be local there, less those that are local now.
-    #[serde(rename = "w")]
-    pub gain: i64,
-    /// The grains with which it talks most, as stable hash and number of calls.
-    #[serde(rename = "n", default)]
-    pub with: Vec<(u64, u64)>,
 }
 
 /// Message between two silos.

@@ -59,7 +59,8 @@ impl Sketch {
         });
     }
 
-    /// Grains of this silo, or ones that come to it, are on other silos now: `places` by stable hash.
+    /// Grains of this silo, or ones that come to it, are on other silos now: `places` by stable
+    /// hash.
     pub(super) fn moved(&mut self, me: SiloAddress, places: &BTreeMap<u64, SiloAddress>) {
         let mut turned = Vec::new();
         self.pairs.retain(|_, pair| {

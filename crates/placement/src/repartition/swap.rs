@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::Wish;
+use super::wish::Wish;
 
 /// Calls that an exchanged grain has to win at least.
 const LEAST_GAIN: i64 = 8;

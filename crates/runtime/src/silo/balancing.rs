@@ -98,8 +98,8 @@ impl SiloCore {
         given
     }
 
-    /// Moves grains that are idle now to `to`, a few at a time. Returns how many moved, and how many
-    /// did not.
+    /// Moves grains that are idle now to `to`, a few at a time. Returns how many moved, and how
+    /// many did not.
     pub(super) async fn move_all(
         &self,
         to: SiloAddress,

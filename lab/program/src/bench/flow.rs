@@ -6,10 +6,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use emmer::Client;
+use emmer_benches::histogram::Histogram;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use super::stage::Stage;
+use super::stage::{PATIENCE, Stage};
 use crate::grains::quick::Quick;
 use emmer_cli::exit::{Failure, Result};
 
@@ -25,6 +26,8 @@ const WARM_AT_ONCE: u64 = 100;
 const TOLD_MAX: usize = 10;
 /// The number of callers. At a steady pace the calls go to them in turn.
 const CALLERS: usize = 64;
+/// Time without a failed call after which all is well.
+const CALM: Duration = Duration::from_secs(2);
 /// A caller rests for this time after a call that failed.
 const REST: Duration = Duration::from_millis(1);
 
@@ -48,6 +51,8 @@ pub(super) struct Seen {
     pub(super) left_out: u64,
     /// The slowest answer.
     pub(super) slowest: Duration,
+    /// The times to all answers.
+    pub(super) latencies: Histogram,
     /// The longest time between two answers to one caller.
     pub(super) gap: Duration,
     /// When each caller had its last answer.
@@ -107,6 +112,24 @@ impl Flow {
         // A gap may have begun already.
         let heard = seen.heard.clone();
         std::mem::replace(&mut *seen, Seen { heard, ..Seen::default() })
+    }
+
+    /// Waits until calls are answered again, and none has failed for a while.
+    pub(super) async fn settle(&self) -> Result<()> {
+        let begun = Instant::now();
+        loop {
+            let calm = {
+                let seen = lock(&self.seen);
+                seen.last_failure.unwrap_or(begun).elapsed() > CALM
+            };
+            if calm {
+                return Ok(());
+            }
+            if begun.elapsed() > PATIENCE {
+                return Err(Failure::other("calls still fail long after the fault"));
+            }
+            tokio::time::sleep(CALM / 10).await;
+        }
     }
 
     /// Ends the calls.
@@ -192,6 +215,7 @@ impl Seen {
                 }
                 self.answered += 1;
                 self.slowest = self.slowest.max(took);
+                self.latencies.record(took);
             }
             Err((maybe_executed, words)) => {
                 self.failed += 1;

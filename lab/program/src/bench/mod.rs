@@ -7,6 +7,7 @@
 //! | [`processes`] | silo processes, none of which outlives the command |
 //! | [`load`], [`flow`] | a client that calls grains all the while, and what it saw: in a few loops, or at a steady pace |
 //! | [`start`], [`kill`], [`leave`], [`outage`] | measurements of membership |
+//! | [`restart`], [`moves`] | measurements of grains that move from process to process |
 //! | [`faults`] | what a client sees of each fault, beside what others were measured to do |
 //! | [`silence`] | one silo falls silent: [`freeze`] and [`cut`] |
 //! | [`callers`], [`crowd`] | processes that call slow grains, and those as seen by the measurement |
@@ -27,9 +28,11 @@ mod kill;
 mod leave;
 mod load;
 mod logs;
+mod moves;
 mod outage;
 mod processes;
 mod pursuit;
+mod restart;
 mod silence;
 mod speed;
 mod stage;
@@ -98,6 +101,22 @@ enum Membership {
     Leave {
         #[command(flatten)]
         args: leave::Args,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// All silo processes are restarted, one after the other, under load: which calls fail, how
+    /// long do they take, and how even are the grains afterwards?
+    Restart {
+        #[command(flatten)]
+        args: restart::Args,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// One silo process leaves with its grains, and it or another one is killed in the midst: does
+    /// any grain run on two silos?
+    Moves {
+        #[command(flatten)]
+        args: moves::Args,
         #[command(flatten)]
         common: Common,
     },
@@ -182,6 +201,8 @@ fn membership(what: &Membership, log: Option<String>) -> Result<()> {
     let (Membership::Start { common, .. }
     | Membership::Kill { common, .. }
     | Membership::Leave { common, .. }
+    | Membership::Restart { common, .. }
+    | Membership::Moves { common, .. }
     | Membership::Freeze { common, .. }
     | Membership::Cut { common, .. }
     | Membership::Outage { common, .. }) = what;
@@ -206,6 +227,10 @@ async fn measure(what: What<'_>, stage: &mut Stage) -> Result<Measured> {
             Membership::Leave { args, .. } => {
                 Box::pin(leave::measure(args, stage)).await.map(clean)
             }
+            Membership::Restart { args, .. } => {
+                Box::pin(restart::measure(args, stage)).await.map(clean)
+            }
+            Membership::Moves { args, .. } => Box::pin(moves::measure(args, stage)).await,
             Membership::Freeze { args, .. } => Box::pin(freeze::measure(args, stage)).await,
             Membership::Cut { args, .. } => Box::pin(cut::measure(args, stage)).await,
             Membership::Outage { args, .. } => {

@@ -73,6 +73,8 @@ pub(super) struct Processes<'a> {
     ground: Ground,
     log: &'a str,
     turn_logs: bool,
+    /// Settings besides those of the stage, as `key=value`.
+    settings: Vec<String>,
     started: usize,
     pub(super) running: Vec<Process>,
 }
@@ -85,6 +87,7 @@ impl<'a> Processes<'a> {
             ground: Ground::loopback(stage),
             log,
             turn_logs: false,
+            settings: Vec::new(),
             started: 0,
             running: Vec::new(),
         }
@@ -93,6 +96,17 @@ impl<'a> Processes<'a> {
     /// Silo processes on this ground, with turn logs.
     pub(super) fn logged(stage: &'a Stage, log: &'a str, ground: Ground) -> Self {
         Self { ground, turn_logs: true, ..Self::new(stage, log) }
+    }
+
+    /// These settings too, as `key=value`.
+    pub(super) fn with(mut self, settings: &[String]) -> Self {
+        self.settings.extend_from_slice(settings);
+        self
+    }
+
+    /// The numbers of the running processes.
+    pub(super) fn pids(&self) -> impl Iterator<Item = u32> {
+        self.running.iter().map(|process| process.child.id())
     }
 
     /// Where they run.
@@ -128,6 +142,9 @@ impl<'a> Processes<'a> {
         let turns = self.stage.dir().join(format!("turns-{name}.log"));
         if self.turn_logs {
             command.arg("--turn-log").arg(&turns);
+        }
+        for setting in &self.settings {
+            command.args(["--set", setting]);
         }
         command.stdin(Stdio::piped()).stdout(out).stderr(errors);
         let child = command.spawn().map_err(failed)?;
@@ -182,7 +199,7 @@ impl<'a> Processes<'a> {
     }
 }
 
-fn is_active(silo: &SiloEntry) -> bool {
+pub(super) fn is_active(silo: &SiloEntry) -> bool {
     silo.status == SiloStatus::Active
 }
 

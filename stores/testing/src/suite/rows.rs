@@ -84,7 +84,8 @@ pub fn silo(n: u64) -> SiloEntry {
     SiloEntry::new(SiloAddress::new(endpoint, n), SiloStatus::Active, Timestamp::from_millis(1))
 }
 
-/// The row of [`silo`] 1 with a value in every column: another silo suspects it, and it is cordoned.
+/// The row of [`silo`] 1 with a value in every column: another silo suspects it, and it is
+/// cordoned.
 pub fn silo_with_every_column() -> SiloEntry {
     let mut entry = silo(1);
     entry.votes = vec![Vote { voter: silo(2).address, at: Timestamp::from_millis(5), gone: false }];
