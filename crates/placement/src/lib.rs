@@ -21,9 +21,9 @@ mod table;
 pub use balance::{BalanceConfig, Balancer, Transfer, even};
 pub use candidates::{Candidate, Surroundings};
 pub use directors::{
-    ActivationCountDirector, AsyncDirector, Choosing, Director, DirectorError, HashDirector,
-    PlacementContext, PlacementRequest, PlacementTarget, PreferLocalDirector, RandomDirector,
-    ResourceDirector,
+    ActivationCountDirector, AsyncDirector, Choosing, Director, DirectorError, FewestDirector,
+    HashDirector, PlacementContext, PlacementRequest, PlacementTarget, PreferLocalDirector,
+    RandomDirector, ResourceDirector,
 };
 pub use error::PlaceError;
 pub use placement::{

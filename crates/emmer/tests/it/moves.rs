@@ -496,6 +496,38 @@ async fn grains_move_to_a_silo_that_joins(world: World) {
     }
 }
 
+/// A drained silo leaves the others even, and gets its part back: grains that a drain has moved are
+/// free to move for the balance, which moves none of them twice.
+#[emmer::test(seeds = 2)]
+async fn a_silo_that_was_drained_gets_its_part_back(world: World) {
+    let cluster = world
+        .cluster(3, |silo| {
+            walkers(silo).configure(|o| {
+                o.balance = true;
+                o.balance_share = 20;
+            })
+        })
+        .await;
+    let client = cluster.client().await;
+    let grains = 900u64;
+    for key in 0..grains {
+        client.grain::<dyn Walker>(key).add(1).await.unwrap();
+    }
+    let on = |n: usize| cluster.node(n).statistics().activations;
+    world.advance(secs(3)).await;
+    cluster.node(1).drain().await.unwrap();
+    assert_eq!(on(0) + on(2), grains);
+    assert!(on(0).abs_diff(on(2)) < grains / 15, "{} and {}", on(0), on(2));
+    cluster.node(1).uncordon().await.unwrap();
+    world.advance(secs(240)).await;
+    let counts = [on(0), on(1), on(2)];
+    assert!(counts.iter().max() <= Some(&(grains / 3 * 6 / 5)), "{counts:?}");
+    for key in 0..grains {
+        let look = client.grain::<dyn Walker>(key).look().await.unwrap();
+        assert!(look.total == 1 && look.steps.len() <= 3, "two moves at most: {look:?}");
+    }
+}
+
 /// A silo is drained under load and stays a member, empty; then it is used again.
 #[emmer::test(seeds = 4)]
 async fn a_silo_is_drained_and_stays(world: World) {

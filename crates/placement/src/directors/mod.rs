@@ -2,6 +2,7 @@
 
 mod counts;
 mod draws;
+mod fewest;
 mod hash;
 mod later;
 mod local;
@@ -15,6 +16,7 @@ use emmer_core::{GrainId, Instant, SiloAddress};
 use serde::de::DeserializeOwned;
 
 pub use self::counts::ActivationCountDirector;
+pub use self::fewest::FewestDirector;
 pub use self::hash::HashDirector;
 pub use self::later::{AsyncDirector, Choosing, DirectorError, PlacementRequest};
 pub use self::local::PreferLocalDirector;

@@ -87,6 +87,9 @@ pub(crate) struct Memory {
     /// Time in milliseconds for which the activation asked to be kept.
     #[serde(rename = "k", default)]
     pub(crate) kept_ms: u64,
+    /// Time in milliseconds for which no balance of silos moves the grain again.
+    #[serde(rename = "s", default)]
+    pub(crate) settled_ms: u64,
 }
 
 /// A timer that moves with its grain.

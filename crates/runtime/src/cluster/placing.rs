@@ -9,8 +9,8 @@ use emmer_core::{GrainId, SiloAddress};
 use emmer_net::clock::Clock;
 use emmer_placement::hosted::VersionSelector;
 use emmer_placement::{
-    AsyncDirector, PlaceError, Placed, PlacementContext, PlacementRequest, PlacementTable,
-    PlacementTarget, Strategy,
+    AsyncDirector, Director, FewestDirector, PlaceError, Placed, PlacementContext,
+    PlacementRequest, PlacementTable, PlacementTarget, Strategy,
 };
 use emmer_wire::{CallChain, HINT_KEY};
 
@@ -65,6 +65,8 @@ pub(crate) struct Placing {
     selector: VersionSelector,
     /// Knows the Active silos of the view in force, and how loaded they are.
     pub(crate) load: Arc<LoadService>,
+    /// Placement of grains that leave this silo.
+    fewest: FewestDirector,
     /// Choices that fell on this silo, on another one, on none.
     outcomes: [AtomicU64; 3],
 }
@@ -78,7 +80,15 @@ impl Placing {
         selector: VersionSelector,
         load: Arc<LoadService>,
     ) -> Self {
-        Self { me, clock, table, selector, load, outcomes: Default::default() }
+        Self {
+            me,
+            clock,
+            table,
+            selector,
+            load,
+            fewest: FewestDirector::default(),
+            outcomes: Default::default(),
+        }
     }
 
     /// Strategy for grains of a type and a call of a method: the class's own, or the silo's
@@ -118,6 +128,25 @@ impl Placing {
         };
         self.outcomes[outcome].fetch_add(1, Ordering::Relaxed);
         chosen
+    }
+
+    /// The silo with the fewest grains of those that may have a grain of this silo; none if its
+    /// strategy does not leave the choice to chance or to numbers.
+    pub(crate) fn refuge(&self, grain: &GrainId, method: u32) -> Option<SiloAddress> {
+        let choice = self.load.choice();
+        let wanted = choice.wanted(grain.grain_type(), method);
+        let strategy = self.strategy(wanted);
+        let is_free = matches!(
+            strategy,
+            Strategy::Random | Strategy::ActivationCount | Strategy::SiloRole(_)
+        );
+        if !is_free {
+            return None;
+        }
+        let silos = choice.candidates(wanted, strategy.role(), self.selector, &[self.me]).ok()?;
+        let context = PlacementContext::new(self.me, &silos)
+            .with_surroundings(self.clock.mono(), &choice.known);
+        self.fewest.choose(&PlacementTarget::new(grain, strategy, self.me), &context)
     }
 
     /// Returns true if a grain that placement put anywhere may be on `to` as well: its strategy

@@ -148,7 +148,10 @@ impl Activation {
             self.keep_for(Duration::from_millis(memory.kept_ms));
         }
         self.note_use(host.clock.now());
-        host.kept.arrived(self.number, host.clock.now());
+        if memory.settled_ms > 0 {
+            let left = Duration::from_millis(memory.settled_ms);
+            self.settle(Some(host.clock.now().after(left)));
+        }
         host.timers.expect(self.number, memory.timers);
         let arrived = {
             let mut roused = Roused::of(self, &mut lock.room);

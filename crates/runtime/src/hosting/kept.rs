@@ -13,8 +13,8 @@ pub(crate) struct Kept {
     until: Mutex<HashMap<u64, CoarseInstant>>,
     /// Turns under way that hold nothing of their grain.
     turns: Mutex<HashMap<u64, Turns>>,
-    /// The moments at which grains came from other silos.
-    arrived: Mutex<HashMap<u64, CoarseInstant>>,
+    /// The moments until which no balance of silos moves the grain again.
+    settled: Mutex<HashMap<u64, CoarseInstant>>,
 }
 
 /// Turns of one activation that hold nothing of it.
@@ -72,25 +72,28 @@ impl Kept {
         }
     }
 
-    /// The grain of the activation came from another silo.
-    pub(super) fn arrived(&self, number: u64, now: CoarseInstant) {
-        self.arrived.lock().insert(number, now);
+    /// No balance moves the grain of the activation again until then; none: any may.
+    pub(super) fn settle(&self, number: u64, until: Option<CoarseInstant>) {
+        let mut settled = self.settled.lock();
+        match until {
+            Some(until) => settled.insert(number, until),
+            None => settled.remove(&number),
+        };
     }
 
-    /// Returns true if the grain did not come from another silo within `span`.
-    pub(super) fn has_stayed_for(&self, number: u64, now: CoarseInstant, span: Duration) -> bool {
-        let mut arrived = self.arrived.lock();
-        let Some(at) = arrived.get(&number) else { return true };
-        let is_long = at.after(span) <= now;
-        if is_long {
-            arrived.remove(&number);
+    /// The time for which no balance moves the grain again.
+    pub(super) fn settled_for(&self, number: u64, now: CoarseInstant) -> Duration {
+        let mut settled = self.settled.lock();
+        let left = settled.get(&number).map_or(Duration::ZERO, |until| until.left(now));
+        if left.is_zero() {
+            settled.remove(&number);
         }
-        is_long
+        left
     }
 
     /// The activation is gone.
     pub(super) fn end(&self, number: u64) {
-        self.arrived.lock().remove(&number);
+        self.settled.lock().remove(&number);
         self.until.lock().remove(&number);
     }
 }

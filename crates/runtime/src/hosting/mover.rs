@@ -175,8 +175,10 @@ impl Activation {
         let fields = contain(|| room.pack()).unwrap_or_else(Err).map_err(Stays::Unpackable)?;
         let kept = self.host.kept.left(self.number, self.host.clock.now());
         let kept_ms = u64::try_from(kept.as_millis()).unwrap_or(u64::MAX);
+        let settled = self.host.kept.settled_for(self.number, self.host.clock.now());
+        let settled_ms = u64::try_from(settled.as_millis()).unwrap_or(u64::MAX);
         let data_version = self.class.data_version();
-        let memory = Memory { data_version, fields, timers, kept_ms };
+        let memory = Memory { data_version, fields, timers, kept_ms, settled_ms };
         match memory.bytes() {
             bytes if bytes > GRAIN_MEMORY_BYTES_MAX => Err(Stays::TooLarge(bytes)),
             _ => Ok(memory),

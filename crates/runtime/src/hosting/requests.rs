@@ -249,9 +249,14 @@ impl Activation {
         self.waiting() > 0 || self.idle_for(now) < span
     }
 
-    /// Returns true if its grain did not come from another silo within `span`.
-    pub(crate) fn has_stayed_for(&self, now: CoarseInstant, span: Duration) -> bool {
-        self.host.kept.has_stayed_for(self.number, now, span)
+    /// Returns true if no balance of silos has moved its grain lately.
+    pub(crate) fn is_unsettled(&self, now: CoarseInstant) -> bool {
+        self.host.kept.settled_for(self.number, now).is_zero()
+    }
+
+    /// No balance moves its grain again until then, wherever it is; none: any may.
+    pub(crate) fn settle(&self, until: Option<CoarseInstant>) {
+        self.host.kept.settle(self.number, until);
     }
 
     /// The time since it was last called.

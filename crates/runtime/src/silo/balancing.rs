@@ -16,7 +16,7 @@ const DECIDE_EVERY: Duration = Duration::from_secs(10);
 /// A grain that was called within this time counts, and may move.
 const USED_WITHIN: Duration = Duration::from_secs(600);
 
-/// A grain that has moved stays for this time.
+/// Time for which a balance does not move a grain again.
 const STAYS_FOR: Duration = Duration::from_secs(600);
 
 /// Decisions of a silo that gives grains away at once.
@@ -109,7 +109,14 @@ impl SiloCore {
         for wave in movable.chunks(AT_ONCE) {
             let moves = wave.iter().map(|activation| {
                 let activation = Arc::clone(activation);
-                async move { activation.move_within(to, Duration::ZERO).await }
+                async move {
+                    activation.settle(Some(self.host.clock.now().after(STAYS_FOR)));
+                    let moved = activation.move_within(to, Duration::ZERO).await;
+                    if moved.is_err() {
+                        activation.settle(None);
+                    }
+                    moved
+                }
             });
             let moved = futures_util::future::join_all(moves).await;
             given += moved.iter().filter(|moved| moved.is_ok()).count();
@@ -121,11 +128,10 @@ impl SiloCore {
         activation.is_busy(self.host.clock.now(), USED_WITHIN) && self.may_leave(activation, to)
     }
 
-    /// Returns true if a grain has been here for a while, and its placement allows `to`.
+    /// Returns true if no balance has moved a grain lately, and its placement allows `to`.
     pub(super) fn may_leave(&self, activation: &Activation, to: SiloAddress) -> bool {
-        let now = self.host.clock.now();
         !activation.is_worker()
-            && activation.has_stayed_for(now, STAYS_FOR)
+            && activation.is_unsettled(self.host.clock.now())
             && self.cluster.placing.may_move(activation.id(), activation.any_method(), to)
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use emmer_core::{Duty, Instant};
+use emmer_core::{Duty, Instant, SiloAddress};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 
@@ -86,6 +86,15 @@ pub(super) async fn drain(silo: &Arc<SiloCore>, total: &AtomicU64) {
     tracing::info!(me = %silo.address, moved, left, ?took, "the drain of a silo has ended");
 }
 
+/// The silo for a grain that leaves this one: where its placement leaves the choice, the silo with
+/// the fewest grains, so that silos are even after all were restarted in turn.
+async fn refuge(silo: &SiloCore, activation: &Activation) -> Option<SiloAddress> {
+    match silo.cluster.placing.refuge(activation.id(), activation.any_method()) {
+        Some(to) => Some(to),
+        None => silo.calls.place_again(activation).await.ok(),
+    }
+}
+
 /// Has one grain move or end. Returns true if it moved.
 async fn send_off(
     silo: &SiloCore,
@@ -95,7 +104,7 @@ async fn send_off(
 ) -> bool {
     if !activation.is_worker()
         && activation.is_busy(silo.host.clock.now(), BUSY_FOR)
-        && let Ok(to) = silo.calls.place_again(&activation).await
+        && let Some(to) = refuge(silo, &activation).await
     {
         let patience = until.saturating_since(silo.host.clock.mono());
         match activation.move_away(to, patience).await {
