@@ -65,6 +65,26 @@ fn a_small_replay_survives_a_kill_with_exact_totals() {
 }
 
 #[test]
+fn a_small_replay_survives_a_drain_with_exact_totals_and_without_a_failed_call() {
+    let mut demo = Process::start(&["demo", "--quick", "20000", "--seed", "1", "--drain"]);
+    let lines = demo.rest();
+    let (status, said) = demo.end();
+    let all = lines.join("\n");
+    assert!(status.success(), "{status}: {said}\n{all}");
+    for part in [
+        "half way: silo b is drained",
+        "silo b is empty, and stops",
+        " answered, 0 failed and were repeated",
+        " aircraft compared, 0 differ",
+    ] {
+        assert!(all.contains(part), "{part:?} is missing in\n{all}");
+    }
+    let silos = silos(&lines);
+    assert_eq!(silos.len(), 4, "{all}");
+    assert_all_gone(&silos);
+}
+
+#[test]
 fn an_interrupted_demo_leaves_nothing_running() {
     let mut demo = Process::start(&["demo", "--silos", "2"]);
     let mut lines = demo.lines_to("the replay begins").unwrap();

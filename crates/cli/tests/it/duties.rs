@@ -1,8 +1,10 @@
 //! Silos that an operator cordons, drains and stops, from another process.
 
+use emmer::Client;
+use emmer_example_flights::Airport;
 use serde_json::Value;
 
-use crate::harness::{Silo, emmer, failure, row, run, store_in, wait_status};
+use crate::harness::{Silo, emmer, failure, row, run, store_in, wait_for, wait_status};
 
 const FREE: &str = "127.0.0.1:0";
 
@@ -91,4 +93,51 @@ fn words_that_no_history_should_have_are_refused() {
         let (code, said) = failure(&emmer(&base).output().unwrap());
         assert!(code == 2 && said.contains("--because"), "{said}");
     }
+}
+
+/// A silo joins one that has all grains. Nothing moves by itself, nor by a dry run.
+#[test]
+fn grains_are_evened_out_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = store_in(dir.path());
+    let first = Silo::start(&store, FREE, &["--name", "a"]);
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let call_all = async || {
+        let client = Client::builder().store(&*store).cluster_id("test");
+        let client = client.connect().await.unwrap();
+        for n in 0..300u64 {
+            let airport = client.grain::<dyn Airport>(format!("A{n}"));
+            assert_eq!(airport.totals().await.unwrap().applied, 0);
+        }
+        client.close().await;
+    };
+    runtime.block_on(call_all());
+    let second = Silo::start(&store, FREE, &["--name", "b"]);
+    let base = ["rebalance", "--store", &store, "--cluster-id", "test", "--format", "json"];
+    let rebalance = |how: &str| document(&run(&[&base[..], &[how]].concat()));
+    let counts = |document: &Value, field: &str| -> Vec<u64> {
+        let silos = document["silos"].as_array().unwrap();
+        silos.iter().map(|silo| silo[field].as_u64().unwrap()).collect()
+    };
+    let planned = wait_for("both silos to tell their counts", || {
+        let planned = rebalance("--dry-run");
+        (counts(&planned, "used").iter().sum::<u64>() == 300
+            && planned["transfers"].as_array().is_some_and(|all| !all.is_empty()))
+        .then_some(planned)
+    });
+    assert_eq!(planned["transfers"][0]["from"], first.address.clone());
+    assert_eq!(planned["transfers"][0]["to"], second.address.clone());
+    assert_eq!(planned["transfers"][0]["grains"], 150);
+    assert_eq!(counts(&planned, "after"), [150, 150]);
+    let again = rebalance("--dry-run");
+    assert_eq!(counts(&again, "used").iter().max(), Some(&300), "a dry run moves nothing");
+
+    rebalance("--now");
+    let even = wait_for("both silos to have their half", || {
+        let shown = rebalance("--dry-run");
+        let used = counts(&shown, "used");
+        (used.iter().all(|used| (140..=160).contains(used))).then_some(shown)
+    });
+    assert_eq!(even["transfers"], serde_json::json!([]));
+    runtime.block_on(call_all());
 }

@@ -78,6 +78,11 @@ fn check_workers(
             `call_chain_reentrancy` are for other grains";
         errors.at(&input.ident, message);
     }
+    if is_worker && attributes.active_max.is_some() {
+        let message = "`active_max` bounds grains by key: a stateless worker has its number in \
+            `#[placement(stateless_worker = 8)]`";
+        errors.at(&input.ident, message);
+    }
     let states = fields.iter().filter(|field| field.make.stored().is_some());
     for field in fields.iter().filter(|field| field.make == Make::Carry) {
         if is_worker || attributes.stays {

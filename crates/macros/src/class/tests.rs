@@ -237,6 +237,8 @@ fn class_attributes_are_checked() {
         let said = of(quote!(#[placement(stateless_worker)] #[grain(#reentrant)]));
         assert!(said.contains("runs one call at a time"), "{said}");
     }
+    let said = of(quote!(#[placement(stateless_worker)] #[grain(active_max = 10)]));
+    assert!(said.contains("`#[placement(stateless_worker = 8)]`"), "{said}");
     assert!(of(quote!(#[grain(idle = "10 minutes")])).contains("`idle = \"10m\"`"));
     assert!(of(quote!(#[grain(idle = 10)])).contains("`idle = \"10m\"`"));
     assert!(of(quote!(#[grain(idle = "1s", idle = "2s")])).contains("twice"));

@@ -120,6 +120,8 @@ pub struct Repartitioner {
     /// It takes part in no other exchange until then.
     rests_until: Instant,
     asked: Option<Asked>,
+    /// The silo that took nothing of the last offer: the next one goes to another silo.
+    in_vain: Option<SiloAddress>,
     effects: VecDeque<Effect>,
 }
 
@@ -156,6 +158,7 @@ impl Repartitioner {
             next: now,
             rests_until: now,
             asked: None,
+            in_vain: None,
             effects: VecDeque::new(),
         };
         machine.next = now + machine.wait();
@@ -199,8 +202,10 @@ impl Repartitioner {
     fn offer(&mut self, now: Instant, ground: &impl Ground) {
         let loads = ground.loads();
         let Some(own) = busy_of(&loads, self.me) else { return };
+        let in_vain = self.in_vain.take();
         let talks = self.talks();
-        let others = loads.iter().map(|(silo, _)| *silo).filter(|silo| *silo != self.me);
+        let others = loads.iter().map(|(silo, _)| *silo);
+        let others = others.filter(|silo| *silo != self.me && Some(*silo) != in_vain);
         let win = |to: SiloAddress| -> i64 {
             let gains = talks.values().filter_map(|talk| talk.gain(self.me, to, self.least));
             gains.fold(0, i64::saturating_add)
@@ -213,6 +218,7 @@ impl Repartitioner {
             return;
         }
         let grains = wishes.iter().map(|wish| wish.grain.clone()).collect();
+        self.in_vain = Some(to);
         self.asked = Some(Asked { silo: to, until: now + ANSWER_WITHIN, grains });
         self.effects.push_back(Effect::Send { to, message: Message::Offer(wishes) });
     }
@@ -244,6 +250,7 @@ impl Repartitioner {
                 let taken = offered.filter(|(place, _)| taken.contains(place));
                 let grains: Vec<_> = taken.map(|(_, grain)| grain).collect();
                 if !grains.is_empty() {
+                    self.in_vain = None;
                     self.rests_until = now + self.config.period / 2;
                 }
                 self.send_off(from, grains);

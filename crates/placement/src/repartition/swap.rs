@@ -31,11 +31,12 @@ impl Counts {
         self.here.abs_diff(self.mean).max(self.there.abs_diff(self.mean))
     }
 
-    /// The numbers after a grain has come here, if they may be so on the way to a swap: both near
-    /// the mean, or closer than before. One grain more may come, for another one that goes.
-    fn after_one_came(self) -> Option<Self> {
+    /// The numbers after a grain has come here, if they may be so on the way to a swap: both within
+    /// `most` of the mean, or closer than before. One grain more may come, for another one that
+    /// goes.
+    fn after_one_came(self, most: u64) -> Option<Self> {
         let Self { here, there, mean } = self;
-        let differ = self.differ() + 1;
+        let differ = most + 1;
         let (here, there) = (here + 1, there.checked_sub(1)?);
         let near = here <= mean + differ && there + differ >= mean;
         (near || here <= there).then_some(Self { here, there, mean })
@@ -83,6 +84,7 @@ pub(super) fn swap(come: &[Wish], go: &[Wish], mut counts: Counts) -> Swap {
     // The lengths of both lists when the numbers were right.
     let mut right = (0, 0);
     let mut off = counts.off();
+    let most = off.max(counts.differ());
     let mut places: HashMap<u64, Vec<(usize, usize)>> = HashMap::new();
     for (side, wishes) in sides.iter().enumerate() {
         for (place, wish) in wishes.iter().enumerate() {
@@ -90,7 +92,7 @@ pub(super) fn swap(come: &[Wish], go: &[Wish], mut counts: Counts) -> Swap {
         }
     }
     loop {
-        let (came, gone) = (counts.after_one_came(), counts.turned().after_one_came());
+        let (came, gone) = (counts.after_one_came(most), counts.turned().after_one_came(most));
         let best_of = |side: usize, may: bool| {
             let open = sides[side].iter().enumerate().filter(|(_, wish)| may && !wish.is_taken);
             // Of equals the first one, so that all runs choose the same.
@@ -172,7 +174,9 @@ mod tests {
         assert_eq!((swapped.come.len(), swapped.go.len()), (75, 60));
         assert_eq!(swap(&come, &[], counts(0, 0)), Swap::default(), "there is none");
         let far = Counts { here: 100, there: 100, mean: 80 };
-        assert_eq!(swap(&come, &go, far), Swap::default(), "both have too many");
+        assert_eq!(swap(&come, &[], far), Swap::default(), "both have too many");
+        let swapped = swap(&come, &go, far);
+        assert_eq!((swapped.come.len(), swapped.go.len()), (60, 60), "one for one");
     }
 
     #[test]

@@ -122,3 +122,49 @@ impl Talks {
         std::iter::from_fn(|| machine.poll_effect()).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use emmer_core::GrainTypeId;
+
+    use super::*;
+
+    struct Alone;
+
+    impl Ground for Alone {
+        fn loads(&self) -> Vec<(SiloAddress, u32)> {
+            Vec::new()
+        }
+
+        fn may_go(&self, _: &GrainId, _: SiloAddress) -> bool {
+            false
+        }
+    }
+
+    fn silo(n: u8) -> SiloAddress {
+        format!("10.0.0.{n}:1:1").parse().unwrap()
+    }
+
+    #[tokio::test]
+    async fn samples_are_rare_where_calls_are_many_and_messages_that_wait_are_bounded() {
+        let config = RepartitionConfig::default();
+        let talks = Talks::new(silo(1), Clock::real(), config);
+        let grain = |n: u64| GrainId::new(GrainTypeId::of("g"), n);
+        let drawn = |calls: u32| (0..calls).filter(|_| talks.is_drawn()).count();
+        let some = drawn(160_000);
+        assert!((9_000..11_000).contains(&some), "{some} of 160,000, one in sixteen");
+        (0..u64::from(2 * SAMPLES)).for_each(|n| talks.note(&grain(n % 7), &grain(9), silo(2)));
+        let fewer = drawn(160_000);
+        assert!(fewer < some / 2, "{fewer} after {some}");
+        for _ in 0..100 {
+            talks.receive(silo(2), Message::Take(vec![0; 1_000]));
+        }
+        assert_eq!(talks.inbox.lock().len(), INBOX_MAX);
+        // An answer to no offer does nothing, and silos that are not known are offered nothing.
+        assert_eq!(talks.step(&Alone), []);
+        let wishes = Message::Offer(Vec::new());
+        talks.receive(silo(2), wishes);
+        let declined = Effect::Send { to: silo(2), message: Message::Take(Vec::new()) };
+        assert_eq!(talks.step(&Alone), [declined]);
+    }
+}

@@ -249,6 +249,11 @@ impl Activation {
         self.waiting() > 0 || self.idle_for(now) < span
     }
 
+    /// Returns true if no grain of its class moves.
+    pub(crate) fn never_moves(&self) -> bool {
+        self.is_worker() || self.class.info.stays
+    }
+
     /// Returns true if no balance of silos has moved its grain lately.
     pub(crate) fn is_unsettled(&self, now: CoarseInstant) -> bool {
         self.host.kept.settled_for(self.number, now).is_zero()

@@ -7,8 +7,8 @@ use emmer_core::SiloAddress;
 use emmer_placement::{BalanceConfig, Balancer, Transfer, even};
 
 use super::core::SiloCore;
-use crate::hosting::Activation;
 use crate::hosting::catalog::Catalog;
+use crate::hosting::{Activation, Stays};
 
 /// Time between two decisions.
 const DECIDE_EVERY: Duration = Duration::from_secs(10);
@@ -112,7 +112,8 @@ impl SiloCore {
                 async move {
                     activation.settle(Some(self.host.clock.now().after(STAYS_FOR)));
                     let moved = activation.move_within(to, Duration::ZERO).await;
-                    if moved.is_err() {
+                    // One that refuses is not asked every time, in the place of others.
+                    if matches!(moved, Err(Stays::Busy | Stays::Refused)) {
                         activation.settle(None);
                     }
                     moved
@@ -130,7 +131,7 @@ impl SiloCore {
 
     /// Returns true if no balance has moved a grain lately, and its placement allows `to`.
     pub(super) fn may_leave(&self, activation: &Activation, to: SiloAddress) -> bool {
-        !activation.is_worker()
+        !activation.never_moves()
             && activation.is_unsettled(self.host.clock.now())
             && self.cluster.placing.may_move(activation.id(), activation.any_method(), to)
     }

@@ -1,5 +1,9 @@
 //! A silo process leaves with thousands of grains, and it or another one is killed in the midst of
 //! their moves. Does any grain run on two silos, and does each answer again?
+//!
+//! The last lines of a killed silo's log are lost. Grains that had come to it a moment before seem
+//! to be activated early then, on the silo that has them next. So early activations count where no
+//! silo is killed.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +15,7 @@ use super::flow::{Flow, Load, Seen};
 use super::ground::Ground;
 use super::judge::Verdict;
 use super::logs::Logs;
-use super::processes::{Processes, victim};
+use super::processes::Processes;
 use super::stage::Stage;
 use super::{Measured, duration, spread};
 use crate::grains::turn_log;
@@ -31,6 +35,9 @@ pub(super) struct Args {
     /// Number of grains of each silo
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = RangedU64ValueParser::<u64>::new().range(1..=1_000_000))]
     grains: u64,
+    /// Kill none: all that leave do it in good order
+    #[arg(long)]
+    spare: bool,
     /// Calls in a second
     #[arg(long, value_name = "N", default_value_t = 2_000, value_parser = RangedU64ValueParser::<u64>::new().range(1..=100_000))]
     rate: u64,
@@ -100,28 +107,40 @@ async fn round(
     let active = processes.wait_active().await?;
     tokio::time::sleep(args.rest).await;
     flow.take();
-    let (leaver_at, leaver) = victim(&active, number)?;
-    let other = active.iter().find(|silo| silo.address != leaver_at);
-    let other = other.ok_or_else(|| Failure::other("no other silo is running"))?;
-    let is_source = !number.is_multiple_of(2);
+    // The oldest ones have most grains.
+    let mut oldest = processes.running.iter().map(|process| process.name.clone());
+    let mut next =
+        || oldest.next().and_then(|name| active.iter().find(|s| *s.instance_name == *name));
+    let (Some(leaver), Some(other)) = (next(), next()) else {
+        return Err(Failure::other("no other silo is running"));
+    };
+    let (leaver_at, leaver) = (leaver.address, leaver.instance_name.to_string());
+    let is_source = args.spare || !number.is_multiple_of(2);
     let (killed_at, killed) = match is_source {
         true => (leaver_at, leaver.clone()),
         false => (other.address, other.instance_name.to_string()),
     };
+    let killed = if args.spare { "none".to_owned() } else { killed };
     let mut leaving = processes.take(&leaver)?;
     let asked = Instant::now();
     leaving.signal(Signal::TERM)?;
     // Another moment of the moves in each round.
     let moment = Duration::from_millis(40 + (number as u64 * 37) % 400);
     tokio::time::sleep(moment).await;
-    let mut target = if is_source { None } else { Some(processes.take(&killed)?) };
-    let victim = target.as_mut().unwrap_or(&mut leaving);
-    logs.book.silent(logs.of(victim)?, turn_log::now());
-    victim.signal(Signal::KILL)?;
+    let mut target = (!is_source).then(|| processes.take(&killed)).transpose()?;
+    if !args.spare {
+        let victim = target.as_mut().unwrap_or(&mut leaving);
+        logs.book.silent(logs.of(victim)?, turn_log::now());
+        victim.signal(Signal::KILL)?;
+    }
     let (killed_after, begun) = (asked.elapsed(), Instant::now());
     let dead_after = stage.wait_dead(&killed_at, begun, Duration::from_millis(20)).await?;
     if leaving.ended(LEAVE_LIMIT).await?.is_none() {
         return Err(Failure::other(format!("silo {leaver} does not end")));
+    }
+    if !is_source {
+        // Its grains are elsewhere. No hook says so.
+        logs.book.silent(logs.of(&leaving)?, turn_log::now());
     }
     let gone = 1 + usize::from(target.is_some());
     for _ in 0..gone {
@@ -139,9 +158,13 @@ fn report(args: &Args, stage: &Stage, rounds: &[Round], rest: &Verdict) -> Measu
     let times: Vec<Duration> = rounds.iter().map(|round| round.dead_after).collect();
     let mut all = rest.clone();
     rounds.iter().for_each(|round| all.add(&round.verdict));
+    let what = if args.spare {
+        "none is killed"
+    } else {
+        "it (odd rounds) or another one (even rounds) is killed (SIGKILL) in the midst"
+    };
     let title = format!(
-        "{} silo processes on {} with {} grains each; one leaves, and it (odd rounds) or another \
-         one (even rounds) is killed (SIGKILL) in the midst: Dead after {}",
+        "{} silo processes on {} with {} grains each; one leaves, and {what}: Dead after {}",
         args.silos,
         stage.kind(),
         args.grains,
@@ -180,9 +203,14 @@ fn report(args: &Args, stage: &Stage, rounds: &[Round], rest: &Verdict) -> Measu
     let unrun: u64 = rounds.iter().map(|round| round.seen.unrun).sum();
     let goals = &mut report.goals;
     goals.push(Goal::at_most("stale turns and hooks", number(all.stale()), 0.0));
-    goals.push(Goal::at_most("early activations", number(all.early), 0.0));
+    if args.spare {
+        goals.push(Goal::at_most("early activations", number(all.early), 0.0));
+        let failed = rounds.iter().map(|round| round.seen.failed).sum();
+        goals.push(Goal::at_most("failed calls", number(failed), 0.0));
+    }
     goals.push(Goal::at_most("failed calls that are known not to have run", number(unrun), 0.0));
-    let violated = (all.stale() + all.early > 0)
+    let early = if args.spare { all.early } else { 0 };
+    let violated = (all.stale() + early > 0)
         .then(|| format!("{} pieces stale, {} activations early", all.stale(), all.early));
     (report, violated)
 }

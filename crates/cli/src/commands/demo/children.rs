@@ -39,6 +39,22 @@ impl Silo {
             .map_err(|error| Failure::other(format!("silo {}: {error}", self.name)))
     }
 
+    /// Waits for its end, which is to be in good order.
+    async fn left(&mut self, deadline: tokio::time::Instant) -> Result<()> {
+        loop {
+            match self.ended()? {
+                Some(status) if status.success() => return Ok(()),
+                Some(status) => {
+                    return Err(self.failure(&format!("did not stop in good order ({status})")));
+                }
+                None if tokio::time::Instant::now() > deadline => {
+                    return Err(self.failure("did not stop in good order"));
+                }
+                None => tokio::time::sleep(POLL).await,
+            }
+        }
+    }
+
     fn failure(&self, what: &str) -> Failure {
         let said = child::said(&self.log);
         Failure::other(format!("silo {} {what}{said}", self.name))
@@ -124,20 +140,36 @@ impl Cluster {
         }
     }
 
-    /// Ends the `which`-th running silo as a crash would (SIGKILL), and returns its name.
-    pub(super) fn kill(&mut self, which: u64) -> Result<String> {
+    /// The name of the `which`-th running silo.
+    pub(super) fn nth(&self, which: u64) -> Result<String> {
         let count = self.silos.len().max(1) as u64;
         let at = usize::try_from(which % count).unwrap_or(0);
-        if at >= self.silos.len() {
-            return Err(Failure::other("no silo is left to kill"));
-        }
-        let mut silo = self.silos.remove(at);
+        let silo = self.silos.get(at).ok_or_else(|| Failure::other("no silo is left"))?;
+        Ok(silo.name.clone())
+    }
+
+    fn take(&mut self, name: &str) -> Result<Silo> {
+        let at = self.silos.iter().position(|silo| silo.name == name);
+        let at = at.ok_or_else(|| Failure::other(format!("silo {name} does not run")))?;
+        Ok(self.silos.remove(at))
+    }
+
+    /// Ends a silo as a crash would (SIGKILL).
+    pub(super) fn kill(&mut self, name: &str) -> Result<()> {
+        let mut silo = self.take(name)?;
         let failed = |error: std::io::Error| {
             Failure::other(format!("silo {} cannot be killed: {error}", silo.name))
         };
         silo.child.kill().map_err(failed)?;
         silo.child.wait().map_err(failed)?;
-        Ok(silo.name.clone())
+        Ok(())
+    }
+
+    /// Stops a silo in good order.
+    pub(super) async fn leave(&mut self, name: &str) -> Result<()> {
+        let mut silo = self.take(name)?;
+        drop(silo.child.stdin.take());
+        silo.left(tokio::time::Instant::now() + PATIENCE).await
     }
 
     /// Stops all silos in good order, and says so when one does not end well.
@@ -147,18 +179,7 @@ impl Cluster {
         }
         let deadline = tokio::time::Instant::now() + PATIENCE;
         for mut silo in self.silos.drain(..) {
-            let status = loop {
-                if let Some(status) = silo.ended()? {
-                    break status;
-                }
-                if tokio::time::Instant::now() > deadline {
-                    return Err(silo.failure("did not stop in good order"));
-                }
-                tokio::time::sleep(POLL).await;
-            };
-            if !status.success() {
-                return Err(silo.failure(&format!("did not stop in good order ({status})")));
-            }
+            silo.left(deadline).await?;
         }
         Ok(())
     }

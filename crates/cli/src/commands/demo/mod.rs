@@ -59,7 +59,10 @@ pub struct Args {
     /// Replay only the first ROWS departures
     #[arg(long, value_name = "ROWS", value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     quick: Option<usize>,
-    /// Decides which silo is killed
+    /// Drain one silo half way, and stop it in good order, instead of killing it
+    #[arg(long)]
+    drain: bool,
+    /// Decides which silo is killed or drained
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Keep the directory with the store and the silos' logs
@@ -76,7 +79,8 @@ pub struct Args {
     /// The silos' membership options: default, classic, fast, orleans-2026
     #[arg(long, default_value = "default")]
     profile: String,
-    /// Number of calls that wait for a fence to open on one silo; one more fails.
+    /// Placement of grains: random, prefer_local, hash_based, activation_count or
+    /// resource_optimized
     #[arg(long, value_name = "NAME", default_value = "random")]
     placement: String,
     /// Encrypt the connections between silos, and to them (TLS): with certificates that are made
@@ -184,7 +188,7 @@ async fn on_cluster(
     }
     let connect = || connect(store.clone(), cluster_id.clone(), certs.as_deref());
     let client = connect().await?;
-    let told = play::Play { seed: args.seed, placement: placement.clone() };
+    let told = play::Play { seed: args.seed, drains: args.drain, placement: placement.clone() };
     let played = play::play(input, &client, &mut cluster, &watcher, screen, &told).await?;
     screen.finish();
     let verdict = verify::verify(&input.streams, &Arc::new(client.clone())).await?;
@@ -194,7 +198,7 @@ async fn on_cluster(
     client.close().await;
     let stopped = cluster.stop().await;
     watcher.refresh().await;
-    report::print(screen, input, &played, &verdict, &watcher.history(), args.seed);
+    report::print(screen, input, &played, &verdict, &watcher.history(), &told);
     for line in shares::chart(&placement, &shares) {
         screen.line(&line);
     }

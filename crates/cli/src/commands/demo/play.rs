@@ -1,11 +1,13 @@
-//! The replay. Half way one silo is killed, the cluster notices, and a fresh one joins.
+//! The replay. Half way one silo is killed, and the cluster notices, or it is drained and leaves. A
+//! fresh one joins.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use emmer::Client;
 use emmer::placement::Strategy;
-use emmer::tables::{SiloAddress, SiloEntry, SiloStatus};
+use emmer::store::DutyChange;
+use emmer::tables::{Duty, SiloAddress, SiloEntry, SiloStatus};
 use emmer_example_flights::feeder::{
     self, ClusterSink, FeedReport, FeederOptions, Progress, Snapshot,
 };
@@ -17,7 +19,9 @@ use super::input::Input;
 use super::screen::{Live, Screen};
 use super::shares;
 use super::watch::Watcher;
+use crate::commands::duty::failed;
 use crate::exit::{Failure, Result};
+use crate::process::now;
 use crate::text;
 
 /// Time after which a call without an answer is repeated.
@@ -33,17 +37,17 @@ const POLL: Duration = Duration::from_millis(10);
 pub(super) struct Played {
     pub(super) feed: FeedReport,
     pub(super) counts: Snapshot,
-    pub(super) killed: Killed,
+    pub(super) lost: Lost,
 }
 
-/// The killed silo and its replacement.
-pub(super) struct Killed {
+/// The silo that was killed or drained, and its replacement.
+pub(super) struct Lost {
     pub(super) name: String,
     pub(super) address: SiloAddress,
-    /// From the kill to Dead in the table.
-    pub(super) declared_dead_after: Duration,
-    /// Number of grains that answered from another silo than before, between the kill and the end
-    /// of the replay.
+    /// From the kill to Dead in the table, or from the order to drain to the empty silo.
+    pub(super) gone_after: Duration,
+    /// Number of grains that answered from another silo than before, between the end of the silo
+    /// and the end of the replay.
     pub(super) moves: u64,
     pub(super) replacement: String,
     /// From the start of its process to Active in the table.
@@ -61,8 +65,10 @@ impl<T> Drop for Background<T> {
 
 /// The choices of a run.
 pub(super) struct Play {
-    /// Decides which silo is killed.
+    /// Decides which silo is killed or drained.
     pub(super) seed: u64,
+    /// True if it is drained.
+    pub(super) drains: bool,
     /// Placement of grains.
     pub(super) placement: Strategy,
 }
@@ -91,17 +97,17 @@ pub(super) async fn play(
         Ok::<_, Failure>(report)
     };
     let middle = Middle { total, progress: &progress, client, play };
-    let drama = kill_and_replace(&middle, cluster, watcher, screen);
+    let drama = lose_and_replace(&middle, cluster, watcher, screen);
     let both = async { tokio::try_join!(fed, drama) };
-    let (report, mut killed) = tokio::select! {
+    let (report, mut lost) = tokio::select! {
         both = both => both?,
         () = show_live(&progress, client, watcher, screen) => {
             return Err(Failure::other("the live line ended"));
         }
     };
     let counts = progress.snapshot();
-    killed.moves = counts.moves.saturating_sub(killed.moves);
-    Ok(Played { feed: report, counts, killed })
+    lost.moves = counts.moves.saturating_sub(lost.moves);
+    Ok(Played { feed: report, counts, lost })
 }
 
 /// Moves the live line; never ends.
@@ -122,7 +128,7 @@ async fn show_live(progress: &Progress, client: &Client, watcher: &Watcher, scre
     }
 }
 
-/// Moment of the kill, and its victim.
+/// Moment at which a silo is lost, and which.
 struct Middle<'a> {
     total: u64,
     progress: &'a Progress,
@@ -130,12 +136,12 @@ struct Middle<'a> {
     play: &'a Play,
 }
 
-async fn kill_and_replace(
+async fn lose_and_replace(
     middle: &Middle<'_>,
     cluster: &mut Cluster,
     watcher: &Watcher,
     screen: &Screen,
-) -> Result<Killed> {
+) -> Result<Lost> {
     let Middle { total, progress, client, play } = *middle;
     while progress.snapshot().applied < total / 2 {
         tokio::time::sleep(POLL).await;
@@ -144,21 +150,25 @@ async fn kill_and_replace(
         screen.line(&line);
     }
     let moves = progress.snapshot().moves;
-    let name = cluster.kill(play.seed)?;
-    let killed_at = Instant::now();
-    screen.event(&format!("half way: silo {name} is killed (SIGKILL)"));
+    let name = cluster.nth(play.seed)?;
     let victim = |silo: &SiloEntry| *silo.instance_name == *name;
     let Some(entry) = watcher.find(victim) else {
         return Err(Failure::other(format!("silo {name} is not in the table")));
     };
-    while watcher.count(|silo| victim(silo) && silo.status == SiloStatus::Dead) == 0 {
-        if killed_at.elapsed() > PATIENCE {
-            let late = format!("silo {name} was not declared dead within {}", text::span(PATIENCE));
-            return Err(Failure::other(late));
-        }
-        tokio::time::sleep(POLL).await;
+    let begun = Instant::now();
+    if play.drains {
+        screen.event(&format!("half way: silo {name} is drained"));
+        drain(client, watcher, &entry).await?;
+    } else {
+        cluster.kill(&name)?;
+        screen.event(&format!("half way: silo {name} is killed (SIGKILL)"));
+        until(watcher, &entry, "declared dead", |silo| silo.status == SiloStatus::Dead).await?;
     }
-    let declared_dead_after = killed_at.elapsed();
+    let gone_after = begun.elapsed();
+    if play.drains {
+        screen.event(&format!("silo {name} is empty, and stops"));
+        cluster.leave(&name).await?;
+    }
     let started = Instant::now();
     let replacement = cluster.start()?;
     screen.event(&format!("silo {replacement} is started in its place"));
@@ -166,12 +176,38 @@ async fn kill_and_replace(
     let joined_after = started.elapsed();
     let activated = progress.snapshot().moves.saturating_sub(moves);
     screen.event(&format!("{} grains answer from another silo by now", text::grouped(activated)));
-    Ok(Killed {
-        name,
-        address: entry.address,
-        declared_dead_after,
-        moves,
-        replacement,
-        joined_after,
-    })
+    Ok(Lost { name, address: entry.address, gone_after, moves, replacement, joined_after })
+}
+
+/// Has a silo give all its grains away, as `emmer drain` does.
+async fn drain(client: &Client, watcher: &Watcher, silo: &SiloEntry) -> Result<()> {
+    let change = DutyChange {
+        silo: silo.address,
+        duty: Duty::Draining,
+        from: None,
+        writer: "emmer demo",
+        because: "half of the departures are replayed",
+        at: now(),
+    };
+    watcher.table().change_duty(&change).await.map_err(failed)?;
+    client.table_has_changed();
+    until(watcher, silo, "drained", |silo| silo.duty == Duty::Drained).await
+}
+
+/// Waits until the row of a silo is so.
+async fn until(
+    watcher: &Watcher,
+    silo: &SiloEntry,
+    what: &str,
+    is_so: impl Fn(&SiloEntry) -> bool,
+) -> Result<()> {
+    let begun = Instant::now();
+    while watcher.count(|row| row.address == silo.address && is_so(row)) == 0 {
+        if begun.elapsed() > PATIENCE {
+            let (name, limit) = (&silo.instance_name, text::span(PATIENCE));
+            return Err(Failure::other(format!("silo {name} was not {what} within {limit}")));
+        }
+        tokio::time::sleep(POLL).await;
+    }
+    Ok(())
 }

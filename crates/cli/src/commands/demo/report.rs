@@ -6,7 +6,7 @@ use emmer_example_flights::AirportTotals;
 use emmer_example_flights::truth::Truth;
 
 use super::input::Input;
-use super::play::Played;
+use super::play::{Play, Played};
 use super::screen::Screen;
 use super::verify::Verdict;
 use crate::text::{columns, grouped, grouped_signed, rate, span};
@@ -20,12 +20,12 @@ pub(super) fn print(
     played: &Played,
     verdict: &Verdict,
     history: &[String],
-    seed: u64,
+    play: &Play,
 ) {
     let mut lines = vec![String::new(), "Membership history".to_owned()];
     lines.extend(history.iter().map(|line| format!("  {line}")));
     lines.push(String::new());
-    lines.extend(numbers(played, input, seed));
+    lines.extend(numbers(played, input, play));
     lines.push(String::new());
     lines.extend(totals(&verdict.cluster, &input.truth));
     lines.push(String::new());
@@ -43,8 +43,8 @@ pub(super) fn print(
     }
 }
 
-fn numbers(played: &Played, input: &Input, seed: u64) -> Vec<String> {
-    let Played { feed, counts, killed } = played;
+fn numbers(played: &Played, input: &Input, play: &Play) -> Vec<String> {
+    let Played { feed, counts, lost } = played;
     let replayed = format!(
         "{} departures in {}: {} calls/s, {} deliveries/s",
         grouped(input.streams.departures().len() as u64),
@@ -58,15 +58,18 @@ fn numbers(played: &Played, input: &Input, seed: u64) -> Vec<String> {
         grouped(counts.failures),
         grouped(counts.rewinds)
     );
+    let (title, gone) =
+        if play.drains { ("Drained", "empty") } else { ("Killed", "declared dead") };
     let victim = format!(
-        "silo {} {} (seed {seed}), declared dead after {}",
-        killed.name,
-        killed.address,
-        span(killed.declared_dead_after)
+        "silo {} {} (seed {}), {gone} after {}",
+        lost.name,
+        lost.address,
+        play.seed,
+        span(lost.gone_after)
     );
-    let moved = format!("{} grains answered from another silo afterwards", grouped(killed.moves));
+    let moved = format!("{} grains answered from another silo afterwards", grouped(lost.moves));
     let replacement =
-        format!("silo {}, Active after {}", killed.replacement, span(killed.joined_after));
+        format!("silo {}, Active after {}", lost.replacement, span(lost.joined_after));
     let gap = format!(
         "{} between two successes of one caller; {} for one batch with its repetitions",
         span(feed.longest_gap),
@@ -75,7 +78,7 @@ fn numbers(played: &Played, input: &Input, seed: u64) -> Vec<String> {
     let rows = [
         ("Replayed", replayed),
         ("Calls", calls),
-        ("Killed", victim),
+        (title, victim),
         ("Moved", moved),
         ("Replacement", replacement),
         ("Longest gap", gap),

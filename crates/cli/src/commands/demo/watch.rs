@@ -64,6 +64,11 @@ impl Watcher {
         look(&self.table, &self.seen, &self.screen).await;
     }
 
+    /// The membership table.
+    pub(super) const fn table(&self) -> &SiloTable {
+        &self.table
+    }
+
     /// The first silo that `like` holds for.
     pub(super) fn find(&self, like: impl Fn(&SiloEntry) -> bool) -> Option<SiloEntry> {
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
