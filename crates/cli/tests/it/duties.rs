@@ -125,8 +125,8 @@ fn grains_are_evened_out_at_once() {
             && planned["transfers"].as_array().is_some_and(|all| !all.is_empty()))
         .then_some(planned)
     });
-    assert_eq!(planned["transfers"][0]["from"], first.address.clone());
-    assert_eq!(planned["transfers"][0]["to"], second.address.clone());
+    assert_eq!(planned["transfers"][0]["from"], first.address.as_str());
+    assert_eq!(planned["transfers"][0]["to"], second.address.as_str());
     assert_eq!(planned["transfers"][0]["grains"], 150);
     assert_eq!(counts(&planned, "after"), [150, 150]);
     let again = rebalance("--dry-run");

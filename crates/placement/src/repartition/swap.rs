@@ -1,6 +1,6 @@
 //! The choice of grains that two silos exchange.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use super::wish::Wish;
 
@@ -85,7 +85,7 @@ pub(super) fn swap(come: &[Wish], go: &[Wish], mut counts: Counts) -> Swap {
     let mut right = (0, 0);
     let mut off = counts.off();
     let most = off.max(counts.differ());
-    let mut places: HashMap<u64, Vec<(usize, usize)>> = HashMap::new();
+    let mut places: BTreeMap<u64, Vec<(usize, usize)>> = BTreeMap::new();
     for (side, wishes) in sides.iter().enumerate() {
         for (place, wish) in wishes.iter().enumerate() {
             places.entry(wish.hash).or_default().push((side, place));

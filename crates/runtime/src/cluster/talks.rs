@@ -148,7 +148,7 @@ mod tests {
     #[tokio::test]
     async fn samples_are_rare_where_calls_are_many_and_messages_that_wait_are_bounded() {
         let config = RepartitionConfig::default();
-        let talks = Talks::new(silo(1), Clock::real(), config);
+        let talks = Talks::new(silo(1), Clock::new(), config);
         let grain = |n: u64| GrainId::new(GrainTypeId::of("g"), n);
         let drawn = |calls: u32| (0..calls).filter(|_| talks.is_drawn()).count();
         let some = drawn(160_000);
