@@ -67,7 +67,7 @@ impl Talker for TalkerGrain {
     }
 }
 
-/// Who calls whom: a grain, and the grains that it calls when it talks.
+/// Grains that talk, each with the grains that it calls then.
 type Talks = Vec<(u64, Vec<u64>)>;
 
 /// Rooms of twenty people.

@@ -16,11 +16,19 @@ pub fn cpu() -> Duration {
 /// # Errors
 /// On systems without `/proc`.
 pub fn resident() -> crate::Result<u64> {
-    let status = std::fs::read_to_string("/proc/self/status")?;
+    resident_of(std::process::id())
+}
+
+/// The bytes of the process of this number that are in memory now.
+///
+/// # Errors
+/// On systems without `/proc`, and when there is no such process.
+pub fn resident_of(process: u32) -> crate::Result<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status"))?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     let kib =
         line.and_then(|line| line.split_whitespace().next()).and_then(|n| n.parse::<u64>().ok());
-    kib.map(|kib| kib * 1024).ok_or_else(|| "no VmRSS in /proc/self/status".into())
+    kib.map(|kib| kib * 1024).ok_or_else(|| "no VmRSS in the status of the process".into())
 }
 
 /// Wall and processor time since a moment.

@@ -4,9 +4,8 @@ use std::sync::{Mutex, PoisonError};
 
 use emmer_core::SiloAddress;
 
-use super::draws::Draws;
+use super::draws::{Draws, predicted};
 use super::{Director, PlacementContext, PlacementTarget};
-use crate::load::LoadReport;
 
 /// Placement by the number of recently busy activations (placement description; the power of two
 /// choices of Mitzenmacher). Of some silos drawn at random, the one with the lowest predicted
@@ -45,10 +44,8 @@ impl Director for ActivationCountDirector {
     ) -> Option<SiloAddress> {
         let mut draws = self.draws.lock().unwrap_or_else(PoisonError::into_inner);
         let mean = context.loads.mean().busy;
-        let predicted = |report: Option<LoadReport>, placed: u32| {
-            report.map_or(mean, |report| f64::from(report.busy)) + f64::from(placed)
-        };
-        let silo = draws.best(self.choices, context, predicted)?;
+        let rank = |report, placed| predicted(mean, (report, placed));
+        let silo = draws.best(self.choices, context, rank)?;
         draws.note(silo, context);
         Some(silo)
     }
@@ -61,7 +58,7 @@ mod tests {
     use super::super::testing::{loads, silos};
     use super::*;
     use crate::Strategy;
-    use crate::load::Loads;
+    use crate::load::{LoadReport, Loads};
 
     fn choose(
         director: &dyn Director,

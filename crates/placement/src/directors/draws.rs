@@ -27,6 +27,12 @@ struct Placed {
     count: u32,
 }
 
+/// The predicted number of recently busy activations: those of the silo's last report, or else the
+/// `mean`, and those that were placed on it since.
+pub(super) fn predicted(mean: f64, (report, placed): (Option<LoadReport>, u32)) -> f64 {
+    report.map_or(mean, |report| f64::from(report.busy)) + f64::from(placed)
+}
+
 impl Draws {
     /// Creates the draws from `seed`.
     pub(super) fn new(seed: u64) -> Self {

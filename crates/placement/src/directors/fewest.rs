@@ -4,7 +4,7 @@ use std::sync::{Mutex, PoisonError};
 
 use emmer_core::SiloAddress;
 
-use super::draws::Draws;
+use super::draws::{Draws, predicted};
 use super::{Director, PlacementContext, PlacementTarget};
 
 /// Placement of grains that leave a silo: the silo with the fewest recently busy activations gets
@@ -30,11 +30,8 @@ impl Director for FewestDirector {
     ) -> Option<SiloAddress> {
         let mut placed = self.placed.lock().unwrap_or_else(PoisonError::into_inner);
         let mean = context.loads.mean().busy;
-        let predicted = |silo: &SiloAddress| {
-            let (report, placed) = placed.standing(silo, context.loads.of(silo));
-            report.map_or(mean, |report| f64::from(report.busy)) + f64::from(placed)
-        };
-        let fewest = context.silos.iter().map(|silo| (predicted(silo), *silo));
+        let rank = |silo| predicted(mean, placed.standing(silo, context.loads.of(silo)));
+        let fewest = context.silos.iter().map(|silo| (rank(silo), *silo));
         let (_, silo) = fewest.min_by(|one, other| one.0.total_cmp(&other.0))?;
         placed.note(silo, context);
         Some(silo)

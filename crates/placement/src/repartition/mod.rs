@@ -246,6 +246,8 @@ impl Repartitioner {
             Message::Take(taken) => {
                 let asked = self.asked.take_if(|asked| asked.silo == from);
                 let Some(asked) = asked.filter(|asked| now <= asked.until) else { return };
+                // No more counts than was offered, whatever another silo says.
+                let taken = &taken[..taken.len().min(WISHES_MAX)];
                 let offered = (0u32..).zip(asked.grains);
                 let taken = offered.filter(|(place, _)| taken.contains(place));
                 let grains: Vec<_> = taken.map(|(_, grain)| grain).collect();
@@ -277,6 +279,7 @@ impl Repartitioner {
         let mean = sum / (loads.len() as u64).max(1);
         let counts = Counts { here: here.into(), there: there.into(), mean };
         wishes.truncate(WISHES_MAX);
+        wishes.iter_mut().for_each(|wish| wish.with.truncate(NEIGHBOURS_MAX));
         let talks = self.talks();
         let own = self::wishes(&talks, (self.me, from), self.least, self.most(here), ground);
         let swap = swap(&wishes, &own, counts);

@@ -30,7 +30,7 @@ struct World {
     moves: usize,
 }
 
-/// What a silo knows of the world.
+/// The world as one silo sees it.
 struct View<'a> {
     me: usize,
     places: &'a [usize],
@@ -224,7 +224,7 @@ fn a_foreign_answer_or_offer_moves_nothing_else() {
     world.act(0, &|silo_0, now, view| silo_0.handle_message(now, silo(1), take.clone(), view));
     assert_eq!(world.moves, 0);
     // An offer of grains with strange numbers.
-    let strange = |gain, n| Wish { grain: grain(n), gain, with: vec![(7, u64::MAX); 3] };
+    let strange = |gain, n| Wish { grain: grain(n), gain, with: vec![(7, u64::MAX); 1_000] };
     let wishes: Vec<_> = (0..2_000).map(|n| strange(i64::MAX, n)).collect();
     world.act(0, &|silo_0, now, view| {
         silo_0.handle_message(now, silo(1), Message::Offer(wishes.clone()), view);

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use emmer_core::{GrainId, Instant, SiloAddress};
+use emmer_core::{GrainId, SiloAddress};
 use emmer_net::clock::Clock;
 use emmer_placement::repartition::{Effect, Ground, Message, RepartitionConfig, Repartitioner};
 use parking_lot::Mutex;
@@ -106,7 +106,7 @@ impl Talks {
 
     /// Decides what is due. Returns the effects.
     pub(crate) fn step(&self, ground: &impl Ground) -> Vec<Effect> {
-        let now: Instant = self.clock.mono();
+        let now = self.clock.mono();
         let inbox = std::mem::take(&mut *self.inbox.lock());
         let mut machine = self.machine.lock();
         for (from, message) in inbox {

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use clap::builder::RangedU64ValueParser;
 use emmer::store::MetricsTable;
 use emmer_benches::histogram::Histogram;
+use emmer_benches::meter::resident_of;
 use emmer_report::{Cell, Goal, Report};
 use rustix::process::Signal;
 
@@ -148,9 +149,9 @@ async fn restart_oldest(processes: &mut Processes<'_>) -> Result<Step> {
 
 /// The memory of a process in MiB; 0 if it is not told.
 fn memory_of(pid: u32) -> f64 {
-    let told = std::fs::read_to_string(format!("/proc/{pid}/statm")).unwrap_or_default();
-    let pages = told.split(' ').nth(1).and_then(|pages| pages.parse::<u32>().ok());
-    f64::from(pages.unwrap_or(0)) * 4_096.0 / f64::from(1 << 20)
+    #[expect(clippy::cast_precision_loss, reason = "bytes far below 2^52")]
+    let bytes = resident_of(pid).unwrap_or(0) as f64;
+    bytes / f64::from(1 << 20)
 }
 
 /// Waits until no silo has many more grains than the others. Returns the time and the last
