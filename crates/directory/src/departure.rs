@@ -21,6 +21,9 @@ pub enum Word {
     /// It does not take the grain, and has not asked the owner for a registration.
     #[serde(rename = "r")]
     Refused,
+    /// As `Refused`, because the grain has left it a moment ago. Later it may take the grain.
+    #[serde(rename = "l")]
+    TooSoon,
     /// It has asked the owner, and was not granted a registration so far.
     #[serde(rename = "f")]
     Failed,
@@ -106,7 +109,7 @@ impl Departure {
         match (self.state, word) {
             (State::Sent, Word::Arrived) => self.end(DepartureEnd::There(self.to)),
             // The target will never ask: the registration stays, if it is still there.
-            (State::Sent, Word::Refused) => self.reclaim(self.from.activation),
+            (State::Sent, Word::Refused | Word::TooSoon) => self.reclaim(self.from.activation),
             // A request of the target may still be on its way. It names the old registration, so
             // the old number must not come back.
             (State::Sent, Word::Failed) => self.reclaim(self.fresh),

@@ -1,4 +1,5 @@
-//! R10: one-way calls of one silo to one grain begin in the order in which they were made.
+//! R10: one-way calls of one silo to one grain begin in the order in which they were made, also
+//! while the grain moves.
 //!
 //! As docs/calls.md says it: calls that waited in the queue of an activation that ends keep no
 //! order. A grain tells when an activation of it ends; from then on its queue is emptied, for a

@@ -1,13 +1,13 @@
 //! Calls that must succeed when all is quiet and no grain makes trouble: every call (R9), in its
 //! order (R10).
 
-use emmer::test::{Cluster, World};
+use emmer::test::{Cluster, NetModel, World};
 use emmer::{Client, millis, secs};
 
 use crate::ledger;
 use crate::orders::{Order, Step, Subject};
 use crate::plan::Plan;
-use crate::subject::send;
+use crate::subject::{send, send_by};
 
 /// Grains that each silo and each client calls.
 const CALLED: u64 = 12;
@@ -21,6 +21,15 @@ const NOBODYS: u64 = 1_000_000;
 /// Number of grains to which each silo sends that number of one-way calls.
 const SENT_TO: u64 = 6;
 const SENT: u64 = 4;
+
+/// Number of grains that all silos call while they move.
+const MOVERS: u64 = 2;
+
+/// Number of one-way calls that each silo sends to a grain while it moves.
+const SENT_TO_MOVER: u64 = 60;
+
+/// Number of calls meanwhile that each silo awaits.
+const ASKED_OF_MOVER: u64 = 12;
 
 /// R9: from everywhere, grains that are new and grains that were there before.
 pub(crate) async fn everybody_is_answered(
@@ -37,7 +46,7 @@ pub(crate) async fn everybody_is_answered(
                 expect(&format!("silo {n}"), &answer.map_err(|e| e.to_string()));
             }
             for _ in 0..MOVED {
-                while_it_moves(&client, ledger::below(2 * plan.grains)).await;
+                while_it_moves(&client, ledger::below(2 * plan.grains), plan).await;
             }
         };
         if node.run(asked).await.is_none() {
@@ -56,7 +65,7 @@ pub(crate) async fn everybody_is_answered(
 }
 
 /// R9: a grain moves, and is called meanwhile.
-async fn while_it_moves(client: &emmer::GrainFactory, grain: u64) {
+async fn while_it_moves(client: &emmer::GrainFactory, grain: u64, plan: &Plan) {
     let call = async |after_ms: u64, steps: Vec<Step>| {
         tokio::time::sleep(millis(after_ms)).await;
         let order = Order { steps, ..Order::nothing() };
@@ -70,7 +79,10 @@ async fn while_it_moves(client: &emmer::GrainFactory, grain: u64) {
         call(later(), Vec::new()),
     );
     for answer in <[_; 4]>::from(answers) {
-        expect("a grain that moves", &answer.map_err(|e| e.to_string()));
+        // Three calls and a timer's tick may be more than its queue takes.
+        if !plan.is_tight {
+            expect("a grain that moves", &answer.map_err(|e| e.to_string()));
+        }
     }
 }
 
@@ -107,4 +119,46 @@ pub(crate) async fn in_order(world: &World, cluster: &Cluster, plan: &Plan) {
         let _ = node.run(sending).await;
     }
     world.advance(secs(5)).await;
+}
+
+/// R10: all silos send calls to a grain that moves, each by one reference or by a new one for each
+/// call. Others of the silo ask the grain meanwhile, and learn where it is.
+pub(crate) async fn in_order_while_it_moves(world: &World, cluster: &Cluster, plan: &Plan) {
+    world.net().set_model(NetModel { delay_max: millis(3), ..NetModel::default() });
+    for mover in 0..MOVERS {
+        let grain = 2 * NOBODYS + plan.grains + mover;
+        let calling = async |client: emmer::GrainFactory, silo: String, is_kept: bool| {
+            let kept = client.grain::<dyn Subject>(grain);
+            let sending = async {
+                for _ in 0..SENT_TO_MOVER {
+                    let fresh = client.grain::<dyn Subject>(grain);
+                    send_by(if is_kept { &kept } else { &fresh }, &silo, Order::nothing());
+                    if ledger::chance(0.3) {
+                        tokio::time::sleep(millis(ledger::below(4))).await;
+                    }
+                }
+            };
+            let asking = async {
+                for _ in 0..ASKED_OF_MOVER {
+                    tokio::time::sleep(millis(ledger::below(4))).await;
+                    let steps = if ledger::chance(0.2) { vec![Step::Move] } else { Vec::new() };
+                    let order = Order { steps, ..Order::nothing() };
+                    let fresh = client.grain::<dyn Subject>(grain);
+                    let answer = fresh.look(order).timeout(secs(20)).await;
+                    // Its queue is full of those that are not awaited.
+                    if !plan.is_tight {
+                        expect("a grain that moves on", &answer.map_err(|e| e.to_string()));
+                    }
+                }
+            };
+            tokio::join!(sending, asking);
+        };
+        let nodes = cluster.nodes().iter();
+        let callers = nodes.map(|node| {
+            let (silo, is_kept) = (node.address().to_string(), ledger::chance(0.6));
+            node.run(move |client| calling(client, silo, is_kept))
+        });
+        let _ = futures_util::future::join_all(callers).await;
+        world.advance(secs(3)).await;
+    }
 }

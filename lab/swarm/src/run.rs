@@ -124,6 +124,7 @@ async fn live(world: &World, plan: &Plan) {
     world.advance(Duration::from_secs(1)).await;
     peace::everybody_is_answered(world, &cluster, &clients, plan).await;
     peace::in_order(world, &cluster, plan).await;
+    peace::in_order_while_it_moves(world, &cluster, plan).await;
     circles::when_quiet(&clients[0], plan).await;
     turns::judge(&cluster);
     leaving::when_quiet(world, &cluster).await;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use emmer::prelude::*;
 
-use crate::orders::{Order, Step, Subject};
+use crate::orders::{Order, Step, Subject, SubjectRef};
 use crate::turns::Turn;
 use crate::{answers, circles, death, idle, ledger, moves, order, patience};
 
@@ -207,12 +207,17 @@ impl SubjectGrain {
 }
 
 /// Makes a call from `silo` and wants no answer.
-pub(crate) fn send(client: &GrainFactory, silo: &str, grain: u64, mut order: Order) {
+pub(crate) fn send(client: &GrainFactory, silo: &str, grain: u64, order: Order) {
+    send_by(&client.grain::<dyn Subject>(grain), silo, order);
+}
+
+/// As [`send`], by this reference.
+pub(crate) fn send_by(grain: &SubjectRef, silo: &str, mut order: Order) {
     order.made_ms = ledger::now_ms();
     order.until_ms = order.made_ms + RESPONSE_TIMEOUT_MS;
     let call = order.call;
-    order::sends(call, silo.to_owned(), grain);
-    answers::judge_send(call, client.grain::<dyn Subject>(grain).work(order).send());
+    order::sends(call, silo.to_owned(), grain.key());
+    answers::judge_send(call, grain.work(order).send());
 }
 
 type Kept = Pin<Box<dyn Future<Output = ()> + Send>>;

@@ -174,33 +174,135 @@ async fn unawaited_calls_behind_a_hung_one_are_in_the_queue_of_their_grain(world
     assert_eq!(waiting, [4; 8]);
 }
 
-/// Calls of the silo that a grain comes to are on their way to the silo that it leaves.
-#[emmer::test(seeds = 8)]
-async fn calls_of_the_silo_that_a_grain_comes_to_keep_their_order(world: World) {
+/// The silo that makes the calls, as seen from the move of their grain.
+#[derive(Clone, Copy, PartialEq)]
+enum Caller {
+    Source,
+    Target,
+    Third,
+}
+
+/// Moves grains while one silo calls each of them one way: by one reference, by a new one for each
+/// call, or by both in turn. Others on that silo await calls meanwhile, and so learn where the
+/// grain is.
+async fn calls_keep_their_order(world: World, caller: Caller) {
     let cluster = world.cluster(3, |silo| silo.host::<dyn Parcels, ParcelsGrain>()).await;
     world.net().set_model(NetModel { delay_max: millis(3), ..NetModel::default() });
     let client = cluster.client().await;
     for key in 0..12u64 {
         let parcels = client.grain::<dyn Parcels>(key);
         let from = parcels.at().await.unwrap();
-        let node = cluster.nodes().iter().find(|node| node.address().to_string() != from).unwrap();
+        let named = |node: &&emmer::test::Node| node.address().to_string() == from;
+        let source = cluster.nodes().iter().find(named).unwrap();
+        let mut others = cluster.nodes().iter().filter(|node| !named(node));
+        let (target, third) = (others.next().unwrap(), others.next().unwrap());
+        let node = match caller {
+            Caller::Source => source,
+            Caller::Target => target,
+            Caller::Third => third,
+        };
         let send = async move |client: GrainFactory| {
+            let kept = client.grain::<dyn Parcels>(key);
             for what in 0..CALLS {
-                client.grain::<dyn Parcels>(key).take(what, Vec::new()).send().unwrap();
+                let is_kept = key % 3 == 0 || (key % 3 == 1 && what % 2 == 0);
+                let fresh = client.grain::<dyn Parcels>(key);
+                let parcels = if is_kept { &kept } else { &fresh };
+                if key % 2 == 1 && what % 7 == 6 {
+                    parcels.take(what, Vec::new()).await.unwrap();
+                } else {
+                    parcels.take(what, Vec::new()).send().unwrap();
+                }
                 if what % 5 == 0 {
                     tokio::time::sleep(millis(1)).await;
                 }
             }
         };
+        let ask = async move |client: GrainFactory| {
+            for _ in 0..20 {
+                client.grain::<dyn Parcels>(key).at().await.unwrap();
+                tokio::time::sleep(millis(1)).await;
+            }
+        };
         let go = async {
             world.advance(millis(3 + key % 6)).await;
-            parcels.go(node.address().to_string()).await.unwrap();
+            parcels.go(target.address().to_string()).await.unwrap();
         };
-        let (sent, ()) = tokio::join!(node.run(send), go);
+        let (sent, asked, ()) = tokio::join!(node.run(send), node.run(ask), go);
         sent.unwrap();
-        world.advance(secs(1)).await;
-        assert_eq!(parcels.at().await.unwrap(), node.address().to_string(), "it has moved");
+        asked.unwrap();
+        world.advance(secs(2)).await;
+        assert_eq!(parcels.at().await.unwrap(), target.address().to_string(), "it has moved");
         let taken = parcels.taken().await.unwrap();
         assert_eq!(taken, (0..CALLS).collect::<Vec<_>>(), "grain {key}");
+    }
+}
+
+/// Their calls are on their way to the silo that the grain leaves.
+#[emmer::test(seeds = 8)]
+async fn calls_of_the_silo_that_a_grain_comes_to_keep_their_order(world: World) {
+    calls_keep_their_order(world, Caller::Target).await;
+}
+
+/// Their calls wait in the queue of the grain that is gone.
+#[emmer::test(seeds = 8)]
+async fn calls_of_the_silo_that_a_grain_leaves_keep_their_order(world: World) {
+    calls_keep_their_order(world, Caller::Source).await;
+}
+
+/// Their calls go by the silo that the grain leaves, until the silo has learned the new place.
+#[emmer::test(seeds = 8)]
+async fn calls_of_a_third_silo_keep_their_order(world: World) {
+    calls_keep_their_order(world, Caller::Third).await;
+}
+
+/// Every silo calls a grain that moves again and again. Some calls are awaited; those of other
+/// references of their silo, and those that are not awaited, are in order with them.
+#[emmer::test(seeds = 24)]
+async fn calls_of_all_silos_keep_their_order_while_their_grain_moves_on(world: World) {
+    let cluster = world.cluster(4, |silo| silo.host::<dyn Parcels, ParcelsGrain>()).await;
+    world.net().set_model(NetModel { delay_max: millis(3), ..NetModel::default() });
+    let client = cluster.client().await;
+    let key = world.bits();
+    let parcels = client.grain::<dyn Parcels>(key);
+    parcels.at().await.unwrap();
+    let send = |caller: u64| {
+        async move |client: GrainFactory| {
+            let kept = client.grain::<dyn Parcels>(key);
+            for what in 0..400 {
+                let fresh = client.grain::<dyn Parcels>(key);
+                let parcels = if (what / 7 + caller).is_multiple_of(3) { &fresh } else { &kept };
+                let what = caller * 1_000 + what;
+                if what % 11 == 6 && caller % 2 == 1 {
+                    parcels.take(what, Vec::new()).await.unwrap();
+                } else {
+                    parcels.take(what, Vec::new()).send().unwrap();
+                }
+                if what.is_multiple_of(3) {
+                    tokio::time::sleep(millis(4)).await;
+                }
+            }
+        }
+    };
+    let callers = (0..).zip(cluster.nodes()).map(|(n, node)| node.run(send(n)));
+    let mut moves = 0;
+    let go = async {
+        for _ in 0..10 {
+            world.advance(millis(5 + world.bits() % 90)).await;
+            let to = &cluster.nodes()[usize::try_from(world.bits() % 4).unwrap()];
+            parcels.go(to.address().to_string()).await.unwrap();
+            moves += 1;
+        }
+    };
+    let (sent, ()) = tokio::join!(futures_util::future::join_all(callers), go);
+    sent.into_iter().for_each(|sent| sent.unwrap());
+    world.advance(secs(3)).await;
+    let taken = parcels.taken().await.unwrap();
+    for caller in 0..4 {
+        let of: Vec<_> = taken.iter().filter(|what| **what / 1_000 == caller).copied().collect();
+        let all: Vec<_> = (0..400).map(|what| caller * 1_000 + what).collect();
+        let differs = of.iter().zip(&all).position(|(of, all)| of != all);
+        let from = differs.unwrap_or(of.len()).saturating_sub(3);
+        let window = |all: &[u64]| all.iter().skip(from).take(24).copied().collect::<Vec<_>>();
+        assert!(of == all, "caller {caller}: {:?} and not {:?}", window(&of), window(&all));
     }
 }

@@ -124,23 +124,28 @@ impl Connection {
         Ok(Ticket { connection: self.clone(), correlation: Some(correlation) })
     }
 
-    /// Sends a call without waiting for its answer.
+    /// Sends a call without waiting for its answer, if `is_way` is true then: no frame gets between
+    /// the two. False if it is not sent.
     pub fn one_way(
         &self,
         mut head: RequestHead<'_>,
         body: impl FnOnce(&mut BytesMut) -> Result<(), CodecError>,
-    ) -> Result<(), SendError> {
+        is_way: impl FnOnce() -> bool,
+    ) -> Result<bool, SendError> {
         head.correlation = 0;
         head.flags = head.flags | RequestFlags::ONE_WAY;
         let frame = self.encode(&head, body)?;
         let mut shared = self.shared.lock();
         self.admit(&shared)?;
+        if !is_way() {
+            return Ok(false);
+        }
         shared.silence.expect();
         shared.unread.send();
         self.look_at_ticks(&mut shared);
         shared.queue_request(&frame.0);
         self.flush(shared, false);
-        Ok(())
+        Ok(true)
     }
 
     fn admit(&self, shared: &Shared) -> Result<(), SendError> {

@@ -193,7 +193,7 @@ async fn nothing_that_nobody_waits_for_is_heard_over_a_connection_that_was_repla
             chain: &CallChain::EMPTY,
             trace: None,
         };
-        dialed.one_way(head, |_| Ok(()))
+        dialed.one_way(head, |_| Ok(()), || true)
     };
     one_way().unwrap();
     assert_eq!(told.recv().await, Some(Told::Call));

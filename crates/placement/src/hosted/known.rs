@@ -60,6 +60,13 @@ impl Hosted {
         self.on(silo, grain_type).is_some_and(|hosted| hosted.serves(method))
     }
 
+    /// Returns true if a silo serves the methods of a grain type that this silo serves, as far as
+    /// is known.
+    pub fn serves_the_same(&self, silo: &SiloAddress, grain_type: GrainTypeId) -> bool {
+        let (its, own) = (self.on(silo, grain_type), self.own.get(grain_type));
+        self.is_uniform || its.map(|hosted| &hosted.methods) == own.map(|hosted| &hosted.methods)
+    }
+
     /// Returns true if a silo could serve it that is Active or was, as far as is known. This silo
     /// counts too: it may be about to leave.
     pub fn was_served(&self, grain_type: GrainTypeId, method: u32) -> bool {

@@ -62,6 +62,9 @@ impl Calls {
         if self.is_worker(id) {
             return self.placed(sought, avoid).await;
         }
+        if let Some(door) = self.door(id, method, None, avoid) {
+            return Ok(Place::Here(door));
+        }
         let usable = |peer: &SiloAddress| {
             *peer != self.address
                 && !avoid.contains(peer)
@@ -80,9 +83,31 @@ impl Calls {
         if let Some(at) = found
             && at.silo != self.address
         {
-            return Ok(Place::There { peer: at.silo, placed: false });
+            // Later calls go where this one goes.
+            let known = self.cluster.locations.get(id).filter(usable);
+            let peer = known.unwrap_or_else(|| {
+                self.cluster.locations.set(id, at.silo);
+                at.silo
+            });
+            return Ok(Place::There { peer, placed: false });
         }
         self.placed(sought, avoid).await
+    }
+
+    /// The activation of a grain that left for another silo a moment ago, for a call of the silo
+    /// `asker` that can be served there. The call waits for those before it, and follows the grain.
+    #[inline]
+    pub(super) fn door(
+        &self,
+        grain: &GrainId,
+        method: u32,
+        asker: Option<SiloAddress>,
+        avoid: &[SiloAddress],
+    ) -> Option<Held> {
+        let (door, to) = self.host.departures.door(grain, asker)?;
+        let serves = self.cluster.placing.load.serves(&to, grain.grain_type(), method);
+        let leads = serves && !avoid.contains(&to) && !self.cluster.peers.pool.is_dead(to);
+        leads.then(|| door.into())
     }
 
     /// Finds the place that placement gives a grain. For a worker, all of which are busy, it may
@@ -124,7 +149,8 @@ impl Calls {
         if self.is_worker(id) {
             return self.place_at_once(sought);
         }
-        if self.cluster.locations.get(id).is_some() {
+        let moves = self.host.moves.followers.has(id) || self.lanes.is_strict(id);
+        if moves || self.cluster.locations.get(id).is_some() {
             return None;
         }
         let found = self.cluster.directory.lookup_now(id)?;

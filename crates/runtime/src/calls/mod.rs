@@ -9,6 +9,7 @@ mod finding;
 mod head;
 pub(crate) mod invoke;
 pub(crate) mod lanes;
+mod learning;
 mod looking;
 mod node;
 pub(crate) mod one_way;

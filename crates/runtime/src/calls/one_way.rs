@@ -11,7 +11,7 @@ use emmer_store::BoxFuture;
 use emmer_wire::CallChain;
 
 use crate::calls::invoke::Finished;
-use crate::calls::lanes::Handed;
+use crate::calls::lanes::{Handed, Kind};
 use crate::calls::outset::{
     Caller, InlineDepth, LocalTurn, failure_of, fate, send_failure, unbound,
 };
@@ -93,6 +93,9 @@ fn hand_over(head: CallHead, slot: &mut dyn Slot, target: &Target) -> Result<(),
     match &target.node {
         Node::Silo(silo) => {
             silo.note_talk(target);
+            silo.begin_one_ways();
+            // Read before all that depends on it.
+            let changes = silo.changes();
             if silo.lanes.has(&target.id) {
                 let here = silo.host.catalog.get(&target.id);
                 if let Some(Err(full)) = here.map(|activation| activation.check_queue()) {
@@ -100,25 +103,21 @@ fn hand_over(head: CallHead, slot: &mut dyn Slot, target: &Target) -> Result<(),
                 }
                 return in_lane(silo, head.with_slot(slot), caller, None);
             }
-            let found = match target.route(0) {
-                Found::Nothing => {
-                    silo.host.catalog.get(&target.id).map_or(Found::Nothing, |activation| {
-                        target.note_here(&activation);
-                        Found::Here(activation)
-                    })
-                }
-                found => found,
-            };
-            match found {
+            match target.way(silo, head.method.id, || changes) {
                 Found::Here(activation) => run_here(silo, head, slot, caller, activation),
-                Found::There(lane) => match send_over(&lane.connection, &head, slot, &caller) {
-                    Err(SendError::Lost(why)) => {
-                        let peer = lane.connection.silo();
-                        let met = Met::Unsent { peer, placed: false, why: why.to_string() };
-                        in_lane(silo, head.with_slot(slot), caller, Some(met))
+                Found::There(lane) => {
+                    let is_way = || silo.changes() == changes;
+                    match send_over(&lane.connection, &head, slot, &caller, is_way) {
+                        Ok(true) => Ok(()),
+                        Ok(false) => in_lane(silo, head.with_slot(slot), caller, None),
+                        Err(SendError::Lost(why)) => {
+                            let peer = lane.connection.silo();
+                            let met = Met::Unsent { peer, placed: false, why: why.to_string() };
+                            in_lane(silo, head.with_slot(slot), caller, Some(met))
+                        }
+                        Err(error) => Err(send_failure(lane.connection.silo(), error)),
                     }
-                    sent => sent.map_err(|e| send_failure(lane.connection.silo(), e)),
-                },
+                }
                 // Calls to workers have no order to keep.
                 Found::Nothing if silo.is_worker(&target.id) => {
                     let method = head.method;
@@ -129,22 +128,26 @@ fn hand_over(head: CallHead, slot: &mut dyn Slot, target: &Target) -> Result<(),
         }
         Node::Client(client) => {
             let connection = client.gateway_now(&target.id)?;
-            send_over(&connection, &head, slot, &caller)
+            send_over(&connection, &head, slot, &caller, || true)
+                .map(|_sent| ())
                 .map_err(|e| send_failure(connection.silo(), e))
         }
         Node::Nowhere => Err(unbound(&head.target)),
     }
 }
 
+/// False if the connection is not the way when the call is about to be written to it.
 fn send_over(
     connection: &Arc<Connection>,
     head: &CallHead,
     slot: &dyn Slot,
     caller: &Caller,
-) -> Result<(), SendError> {
+    is_way: impl FnOnce() -> bool,
+) -> Result<bool, SendError> {
     let target = &*head.target.0;
     let (now, view) = (target.node.clock().now(), target.node.view_version());
-    connection.one_way(caller.head(head.method, target, now, view), |out| slot.encode_args(out))
+    let head = caller.head(head.method, target, now, view);
+    connection.one_way(head, |out| slot.encode_args(out), is_way)
 }
 
 fn run_here(
@@ -157,9 +160,8 @@ fn run_here(
     let Some(depth) = InlineDepth::enter() else {
         return in_lane(silo, head.with_slot(slot), caller, None);
     };
-    // A fenced silo, or one that has ended, answers in its own time. Earlier calls may be on their
-    // way after a grain that has just come.
-    if silo.host.is_fenced() || silo.host.moves.followers.has(&head.target.0.id) {
+    // A fenced silo, or one that has ended, answers in its own time.
+    if silo.host.is_fenced() {
         return in_lane(silo, head.with_slot(slot), caller, None);
     }
     if let Some(ran) = caller.run_instant(head.method, &activation, slot) {
@@ -186,6 +188,13 @@ fn run_here(
     drop(depth);
     match polled {
         Poll::Ready(TurnEnd::Done) => Ok(()),
+        // Its place before later calls keeps the order. A lane has calls that wait for this place.
+        Poll::Ready(TurnEnd::Closed(Some(elsewhere)))
+            if slot.has() == Has::Args && elsewhere.has_place() =>
+        {
+            let (method, met) = (head.method, Met::Closed(Some(elsewhere)));
+            apart(silo, method, travel(head.with_slot(slot), caller, Some(met)))
+        }
         Poll::Ready(TurnEnd::Closed(elsewhere)) if slot.has() == Has::Args => {
             let call = head.with_slot(slot);
             in_lane(silo, call, caller, Some(Met::Closed(elsewhere)))
@@ -230,7 +239,8 @@ fn in_lane(
         Box::pin(trace::within(span, trip(handed)))
     };
     let max = silo.host.limits.activation_queue_max;
-    silo.lanes.push(&grain, Box::new(job), max, &silo.spawner).map_err(|job| {
+    let kind = if silo.host.moves.followers.has(&grain) { Kind::Strict } else { Kind::Call };
+    silo.lanes.push(&grain, (kind, Box::new(job)), max, &silo.spawner).map_err(|job| {
         let_go(job);
         silo.host.metrics.refused();
         StartError::Overloaded(max).into_failure()
@@ -280,6 +290,14 @@ impl Drop for OneWayPermit {
 }
 
 impl Calls {
+    /// Notes that this silo makes one-way calls.
+    #[inline]
+    pub(crate) fn begin_one_ways(&self) {
+        if !self.sends_one_way.load(Ordering::Relaxed) {
+            self.sends_one_way.store(true, Ordering::Relaxed);
+        }
+    }
+
     /// Room for this one-way call. Without it the call is let go: the `Drop` of its arguments may
     /// panic.
     fn permit_for<C>(&self, call: C) -> Result<(OneWayPermit, C), Failure> {

@@ -80,27 +80,21 @@ pub(super) fn set_out(head: &CallHead, slot: &mut dyn Slot, cx: &mut Context<'_>
         silo.note_talk(target);
     }
     let met = match &target.node {
-        Node::Silo(silo) => match target.route(0) {
+        Node::Silo(silo) => match target.way(silo, head.method.id, || silo.changes()) {
             Found::Here(activation) => return run_here(head, slot, caller, activation, cx),
             Found::There(lane) if head.cancel.is_none() => {
                 return send(head, slot, caller, lane, cx);
             }
             Found::There(_) => None,
-            Found::Nothing => match silo.host.catalog.get(&target.id) {
-                Some(activation) => {
+            Found::Nothing => match silo.place_now(caller.seeks(head.method, target)) {
+                Some(Ok(Place::Here(activation))) => {
                     target.note_here(&activation);
                     return run_here(head, slot, caller, activation, cx);
                 }
-                None => match silo.place_now(caller.seeks(head.method, target)) {
-                    Some(Ok(Place::Here(activation))) => {
-                        target.note_here(&activation);
-                        return run_here(head, slot, caller, activation, cx);
-                    }
-                    Some(Ok(Place::There { peer, .. })) => Some(Met::Placed(peer)),
-                    // Placement has refused it, and is not asked again.
-                    Some(Err(failure)) => Some(Met::NotFound(failure)),
-                    None => None,
-                },
+                Some(Ok(Place::There { peer, .. })) => Some(Met::Placed(peer)),
+                // Placement has refused it, and is not asked again.
+                Some(Err(failure)) => Some(Met::NotFound(failure)),
+                None => None,
             },
         },
         Node::Client(client) => match target.route(client.generation()) {

@@ -1,7 +1,7 @@
 //! A silo as calls see it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use emmer_core::SiloAddress;
@@ -44,6 +44,8 @@ pub(crate) struct Calls {
     pub(crate) waits: Arc<Waits>,
     /// One-way calls of this process that are under way.
     pub(crate) one_ways: Arc<AtomicUsize>,
+    /// True once this silo has made a one-way call.
+    pub(crate) sends_one_way: AtomicBool,
     /// Calls of others that are under way here.
     pub(crate) serving: AtomicUsize,
     /// Ends of streams in this process.
@@ -73,7 +75,7 @@ impl Calls {
     #[cold]
     fn note_drawn_talk(&self, talks: &Talks, target: &Target) {
         let Some(own) = TurnContext::own_grain() else { return };
-        let at = match target.route(0) {
+        let at = match target.any_route() {
             Found::There(lane) => lane.connection.silo(),
             Found::Here(_) => Some(self.address),
             Found::Nothing if self.is_worker(&target.id) => None,
@@ -96,6 +98,12 @@ impl Calls {
         {
             talks.note(&header.target, &caller.grain, from);
         }
+    }
+
+    /// Number of changes of the ways of calls.
+    #[inline]
+    pub(super) fn changes(&self) -> u64 {
+        self.cluster.locations.changes().number()
     }
 
     /// Number of calls of other processes that run here.

@@ -9,6 +9,7 @@ use emmer_core::{GrainId, GrainKey, SiloAddress};
 use emmer_net::transport::Connection;
 use parking_lot::Mutex;
 
+use super::Calls;
 use super::node::Node;
 use super::path::Hint;
 use crate::hosting::{Activation, Held};
@@ -28,7 +29,8 @@ pub(crate) enum Route {
 /// all references share.
 pub(crate) struct Lane {
     pub(crate) connection: Arc<Connection>,
-    /// The number of the client's list of gateways then; always 0 in a silo.
+    /// In a client, the number of its list of gateways then. In a silo, the number of changes of
+    /// locations up to which the connection is the way of calls; 0 if it may not be.
     listed: u64,
 }
 
@@ -128,16 +130,67 @@ impl Target {
 
     /// Returns the destination of the last call, if it still exists.
     #[inline]
-    pub(crate) fn route(&self, generation: u64) -> Found {
+    pub(crate) fn any_route(&self) -> Found {
+        self.route_if(|_| true)
+    }
+
+    /// As [`any_route`](Self::any_route), for the number that its connection is `listed` with.
+    #[inline]
+    pub(crate) fn route(&self, listed: u64) -> Found {
+        self.route_if(|lane| lane.listed == listed)
+    }
+
+    #[inline]
+    fn route_if(&self, leads: impl FnOnce(&Lane) -> bool) -> Found {
         match &*self.route.lock() {
             Route::Unknown => Found::Nothing,
             Route::Here(activation) => match activation.upgrade() {
                 Some(activation) => Found::Here(activation.into()),
                 None => Found::Nothing,
             },
-            Route::There(lane) if lane.listed == generation => Found::There(lane.clone()),
+            Route::There(lane) if leads(lane) => Found::There(lane.clone()),
             Route::There(..) => Found::Nothing,
         }
+    }
+
+    /// Returns the way of a call of this silo, if it is known: where the call before it went,
+    /// whatever reference made it. `changes`: the number of changes of locations before.
+    #[inline]
+    pub(crate) fn way(&self, silo: &Calls, method: u32, changes: impl FnOnce() -> u64) -> Found {
+        let route = self.any_route();
+        let Found::There(lane) = &route else {
+            return match route {
+                Found::Nothing => self.find_way(silo, method, changes()),
+                route => route,
+            };
+        };
+        let changes = changes();
+        if lane.listed == changes { route } else { self.find_way(silo, method, changes) }
+    }
+
+    /// As [`way`](Self::way), for a reference that does not know it.
+    #[inline(never)]
+    fn find_way(&self, silo: &Calls, method: u32, changes: u64) -> Found {
+        if silo.lanes.is_strict(&self.id) {
+            return Found::Nothing;
+        }
+        if let Some(activation) = silo.host.catalog.get(&self.id) {
+            // Earlier calls may be on their way after a grain that has just come.
+            if silo.host.moves.followers.has(&self.id) {
+                return Found::Nothing;
+            }
+            self.note_here(&activation);
+            return Found::Here(activation);
+        }
+        if let Some(door) = silo.door(&self.id, method, None, &[]) {
+            return Found::Here(door);
+        }
+        let peer = silo.cluster.locations.get(&self.id);
+        let Some(peer) = peer else { return Found::Nothing };
+        let Some(connection) = silo.cluster.peers.pool.get(peer) else { return Found::Nothing };
+        let lane = Lane::new(connection, changes);
+        self.set_route(Route::There(lane.clone()));
+        Found::There(lane)
     }
 
     pub(crate) fn set_route(&self, route: Route) {
@@ -159,7 +212,7 @@ impl Target {
     pub(crate) fn learn(&self, at: SiloAddress) {
         let elsewhere = match &self.node {
             Node::Silo(silo) => {
-                silo.cluster.locations.set(&self.id, at);
+                silo.learn(&self.id, at);
                 true
             }
             Node::Client(client) => client.learn(&self.id, at),

@@ -74,7 +74,8 @@ async fn follow_path(
     caller.due = Due::at(deadline);
     let bounds = Bounds { clock: target.node.clock(), deadline, cancel: cancel.as_ref() };
     let path = Path::new(Asker::Own);
-    let mut trip = Trip { target, method, slot: Some(slot), caller, bounds, path, handed };
+    let (slot, one_way) = (Some(slot), handed.is_some());
+    let mut trip = Trip { target, method, slot, caller, bounds, path, one_way, handed };
     loop {
         if let Some(met) = met.take() {
             trip.turn(met).await?;
@@ -103,6 +104,8 @@ struct Trip<'a> {
     caller: Caller,
     bounds: Bounds<'a>,
     path: Path,
+    /// True for a one-way call of a lane.
+    one_way: bool,
     /// The next call in the lane waits for it.
     handed: Option<Handed>,
 }
@@ -151,6 +154,11 @@ impl Trip<'_> {
         let known = self.path.take_elsewhere().filter(|peer| *peer != silo.address);
         let placed = self.path.take_placed();
         let before = self.path.take_place();
+        if !self.one_way && before.is_none() {
+            let turn = pin!(silo.turn_in_lane(&self.target.id));
+            self.handed = self.bounds.keep("waiting for calls before it", turn).await?;
+        }
+        let is_located = known.is_none() && placed.is_none();
         let place = if let Some(peer) = known {
             Place::There { peer, placed: false }
         } else if let Some(peer) = placed {
@@ -163,10 +171,13 @@ impl Trip<'_> {
         match place {
             Place::Here(activation) => {
                 drop(before);
-                self.target.note_here(&activation);
-                if self.handed.is_some() {
+                if silo.host.moves.followers.has(&self.target.id) {
                     let followed = pin!(silo.host.moves.followers.over(&self.target.id));
                     self.bounds.keep("waiting for calls that follow the grain", followed).await?;
+                }
+                // Calls of the reference that find it here go past those in the lane.
+                if self.handed.is_none() {
+                    self.target.note_here(&activation);
                 }
                 let Some(mut slot) = self.slot.take() else {
                     return Err(no_output(self.method).into());
@@ -188,7 +199,7 @@ impl Trip<'_> {
                         }
                         Err(why) => return Err(why.into_failure().into()),
                     };
-                if self.handed.is_some() {
+                if self.one_way {
                     // A task of the lane polls it. It keeps its place while the fence is closed.
                     turn.as_mut().set_driven();
                 }
@@ -207,6 +218,10 @@ impl Trip<'_> {
             Place::There { peer, placed } => {
                 let connecting = pin!(silo.cluster.peers.connect(peer));
                 let connected = self.bounds.keep("connecting", connecting).await?;
+                // It may have come meanwhile.
+                if is_located && !placed && silo.host.catalog.get(&self.target.id).is_some() {
+                    return Err(Met::Closed(None).into());
+                }
                 let unsent = |e| Met::Unsent { peer: Some(peer), placed, why: format!("{e}") };
                 // Another silo may be faster to activate the grain where placement puts it.
                 self.send(&connected.map_err(unsent)?, (0, placed), before).await
@@ -237,7 +252,7 @@ impl Trip<'_> {
         let mut head = self.caller.head(self.method, target, now, view);
         // The peer may refuse a grain that is placed there. Later calls of the lane wait until this
         // one has begun, not for its end.
-        let until_begun = placed && self.handed.is_some();
+        let until_begun = placed && self.one_way;
         if until_begun {
             head.flags = head.flags | RequestFlags::ONE_WAY;
         }
@@ -256,7 +271,7 @@ impl Trip<'_> {
             Err(error) => return Err(send_failure(peer, error).into()),
         };
         drop(before);
-        if !placed {
+        if !placed || !self.one_way {
             self.handed = None;
         }
         let answered = match self.bounds.cancel {
@@ -296,7 +311,7 @@ impl Trip<'_> {
                     target.set_route(lane());
                 }
                 if let Some(at) = at {
-                    silo.cluster.locations.set(&target.id, at);
+                    silo.learn(&target.id, at);
                 }
             }
             Node::Client(_) | Node::Nowhere => {

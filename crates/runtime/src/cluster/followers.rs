@@ -20,6 +20,9 @@ pub(crate) struct Followers {
 struct Entry {
     /// The silo that the grain comes from, and its number for the move.
     from: (SiloAddress, u64),
+    /// Fires when that silo has sent all calls, or is lost.
+    sent: CancellationToken,
+    /// Fires when no call follows the grain.
     over: CancellationToken,
 }
 
@@ -27,20 +30,22 @@ struct Entry {
 pub(crate) struct Followed {
     all: Arc<Followers>,
     grain: GrainId,
+    sent: CancellationToken,
     over: CancellationToken,
 }
 
 impl Followers {
     /// The grain comes from this silo, by the move of this number.
     pub(crate) fn expect(self: &Arc<Self>, grain: &GrainId, from: (SiloAddress, u64)) -> Followed {
-        let over = CancellationToken::new();
+        let (sent, over) = (CancellationToken::new(), CancellationToken::new());
         let mut by_grain = self.by_grain.lock();
-        let entry = Entry { from, over: over.clone() };
+        let entry = Entry { from, sent: sent.clone(), over: over.clone() };
         if let Some(before) = by_grain.insert(grain.clone(), entry) {
+            before.sent.cancel();
             before.over.cancel();
         }
         self.count.store(by_grain.len(), Ordering::Release);
-        Followed { all: self.clone(), grain: grain.clone(), over }
+        Followed { all: self.clone(), grain: grain.clone(), sent, over }
     }
 
     /// Returns true if calls may follow this grain.
@@ -59,29 +64,26 @@ impl Followers {
 
     /// A silo has sent all calls after a grain.
     pub(super) fn told(&self, grain: &GrainId, from: (SiloAddress, u64)) {
-        let mut by_grain = self.by_grain.lock();
-        if by_grain.get(grain).is_some_and(|entry| entry.from == from)
-            && let Some(entry) = by_grain.remove(grain)
-        {
-            entry.over.cancel();
+        let by_grain = self.by_grain.lock();
+        if let Some(entry) = by_grain.get(grain).filter(|entry| entry.from == from) {
+            entry.sent.cancel();
         }
-        self.count.store(by_grain.len(), Ordering::Release);
     }
 
     /// The connection to a silo has ended, and the calls on it are lost.
     pub(super) fn lost(&self, silo: SiloAddress) {
-        let mut by_grain = self.by_grain.lock();
-        for (_, entry) in by_grain.extract_if(.., |_, entry| entry.from.0 == silo) {
-            entry.over.cancel();
-        }
-        self.count.store(by_grain.len(), Ordering::Release);
+        let by_grain = self.by_grain.lock();
+        by_grain
+            .values()
+            .filter(|entry| entry.from.0 == silo)
+            .for_each(|entry| entry.sent.cancel());
     }
 }
 
 impl Followed {
-    /// Waits until no call follows the grain.
-    pub(crate) async fn over(&self) {
-        self.over.cancelled().await;
+    /// Waits until the silo that the grain comes from has sent all calls.
+    pub(crate) async fn sent(&self) {
+        self.sent.cancelled().await;
     }
 }
 
@@ -116,9 +118,13 @@ mod tests {
         followers.told(&grain(2), (silo(2), 6));
         assert!(followers.has(&grain(1)) && followers.has(&grain(2)) && !followers.has(&grain(3)));
         followers.told(&grain(1), (silo(1), 7));
-        assert!(!followers.has(&grain(1)) && first.over.is_cancelled());
+        assert!(
+            first.sent.is_cancelled() && followers.has(&grain(1)) && !second.sent.is_cancelled()
+        );
         followers.lost(silo(2));
-        assert!(second.over.is_cancelled());
+        assert!(second.sent.is_cancelled());
+        drop((first, second));
+        assert!(!followers.has(&grain(1)) && !followers.has(&grain(2)));
         // It came, went and came again: the earlier arrival ends late.
         let before = followers.expect(&grain(1), (silo(1), 8));
         let again = followers.expect(&grain(1), (silo(3), 1));

@@ -114,6 +114,12 @@ impl LoadService {
         self.choice.read().hosted.serves(silo, grain_type, method)
     }
 
+    /// Returns true if a silo serves the methods of a grain type that this silo serves, as far as
+    /// this silo knows.
+    pub(crate) fn serves_the_same(&self, silo: &SiloAddress, grain_type: GrainTypeId) -> bool {
+        self.choice.read().hosted.serves_the_same(silo, grain_type)
+    }
+
     /// An Active silo that reads newer data of a grain type than `version`, as far as this silo
     /// knows.
     pub(crate) fn with_newer_data(

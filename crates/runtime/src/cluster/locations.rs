@@ -1,15 +1,34 @@
 //! Last known locations of grains. Only hints: a silo that is asked wrongly passes the call on and
 //! says where the grain really is. Its answer repairs the hint.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use emmer_core::limits::LOCATION_SHARDS as SHARDS;
 use emmer_core::{GrainId, SiloAddress};
 use emmer_net::numbers::NumberMap;
 use parking_lot::RwLock;
 
+/// Number of times that the way of calls to some grain has changed. While it stays as it is, a call
+/// takes the way of the calls before it.
+pub(crate) struct Changes(AtomicU64);
+
+impl Changes {
+    /// Never 0.
+    #[inline]
+    pub(crate) fn number(&self) -> u64 {
+        self.0.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn note(&self) {
+        self.0.fetch_add(1, Ordering::AcqRel);
+    }
+}
+
 /// A bounded memory of locations.
 pub(crate) struct Locations {
     shards: Box<[RwLock<NumberMap<GrainId, SiloAddress>>]>,
     max_per_shard: usize,
+    changes: Changes,
 }
 
 impl Locations {
@@ -18,7 +37,12 @@ impl Locations {
         Self {
             shards: (0..SHARDS).map(|_| RwLock::default()).collect(),
             max_per_shard: (max / SHARDS).max(1),
+            changes: Changes(AtomicU64::new(1)),
         }
+    }
+
+    pub(crate) const fn changes(&self) -> &Changes {
+        &self.changes
     }
 
     fn shard(&self, grain: &GrainId) -> &RwLock<NumberMap<GrainId, SiloAddress>> {
@@ -32,9 +56,12 @@ impl Locations {
     /// Remembers where `grain` is; when there is no room, some other location is forgotten.
     pub(crate) fn set(&self, grain: &GrainId, silo: SiloAddress) {
         // A client whose gateways pass every call on hears the same again with every answer.
-        if self.get(grain) == Some(silo) {
-            return;
+        if self.get(grain) != Some(silo) && self.insert(grain, silo).is_some() {
+            self.changes.note();
         }
+    }
+
+    fn insert(&self, grain: &GrainId, silo: SiloAddress) -> Option<SiloAddress> {
         let mut shard = self.shard(grain).write();
         if shard.len() >= self.max_per_shard && !shard.contains_key(grain) {
             let some = shard.keys().next().cloned();
@@ -42,7 +69,7 @@ impl Locations {
                 shard.remove(&some);
             }
         }
-        shard.insert(grain.clone(), silo);
+        shard.insert(grain.clone(), silo)
     }
 
     /// Forgets that `grain` is on `silo`.
@@ -50,12 +77,15 @@ impl Locations {
         let mut shard = self.shard(grain).write();
         if shard.get(grain) == Some(&silo) {
             shard.remove(grain);
+            self.changes.note();
         }
     }
 
     /// Forgets where `grain` is.
     pub(crate) fn forget_grain(&self, grain: &GrainId) {
-        self.shard(grain).write().remove(grain);
+        if self.shard(grain).write().remove(grain).is_some() {
+            self.changes.note();
+        }
     }
 
     /// Forgets everything on silos that `gone` names.

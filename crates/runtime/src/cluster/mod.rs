@@ -45,7 +45,7 @@ pub(crate) struct Cluster {
     /// Last statistics of the membership machine.
     pub(crate) membership_statistics: Mutex<MembershipStatistics>,
     pub(crate) directory: Arc<DirectoryService>,
-    pub(crate) locations: Locations,
+    pub(crate) locations: Arc<Locations>,
     /// Chooser of silos for new activations.
     pub(crate) placing: Placing,
     pub(crate) peers: Arc<Peers>,
@@ -67,7 +67,7 @@ impl Cluster {
         clock: Clock,
         membership: MembershipHandle,
         directory: Arc<DirectoryService>,
-        locations: Locations,
+        locations: Arc<Locations>,
         placing: Placing,
         peers: Arc<Peers>,
     ) -> Self {

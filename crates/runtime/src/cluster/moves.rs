@@ -16,6 +16,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use super::Peers;
 use super::followers::Followers;
+use super::locations::Locations;
 
 /// Memory of grains on their way from this silo, at most, in bytes; and as much on the way to it.
 const UNDER_WAY_MAX: usize = 16 * GRAIN_MEMORY_BYTES_MAX;
@@ -51,10 +52,49 @@ pub(crate) enum MoveMessage {
         #[serde(rename = "g")]
         grain: GrainId,
     },
+    /// A silo asks whether all its calls to a grain have followed it to where it is.
+    #[serde(rename = "q")]
+    Flush(Flush),
+    /// The answer to such a question.
+    #[serde(rename = "o")]
+    Flushed {
+        /// The asker's number for the question.
+        #[serde(rename = "i")]
+        id: u64,
+        /// True if the grain is on the silo that answers.
+        #[serde(rename = "h")]
+        here: bool,
+    },
+    /// A one-way call of the receiver was passed on: the grain is elsewhere.
+    #[serde(rename = "m")]
+    Moved {
+        #[serde(rename = "g")]
+        grain: GrainId,
+        #[serde(rename = "t")]
+        to: SiloAddress,
+    },
     /// Grains that two silos exchange.
     #[serde(rename = "x")]
     Exchange(repartition::Message),
 }
+
+/// A question that follows a grain behind all calls that the silo that asks has sent before.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Flush {
+    /// The asker's number for the question.
+    #[serde(rename = "i")]
+    pub(crate) id: u64,
+    #[serde(rename = "a")]
+    pub(crate) asker: SiloAddress,
+    #[serde(rename = "g")]
+    pub(crate) grain: GrainId,
+    /// Number of times that silos may still pass it on.
+    #[serde(rename = "p")]
+    pub(crate) passes: u8,
+}
+
+/// Number of times that silos pass such a question on.
+const PASSES_MAX: u8 = 4;
 
 /// A grain on its way.
 #[derive(Debug, Serialize, Deserialize)]
@@ -120,16 +160,27 @@ pub(crate) struct Moves {
     peers: Arc<Peers>,
     /// The moves whose grain was sent, by number: each waits for a word of a silo.
     waiting: Mutex<HashMap<u64, Waiting>>,
+    /// The questions for calls that follow a grain, by number: each waits for its answer.
+    flushes: Mutex<HashMap<u64, Question>>,
     next: AtomicU64,
     leaving: Arc<Semaphore>,
     arriving: Arc<Semaphore>,
     /// Grains that have come, to which calls may still be on their way elsewhere.
     pub(crate) followers: Arc<Followers>,
+    /// The ways of calls. A grain that comes changes them.
+    pub(crate) locations: Arc<Locations>,
 }
 
 struct Waiting {
     to: SiloAddress,
     word: oneshot::Sender<Word>,
+}
+
+/// A question of this silo for calls that follow a grain.
+struct Question {
+    via: SiloAddress,
+    /// The silo where the grain is, if the answer says it.
+    answer: oneshot::Sender<Option<SiloAddress>>,
 }
 
 /// Room for the memory of a grain that is on its way.
@@ -163,21 +214,43 @@ impl Drop for Awaited<'_> {
     }
 }
 
+/// Wait for the answer to a question for calls that follow a grain.
+pub(crate) struct Asked<'a> {
+    moves: &'a Moves,
+    id: u64,
+    answer: oneshot::Receiver<Option<SiloAddress>>,
+}
+
+impl Asked<'_> {
+    /// The silo where the grain is, and all calls; none if no silo says it.
+    pub(crate) async fn answer(&mut self) -> Option<SiloAddress> {
+        (&mut self.answer).await.ok().flatten()
+    }
+}
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        self.moves.flushes.lock().remove(&self.id);
+    }
+}
+
 fn take(room: &Arc<Semaphore>, memory: &Memory) -> Option<UnderWay> {
     let bytes = u32::try_from(memory.bytes() + GRAIN_BYTES).unwrap_or(u32::MAX);
     room.clone().try_acquire_many_owned(bytes).ok()
 }
 
 impl Moves {
-    pub(crate) fn new(peers: Arc<Peers>) -> Self {
+    pub(crate) fn new(peers: Arc<Peers>, locations: Arc<Locations>) -> Self {
         let room = || Arc::new(Semaphore::new(UNDER_WAY_MAX));
         Self {
             peers,
             waiting: Mutex::default(),
+            flushes: Mutex::default(),
             next: AtomicU64::new(1),
             leaving: room(),
             arriving: room(),
             followers: Arc::default(),
+            locations,
         }
     }
 
@@ -216,6 +289,48 @@ impl Moves {
         self.followers.told(grain, (from, id));
     }
 
+    /// Asks whether all calls of this silo to `grain` that went to `via` are where the grain is.
+    pub(crate) fn flush(&self, me: SiloAddress, via: SiloAddress, grain: GrainId) -> Asked<'_> {
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        let (sender, answer) = oneshot::channel();
+        self.flushes.lock().insert(id, Question { via, answer: sender });
+        self.pass(via, Flush { id, asker: me, grain, passes: PASSES_MAX });
+        Asked { moves: self, id, answer }
+    }
+
+    /// Waits until all calls of this silo to a grain are here, which has come from the silo `from`:
+    /// they may have gone where the grain was before that.
+    pub(crate) async fn flush_way(&self, me: SiloAddress, from: SiloAddress, grain: &GrainId) {
+        let way = self.locations.get(grain).filter(|via| *via != from && *via != me);
+        if let Some(via) = way {
+            self.flush(me, via, grain.clone()).answer().await;
+        }
+        self.locations.forget_grain(grain);
+    }
+
+    /// Passes a question on to `to`, behind the calls that went there.
+    pub(crate) fn pass(&self, to: SiloAddress, flush: Flush) {
+        self.peers.post(to, channel::MOVES, &MoveMessage::Flush(flush));
+    }
+
+    /// Tells a silo whose one-way call was passed on where its grain is.
+    pub(crate) fn tell_moved(&self, asker: SiloAddress, grain: GrainId, to: SiloAddress) {
+        self.peers.post(asker, channel::MOVES, &MoveMessage::Moved { grain, to });
+    }
+
+    /// Answers a question.
+    pub(crate) fn tell_flushed(&self, flush: &Flush, here: bool) {
+        let answer = MoveMessage::Flushed { id: flush.id, here };
+        self.peers.post(flush.asker, channel::MOVES, &answer);
+    }
+
+    /// A question is answered: where the grain is.
+    pub(crate) fn flushed(&self, id: u64, at: Option<SiloAddress>) {
+        if let Some(question) = self.flushes.lock().remove(&id) {
+            let _ = question.answer.send(at);
+        }
+    }
+
     /// The word of another silo. A move that is over needs none.
     pub(crate) fn heard(&self, id: u64, word: Word) {
         if let Some(waits) = self.waiting.lock().remove(&id) {
@@ -227,6 +342,7 @@ impl Moves {
     /// far as this silo knows.
     pub(crate) fn connection_lost(&self, silo: SiloAddress) {
         self.followers.lost(silo);
+        self.flushes.lock().retain(|_, question| question.via != silo);
         for (_, waits) in self.waiting.lock().extract_if(|_, waits| waits.to == silo) {
             let _ = waits.word.send(Word::Failed);
         }

@@ -95,7 +95,7 @@ impl Activation {
     #[cold]
     fn gone(self: &Arc<Self>, why: &Closed) -> Closed {
         let Closed::Elsewhere(to) = why else { return why.clone() };
-        let number = self.gate.line().take_follow_place();
+        let number = self.gate.line().take_follow_place(TurnContext::is_driven());
         let place = number.map(|number| {
             let activation = self.clone();
             FollowPlace::new(move || activation.gate.line().give_follow_place_back(number))

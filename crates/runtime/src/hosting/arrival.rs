@@ -39,15 +39,27 @@ impl Host {
             Ok((activation, room, followed)) => {
                 self.spawner.spawn(activation.arrive(from, arrival, room, followed));
             }
-            Err(why) => {
+            Err((word, why)) => {
                 tracing::debug!(grain = %arrival.grain, %from, why, "a grain was not taken");
-                self.moves.answer(from, id, Word::Refused);
+                self.moves.answer(from, id, word);
             }
         }
     }
 
     /// An activation for a grain that comes, which no call can enter yet.
-    fn seat(self: &Arc<Self>, from: SiloAddress, arrival: &Arrival) -> Result<Seat, String> {
+    fn seat(
+        self: &Arc<Self>,
+        from: SiloAddress,
+        arrival: &Arrival,
+    ) -> Result<Seat, (Word, String)> {
+        if self.departures.door(&arrival.grain, None).is_some() {
+            let why = "calls are still on their way after the grain, which was here";
+            return Err((Word::TooSoon, why.to_owned()));
+        }
+        self.seat_now(from, arrival).map_err(|why| (Word::Refused, why))
+    }
+
+    fn seat_now(self: &Arc<Self>, from: SiloAddress, arrival: &Arrival) -> Result<Seat, String> {
         let class = self.class_of(&arrival.grain).map_err(|failure| failure.to_string())?;
         if class.info.stays || class.workers_max().is_some() {
             return Err("no grain of its class moves".to_owned());
@@ -70,6 +82,7 @@ impl Host {
             made.gate.line().take_mover_place(true);
             // Before a call of this silo finds the grain here.
             followed = Some(self.moves.followers.expect(&arrival.grain, (from, arrival.id)));
+            self.moves.locations.changes().note();
             made
         });
         match made {
@@ -91,10 +104,15 @@ impl Activation {
         room: UnderWay,
         followed: Option<Followed>,
     ) {
+        let grain = arrival.grain.clone();
         if self.come_from(from, arrival, room).await
             && let Some(followed) = followed
         {
-            let _ = tokio::time::timeout(FOLLOWERS_MAX, followed.over()).await;
+            let all_here = async {
+                followed.sent().await;
+                self.host.moves.flush_way(self.host.address, from, &grain).await;
+            };
+            let _ = tokio::time::timeout(FOLLOWERS_MAX, all_here).await;
         }
     }
 

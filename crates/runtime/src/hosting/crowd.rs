@@ -74,6 +74,7 @@ impl Host {
     pub(crate) async fn relieve(&self, memory: impl Fn() -> Option<u8>) {
         loop {
             self.wheel.sleep(LOOK_EVERY).await;
+            self.departures.tick(self.clock.now());
             self.look_at_crowd(memory()).await;
         }
     }

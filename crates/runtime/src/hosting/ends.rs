@@ -67,6 +67,11 @@ impl Elsewhere {
     }
 
     /// The place, which is given back when it is dropped.
+    /// Returns true if later calls wait until this one is on its way.
+    pub(crate) const fn has_place(&self) -> bool {
+        self.place.is_some()
+    }
+
     pub(crate) const fn take_place(&mut self) -> Option<FollowPlace> {
         self.place.take()
     }

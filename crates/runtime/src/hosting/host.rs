@@ -1,6 +1,7 @@
 //! The part of a silo that hosts grains: what an activation needs, and who makes activations.
 
 use std::any::Any;
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -65,8 +66,10 @@ pub(crate) struct Host {
     /// Knows what other silos host.
     pub(crate) load: Arc<LoadService>,
     pub(crate) metrics: Metrics,
-    /// Grains that went to silos with another version of their class.
-    pub(crate) departures: Departures,
+    /// Grains that went to other silos a moment ago.
+    pub(crate) departures: Departures<Arc<Activation>>,
+    /// Number of questions of other silos that wait for calls to a grain.
+    pub(crate) flushes: AtomicUsize,
     /// List of turns that have made calls and wait.
     pub(crate) waits: Arc<Waits>,
     /// Activations whose waiting turns have deadlines to be checked: at most one entry for each.

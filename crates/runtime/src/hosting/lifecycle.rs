@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 
+use emmer_core::SiloAddress;
 use emmer_net::clock::{CoarseInstant, Due};
 use emmer_net::warn_seldom;
 use emmer_store::BoxFuture;
@@ -217,15 +218,27 @@ impl Activation {
 
     /// Goes. A call that waits is resolved again, and follows a grain that is elsewhere now.
     pub(super) fn go(self: &Arc<Self>, lock: &mut Alone<'_, Home>, why: Closed) {
-        if let Closed::Elsewhere(to) = &why
-            && matches!(lock.life, Life::Active | Life::Closing)
-        {
-            self.host.departures.note(&self.id, to.silo, self.host.clock.now());
+        if let Closed::Elsewhere(to) = &why {
+            self.leave_door(&lock.life, to.silo);
         }
         lock.life = Life::Gone(Box::new(why));
         self.host.catalog.remove(&self.id, self.number);
         self.host.timers.end(self.number);
         self.host.kept.end(self.number);
+    }
+
+    /// Lets calls follow the grain for a moment. Those of a grain that goes to another version of
+    /// its class have no order.
+    fn leave_door(self: &Arc<Self>, life: &Life, to: SiloAddress) {
+        let host = &self.host;
+        let door = match life {
+            Life::Active => Some(self.clone()),
+            Life::New if host.load.serves_the_same(&to, self.id.grain_type()) => Some(self.clone()),
+            Life::Closing => None,
+            Life::New | Life::Gone(_) => return,
+        };
+        self.gate.line().set_departed();
+        host.departures.note(&self.id, to, host.clock.now(), door);
     }
 
     /// Runs the deactivate hook, within its time. It is the grain's own code: the fence holds for

@@ -22,6 +22,7 @@ mod crowd;
 mod departures;
 mod ends;
 mod filtered;
+mod flush;
 mod gate;
 mod host;
 mod instant;

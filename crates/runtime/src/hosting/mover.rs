@@ -11,7 +11,7 @@ use std::time::Duration;
 use emmer_core::SiloAddress;
 use emmer_core::limits::GRAIN_MEMORY_BYTES_MAX;
 use emmer_directory::{
-    Departure, DepartureEffect, DepartureEnd, FailReason, Outcome, Registration,
+    Departure, DepartureEffect, DepartureEnd, FailReason, Outcome, Registration, Word,
 };
 use emmer_net::warn_seldom;
 
@@ -33,6 +33,9 @@ const RECLAIM_MAX: Duration = Duration::from_secs(20);
 
 /// First pause between two tries to move a busy grain; each later one is twice as long.
 const PAUSE_MIN: Duration = Duration::from_millis(25);
+
+/// Pause before another try to move a grain back to a silo that it has left a moment ago.
+const TOO_SOON_PAUSE: Duration = Duration::from_millis(250);
 
 /// The longest such pause.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
@@ -67,10 +70,15 @@ impl Activation {
         let mut pause = PAUSE_MIN;
         loop {
             let moved = self.move_to(to, Manner::First).await;
-            if moved != Err(Stays::Busy) || self.host.clock.mono() + pause > until {
+            let pause_now = match moved {
+                Err(Stays::Busy) => pause,
+                Err(Stays::TooSoon) => TOO_SOON_PAUSE,
+                moved => return moved,
+            };
+            if self.host.clock.mono() + pause_now > until {
                 return moved;
             }
-            tokio::time::sleep(pause).await;
+            tokio::time::sleep(pause_now).await;
             pause = PAUSE_MAX.min(pause * 2);
         }
     }
@@ -202,6 +210,7 @@ impl Activation {
         let mut departure = Departure::new(host.clock.mono(), to, instead, fresh, PATIENCE);
         let grain = self.id.clone();
         let mut sent = host.moves.send(to, Arrival { id: 0, grain, number, view, memory });
+        let mut refused = Stays::Refused;
         let end = loop {
             match departure.poll_effect() {
                 Some(DepartureEffect::End(end)) => break end,
@@ -218,7 +227,12 @@ impl Activation {
                     let due = departure.poll_timeout();
                     tokio::select! {
                         biased;
-                        word = sent.word() => departure.handle_word(word),
+                        word = sent.word() => {
+                            if word == Word::TooSoon {
+                                refused = Stays::TooSoon;
+                            }
+                            departure.handle_word(word);
+                        }
                         () = host.clock.sleep_until(due) => {
                             departure.handle_timeout(host.clock.mono());
                         }
@@ -229,7 +243,7 @@ impl Activation {
         let (closed, moved) = match end {
             DepartureEnd::Here(_) => {
                 self.class.lives.not_moved(false);
-                return Err(Stays::Refused);
+                return Err(refused);
             }
             DepartureEnd::There(silo) => (Closed::Elsewhere(silo.into()), Ok(sent.id())),
             DepartureEnd::Nowhere => {

@@ -217,7 +217,8 @@ impl Activation {
     /// Returns an error, `Overloaded`, if as many calls wait for it as may.
     pub(crate) fn check_queue(&self) -> Result<(), StartError> {
         let max = self.host.limits.activation_queue_max;
-        if self.gate.line().waiting() < max {
+        let (line, max_len) = (self.gate.line(), usize::try_from(max).unwrap_or(usize::MAX));
+        if line.waiting() < max || line.waiters() < max_len {
             return Ok(());
         }
         self.host.metrics.refused();

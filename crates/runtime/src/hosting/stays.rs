@@ -29,6 +29,9 @@ pub(crate) enum Stays {
     /// The other silo did not take it.
     #[error("the other silo did not take it")]
     Refused,
+    /// It has left the other silo a moment ago.
+    #[error("it has left that silo a moment ago")]
+    TooSoon,
     /// The other silo was lost, and the grain with it. The next call activates it.
     #[error("it was lost on its way")]
     Lost,

@@ -96,6 +96,11 @@ impl Handler for SiloCore {
                     Ok(MoveMessage::Followed { id, grain }) => {
                         self.host.moves.followed(from, id, &grain);
                     }
+                    Ok(MoveMessage::Moved { grain, to }) => self.calls.told_moved(from, &grain, to),
+                    Ok(MoveMessage::Flush(flush)) => self.host.flush(from, flush),
+                    Ok(MoveMessage::Flushed { id, here }) => {
+                        self.host.moves.flushed(id, here.then_some(from));
+                    }
                     Ok(MoveMessage::Exchange(message)) => {
                         if let Some(talks) = &self.calls.talks {
                             talks.receive(from, message);

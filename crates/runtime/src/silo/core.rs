@@ -236,6 +236,7 @@ impl SiloCore {
         self.pool.goodbye(GoodbyeCode::Stopping, &reason.to_string());
         // Activations and their host hold each other. Both let go here.
         self.host.catalog.clear();
+        self.host.departures.clear();
     }
 
     /// As [`terminated`](Self::terminated), for the program.

@@ -114,13 +114,13 @@ pub(super) fn wire(given: Given) -> Arc<SiloCore> {
     );
     let selector = options.version_selector;
     let placing = Placing::new(address, clock.clone(), placement, selector, load.clone());
-    let locations = Locations::new(options.limits.location_cache_max);
+    let locations = Arc::new(Locations::new(options.limits.location_cache_max));
     let cluster = Cluster::new(
         address,
         clock.clone(),
         membership,
         directory.clone(),
-        locations,
+        locations.clone(),
         placing,
         peers.clone(),
     );
@@ -152,11 +152,12 @@ pub(super) fn wire(given: Given) -> Arc<SiloCore> {
         wheel: wheel.clone(),
         timers: Arc::default(),
         kept: Kept::default(),
-        moves: Moves::new(peers),
+        moves: Moves::new(peers, locations),
         directory,
         load,
         metrics: Metrics::default(),
         departures: Departures::default(),
+        flushes: AtomicUsize::new(0),
         waits: waits.clone(),
         queues: Mutex::default(),
         ticking: pool.greeting().ticking.clone(),
@@ -185,6 +186,7 @@ pub(super) fn wire(given: Given) -> Arc<SiloCore> {
         talks,
         waits,
         one_ways: Arc::new(AtomicUsize::new(0)),
+        sends_one_way: AtomicBool::new(false),
         serving: AtomicUsize::new(0),
         streams: Hub::new(clock, wheel, options.limits.streams_max),
         response_timeout: options.response_timeout,

@@ -45,9 +45,19 @@ impl Calls {
     /// there.
     pub(super) fn follow(&self, header: &RequestHeader, asker: SiloAddress) -> Option<SiloAddress> {
         let (target, method) = (&header.target, header.method);
-        let to = self.host.departures.follow(target, asker, self.clock.now())?;
+        let to = self.host.departures.follow(target, asker)?;
         let serves = self.cluster.placing.load.serves(&to, target.grain_type(), method);
         (serves && !self.cluster.peers.pool.is_dead(to)).then_some(to)
+    }
+
+    /// As [`door`](Self::door), for a call that has come over a connection.
+    #[inline]
+    pub(super) fn door_for(&self, connection: &Connection, header: &RequestHeader) -> Option<Held> {
+        let asker = match connection.peer {
+            PeerKind::Silo(asker) => Some(asker),
+            _ => None,
+        };
+        self.door(&header.target, header.method, asker, &[])
     }
 
     pub(super) fn due_of(&self, header: &RequestHeader) -> Due {

@@ -61,9 +61,8 @@ impl Calls {
         }
         self.note_talk_from(connection.peer, &header);
         let found = self
-            .host
-            .catalog
-            .get(&header.target)
+            .door_for(connection, &header)
+            .or_else(|| self.host.catalog.get(&header.target))
             .or_else(|| self.create_arrived(connection, &header));
         // Of a peer that does not read its answers no call is begun that has one.
         let room = header.correlation == 0 || connection.has_room(replies.len());

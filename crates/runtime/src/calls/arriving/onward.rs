@@ -138,7 +138,7 @@ impl Calls {
     }
 
     /// Finds the grain, and runs the call or passes it on.
-    async fn try_once(&self, arrived: &Arrived, path: &mut Path) -> Result<(), Tried> {
+    async fn try_once(self: &Arc<Self>, arrived: &Arrived, path: &mut Path) -> Result<(), Tried> {
         let (room, place) = self.find(arrived, path).await?;
         let before = path.take_place();
         room.during(std::pin::pin!(self.run_at(arrived, place, before))).await
@@ -161,7 +161,7 @@ impl Calls {
     /// Runs the call at its place, or passes it on. `before`: its place before later calls that
     /// follow the grain.
     async fn run_at(
-        &self,
+        self: &Arc<Self>,
         arrived: &Arrived,
         place: Place,
         before: Option<FollowPlace>,
@@ -226,6 +226,9 @@ impl Calls {
             return Ok(Place::There { peer, placed: false });
         }
         if let PeerKind::Silo(asker) = arrived.connection.peer {
+            if let Some(door) = self.door(target, method, Some(asker), path.avoid()) {
+                return Ok(Place::Here(door));
+            }
             let left_for = self.follow(&arrived.header, asker);
             let left_for = left_for.filter(|peer| !path.avoid().contains(peer));
             if let Some(peer) = left_for.filter(|_| self.host.catalog.get(target).is_none()) {
@@ -245,7 +248,7 @@ impl Calls {
     }
 
     async fn forward(
-        &self,
+        self: &Arc<Self>,
         arrived: &Arrived,
         peer: SiloAddress,
         placed: bool,
@@ -274,7 +277,12 @@ impl Calls {
             error => Tried::Failed(send_failure(Some(peer), error)),
         };
         if header.correlation == 0 {
-            connection.one_way(header.head(), body).map_err(refused)?;
+            connection.one_way(header.head(), body, || true).map_err(refused)?;
+            if let PeerKind::Silo(asker) = arrived.connection.peer
+                && !self.is_worker(&header.target)
+            {
+                self.host.moves.tell_moved(asker, header.target, peer);
+            }
             arrived.over();
             return Ok(());
         }
@@ -289,7 +297,7 @@ impl Calls {
         let is_worker = self.is_worker(&header.target);
         match status {
             ResponseStatus::Ok if is_worker => {}
-            ResponseStatus::Ok => self.cluster.locations.set(&header.target, at),
+            ResponseStatus::Ok => self.learn(&header.target, at),
             ResponseStatus::Failed(
                 FailureCode::Unreachable | FailureCode::Moved | FailureCode::ShuttingDown,
             ) => {

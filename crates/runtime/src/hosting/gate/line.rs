@@ -38,6 +38,9 @@ pub(crate) struct Line {
     /// closer enters. Set under the lock of that turn, and under that of the queue. Never taken
     /// back.
     broken: AtomicBool,
+    /// The grain is on another silo. Calls follow it one behind the other, also those that would
+    /// share it. Never taken back.
+    departed: AtomicBool,
     queue: Mutex<Option<Box<Queue>>>,
 }
 
@@ -106,13 +109,19 @@ pub(super) struct Closer {
     follows: Option<Follows>,
 }
 
+/// Number of ticks after which a call that a task of the runtime polls has lost its place before
+/// later calls.
+const FOLLOW_MISSED_MAX: u8 = 200;
+
 /// Calls that follow a grain that is gone. Later calls wait until these are on their way.
 struct Follows {
     number: u64,
-    /// Number of calls. Those of shared turns follow together.
+    /// Number of calls: several if threads entered together while no call waited.
     calls: u32,
     /// Number of ticks for which they are not on their way.
     missed: u8,
+    /// Number of ticks after which they have lost their place.
+    missed_max: u8,
 }
 
 impl Closer {
@@ -216,6 +225,7 @@ impl Line {
             waiting: AtomicU32::new(0),
             suspended: AtomicBool::new(false),
             broken: AtomicBool::new(false),
+            departed: AtomicBool::new(false),
             queue: Mutex::new(None),
         }
     }
@@ -224,6 +234,12 @@ impl Line {
     #[inline]
     pub(crate) fn waiting(&self) -> u32 {
         self.waiting.load(Ordering::Relaxed)
+    }
+
+    /// Number of turns in the queue without the closer, and without a call that follows the grain.
+    #[cold]
+    pub(crate) fn waiters(&self) -> usize {
+        self.queue().get().map_or(0, |queue| queue.waiters.len())
     }
 
     /// Counts one more, or one less, that waits. Under the queue's lock.
@@ -248,6 +264,15 @@ impl Line {
     #[inline]
     pub(crate) fn is_broken(&self) -> bool {
         self.broken.load(Ordering::Acquire)
+    }
+
+    /// Notes that calls follow the grain to another silo. Called under the grain's lock.
+    pub(crate) fn set_departed(&self) {
+        self.departed.store(true, Ordering::Release);
+    }
+
+    pub(super) fn is_departed(&self) -> bool {
+        self.departed.load(Ordering::Acquire)
     }
 
     pub(super) fn queue(&self) -> QueueGuard<'_> {
@@ -293,20 +318,22 @@ impl Line {
     }
 
     /// Takes the closer's place for a call that follows its grain. Called under the grain's lock,
-    /// by the call. Returns the number of the place; none when it is taken.
-    pub(crate) fn take_follow_place(&self) -> Option<u64> {
+    /// by the call. Returns the number of the place; none when it is taken. `driven`: a task of the
+    /// runtime polls the call.
+    pub(crate) fn take_follow_place(&self, driven: bool) -> Option<u64> {
         let mut guard = self.queue();
         let queue = guard.open();
         if let Some(closer) = &mut queue.closer {
             let follows = closer.follows.as_mut()?;
             follows.calls += 1;
+            if !driven {
+                follows.missed_max = MISSED_TICKS_MAX;
+            }
             return Some(follows.number);
         }
-        if queue.waiters.is_empty() {
-            return None;
-        }
         let number = queue.ticket();
-        let follows = Some(Follows { number, calls: 1, missed: 0 });
+        let missed_max = if driven { FOLLOW_MISSED_MAX } else { MISSED_TICKS_MAX };
+        let follows = Some(Follows { number, calls: 1, missed: 0, missed_max });
         let closer = Closer::new(BEFORE_ALL, Purpose::Move);
         queue.closer = Some(Closer { taken: true, follows, ..closer });
         self.count(true);
@@ -384,7 +411,7 @@ impl Line {
         let follows = queue.closer.as_mut().and_then(|closer| closer.follows.as_mut());
         if let Some(follows) = follows {
             follows.missed += 1;
-            if follows.missed >= MISSED_TICKS_MAX {
+            if follows.missed >= follows.missed_max {
                 queue.closer = None;
                 absent += 1;
             }

@@ -202,8 +202,9 @@ where
             line.count(false);
             this.ticket = None;
             // Readers go in together: each one lets the next one in.
-            let next_reads =
-                in_turn && queue.waiters.front().is_some_and(|next| !EXCLUSIVE && !next.exclusive);
+            let next_reads = in_turn
+                && !line.is_departed()
+                && queue.waiters.front().is_some_and(|next| !EXCLUSIVE && !next.exclusive);
             let beside = if next_reads { queue.call_next(line.is_broken()) } else { None };
             drop(guard);
             if let Some(beside) = beside {

@@ -223,12 +223,11 @@ fn a_mover_ends_the_grain_that_is_to_end_meanwhile() {
 fn calls_that_follow_a_grain_go_one_behind_the_other() {
     let gate = Gate::new(Some(0));
     let inside = gate.try_exclusive().unwrap();
-    assert_eq!(gate.line().take_follow_place(), None, "no later call waits");
     let mut waits: Vec<_> = (0..3).map(|_| gate.exclusive(Asks::until(LATE), || {})).collect();
     assert!(waits.iter_mut().all(|waiter| poll(waiter).is_pending()));
     drop(inside);
     let Poll::Ready(first) = poll(&mut waits[0]) else { panic!("it is the first") };
-    let place = gate.line().take_follow_place().unwrap();
+    let place = gate.line().take_follow_place(false).unwrap();
     drop(first);
     assert!(poll(&mut waits[1]).is_pending(), "the first is not on its way");
     assert!(!gate.line().take_closer_place(DeactivationReason::Idle), "the grain is gone");
@@ -236,7 +235,7 @@ fn calls_that_follow_a_grain_go_one_behind_the_other() {
     assert!(poll(&mut waits[1]).is_pending(), "another call's place");
     gate.line().give_follow_place_back(place);
     let Poll::Ready(second) = poll(&mut waits[1]) else { panic!("it is the second's turn") };
-    gate.line().take_follow_place().unwrap();
+    gate.line().take_follow_place(false).unwrap();
     drop(second);
     // It is never on its way: its caller keeps the call without polling it.
     for _ in 0..100 {
@@ -249,18 +248,20 @@ fn calls_that_follow_a_grain_go_one_behind_the_other() {
 }
 
 #[test]
-fn calls_of_shared_turns_follow_a_grain_together() {
+fn calls_of_shared_turns_follow_a_grain_one_behind_the_other() {
     let gate = Gate::new(Some(0));
     let inside = gate.try_exclusive().unwrap();
     let mut readers: Vec<_> = (0..2).map(|_| gate.shared(Asks::until(LATE), || {})).collect();
     let mut writer = gate.exclusive(Asks::until(LATE), || {});
     assert!(readers.iter_mut().all(|r| poll(r).is_pending()) && poll(&mut writer).is_pending());
+    gate.line().set_departed();
     drop(inside);
-    let inside: Vec<_> = readers.iter_mut().map(poll).collect();
-    let places: Vec<_> = (0..2).map(|_| gate.line().take_follow_place().unwrap()).collect();
-    drop(inside);
-    for place in places {
-        assert!(poll(&mut writer).is_pending(), "a reader is not on its way");
+    for at in 0..2 {
+        let Poll::Ready(inside) = poll(&mut readers[at]) else { panic!("it is its turn") };
+        let place = gate.line().take_follow_place(true).unwrap();
+        drop(inside);
+        let later = readers[at + 1..].iter_mut().all(|reader| poll(reader).is_pending());
+        assert!(later && poll(&mut writer).is_pending(), "a reader is not on its way");
         gate.line().give_follow_place_back(place);
     }
     assert!(poll(&mut writer).is_ready());
