@@ -64,10 +64,9 @@ impl Calls {
             })
         };
         let max = self.host.limits.activation_queue_max;
-        match self.lanes.push(grain, (Kind::Change, Box::new(job)), max, &self.spawner) {
-            // A call that saw no lane is sent before the question, or sees the change.
-            Ok(()) => self.cluster.locations.changes().note(),
-            Err(job) => let_go(job),
+        if let Err(job) = self.lanes.push(grain, (Kind::Change, Box::new(job)), max, &self.spawner)
+        {
+            let_go(job);
         }
     }
 
@@ -99,6 +98,8 @@ impl Calls {
     /// Asks where the grain is, behind all calls on the way, and remembers it.
     async fn flush(&self, grain: &GrainId, at: SiloAddress) {
         let locations = &self.cluster.locations;
+        // A call that saw no lane is sent before the question, or sees the change.
+        locations.changes().note();
         let at = match locations.get(grain) {
             Some(via) if via != at && via != self.address => {
                 let mut asked = self.host.moves.flush(self.address, via, grain.clone());

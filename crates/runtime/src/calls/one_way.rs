@@ -109,7 +109,9 @@ fn hand_over(head: CallHead, slot: &mut dyn Slot, target: &Target) -> Result<(),
                     let is_way = || silo.changes() == changes;
                     match send_over(&lane.connection, &head, slot, &caller, is_way) {
                         Ok(true) => Ok(()),
-                        Ok(false) => in_lane(silo, head.with_slot(slot), caller, None),
+                        Ok(false) => {
+                            in_lane_of(Kind::Strict, silo, head.with_slot(slot), caller, None)
+                        }
                         Err(SendError::Lost(why)) => {
                             let peer = lane.connection.silo();
                             let met = Met::Unsent { peer, placed: false, why: why.to_string() };
@@ -227,6 +229,18 @@ fn in_lane(
     caller: Caller,
     met: Option<Met>,
 ) -> Result<(), Failure> {
+    let has_come = silo.host.moves.followers.has(&call.head.target.0.id);
+    let kind = if has_come { Kind::Strict } else { Kind::Call };
+    in_lane_of(kind, silo, call, caller, met)
+}
+
+fn in_lane_of(
+    kind: Kind,
+    silo: &Arc<Calls>,
+    call: AnyCall,
+    caller: Caller,
+    met: Option<Met>,
+) -> Result<(), Failure> {
     let (permit, call) = silo.permit_for(call)?;
     let (grain, method) = (call.head.target.0.id.clone(), call.head.method);
     let own = silo.clone();
@@ -239,7 +253,6 @@ fn in_lane(
         Box::pin(trace::within(span, trip(handed)))
     };
     let max = silo.host.limits.activation_queue_max;
-    let kind = if silo.host.moves.followers.has(&grain) { Kind::Strict } else { Kind::Call };
     silo.lanes.push(&grain, (kind, Box::new(job)), max, &silo.spawner).map_err(|job| {
         let_go(job);
         silo.host.metrics.refused();

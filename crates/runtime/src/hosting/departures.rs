@@ -9,7 +9,7 @@ use std::time::Duration;
 use emmer_core::{GrainId, SiloAddress};
 use emmer_net::clock::CoarseInstant;
 use emmer_net::numbers::NumberMap;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 /// Time for which calls follow a grain. By then its callers have heard where it is.
 const KEPT: Duration = Duration::from_secs(1);
@@ -46,13 +46,15 @@ struct Departed<D> {
 }
 
 impl<D: Door> Kept<D> {
-    fn forget_old(&mut self, now: CoarseInstant) {
+    /// Takes out what is too old, or too much.
+    fn forget_old(&mut self, now: CoarseInstant) -> Vec<Departed<D>> {
+        let mut forgotten = Vec::new();
         while let Some(&(until, _)) = self.order.front() {
             let over = self.order.len() > MAX;
             if until > now && !over {
-                return;
+                break;
             }
-            let Some((_, grain)) = self.order.pop_front() else { return };
+            let Some((_, grain)) = self.order.pop_front() else { break };
             let Some(departed) = self.grains.get_mut(&grain) else { continue };
             if departed.until != until {
                 continue;
@@ -61,9 +63,10 @@ impl<D: Door> Kept<D> {
                 departed.until = now.after(KEPT);
                 self.order.push_back((departed.until, grain));
             } else {
-                self.grains.remove(&grain);
+                forgotten.extend(self.grains.remove(&grain));
             }
         }
+        forgotten
     }
 }
 
@@ -88,28 +91,31 @@ impl<D: Door> Departures<D> {
         now: CoarseInstant,
         door: Option<D>,
     ) {
-        let mut kept = self.kept.lock();
         let until = now.after(KEPT);
-        kept.grains.insert(grain.clone(), Departed { to, until, door });
+        let mut kept = self.kept.lock();
+        let before = kept.grains.insert(grain.clone(), Departed { to, until, door });
         kept.order.push_back((until, grain.clone()));
-        self.forget_old(&mut kept, now);
-    }
-
-    fn forget_old(&self, kept: &mut Kept<D>, now: CoarseInstant) {
-        kept.forget_old(now);
-        self.count.store(kept.order.len(), Ordering::Relaxed);
+        self.forget_old(kept, now);
+        drop(before);
     }
 
     /// A tick of the clock.
     pub(super) fn tick(&self, now: CoarseInstant) {
         if self.count.load(Ordering::Relaxed) > 0 {
-            self.forget_old(&mut self.kept.lock(), now);
+            self.forget_old(self.kept.lock(), now);
         }
+    }
+
+    fn forget_old(&self, mut kept: MutexGuard<'_, Kept<D>>, now: CoarseInstant) {
+        let forgotten = kept.forget_old(now);
+        self.count.store(kept.order.len(), Ordering::Relaxed);
+        // Activations are let go without the lock.
+        drop(kept);
+        drop(forgotten);
     }
 
     /// Forgets all of them: the silo has ended.
     pub(crate) fn clear(&self) {
-        // Activations are let go without the lock.
         let kept = std::mem::replace(&mut *self.kept.lock(), Kept::new());
         self.count.store(0, Ordering::Relaxed);
         drop(kept);
@@ -126,7 +132,6 @@ impl<D: Door> Departures<D> {
         if to != asker {
             return Some(to);
         }
-        // An activation is let go without the lock.
         let brought = kept.grains.remove(grain);
         drop(kept);
         drop(brought);
