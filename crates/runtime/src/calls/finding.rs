@@ -138,7 +138,7 @@ impl Calls {
         }
     }
 
-    /// Like [`locate`](Self::locate) for a grain outside the catalog, without a wait: the answer of
+    /// Like [`locate`](Self::locate) for a grain whose location is not known, without a wait: the answer of
     /// placement, when this silo alone knows that the grain is nowhere, and no director has to
     /// wait.
     pub(crate) fn place_now(&self, sought: Sought<'_>) -> Option<Result<Place, Failure>> {
@@ -148,10 +148,6 @@ impl Calls {
         }
         if self.is_worker(id) {
             return self.place_at_once(sought);
-        }
-        let moves = self.host.moves.followers.has(id) || self.lanes.is_strict(id);
-        if moves || self.cluster.locations.get(id).is_some() {
-            return None;
         }
         let found = self.cluster.directory.lookup_now(id)?;
         if found.is_some_and(|at| at.silo != self.address) {

@@ -103,7 +103,7 @@ fn hand_over(head: CallHead, slot: &mut dyn Slot, target: &Target) -> Result<(),
                 }
                 return in_lane(silo, head.with_slot(slot), caller, None);
             }
-            match target.way(silo, head.method.id, || changes) {
+            match target.way(target.any_route(), silo, head.method.id, changes) {
                 Found::Here(activation) => run_here(silo, head, slot, caller, activation),
                 Found::There(lane) => {
                     let is_way = || silo.changes() == changes;
@@ -121,11 +121,13 @@ fn hand_over(head: CallHead, slot: &mut dyn Slot, target: &Target) -> Result<(),
                     }
                 }
                 // Calls to workers have no order to keep.
-                Found::Nothing if silo.is_worker(&target.id) => {
+                Found::Nothing | Found::Nowhere if silo.is_worker(&target.id) => {
                     let method = head.method;
                     apart(silo, method, travel(head.with_slot(slot), caller, None))
                 }
-                Found::Nothing => in_lane(silo, head.with_slot(slot), caller, None),
+                Found::Nothing | Found::Nowhere => {
+                    in_lane(silo, head.with_slot(slot), caller, None)
+                }
             }
         }
         Node::Client(client) => {

@@ -26,6 +26,7 @@ use emmer_net::transport::{Correlation, SendError};
 use emmer_net::world::{CallFate, Spawner};
 use emmer_wire::{CallChain, RequestFlags, RequestHead};
 
+use super::Calls;
 use super::finding::Place;
 use super::head::CallHead;
 use super::node::Node;
@@ -76,34 +77,46 @@ pub(super) fn set_out(head: &CallHead, slot: &mut dyn Slot, cx: &mut Context<'_>
         return Step::Fated(caller, fate);
     }
     let target = &*head.target.0;
-    if let Node::Silo(silo) = &target.node {
-        silo.note_talk(target);
-    }
-    let met = match &target.node {
-        Node::Silo(silo) => match target.way(silo, head.method.id, || silo.changes()) {
-            Found::Here(activation) => return run_here(head, slot, caller, activation, cx),
-            Found::There(lane) if head.cancel.is_none() => {
-                return send(head, slot, caller, lane, cx);
+    match &target.node {
+        Node::Silo(silo) => {
+            silo.note_talk(target);
+            match target.any_route() {
+                Found::Here(activation) => run_here(head, slot, caller, activation, cx),
+                route => set_out_from(silo, route, head, slot, caller, cx),
             }
-            Found::There(_) => None,
-            Found::Nothing => match silo.place_now(caller.seeks(head.method, target)) {
-                Some(Ok(Place::Here(activation))) => {
-                    target.note_here(&activation);
-                    return run_here(head, slot, caller, activation, cx);
-                }
-                Some(Ok(Place::There { peer, .. })) => Some(Met::Placed(peer)),
-                // Placement has refused it, and is not asked again.
-                Some(Err(failure)) => Some(Met::NotFound(failure)),
-                None => None,
-            },
-        },
+        }
         Node::Client(client) => match target.route(client.generation()) {
-            Found::There(lane) if head.cancel.is_none() => {
-                return send(head, slot, caller, lane, cx);
-            }
-            _ => None,
+            Found::There(lane) if head.cancel.is_none() => send(head, slot, caller, lane, cx),
+            _ => Step::Travels(caller, None),
         },
-        Node::Nowhere => return Step::failed(unbound(&head.target), head),
+        Node::Nowhere => Step::failed(unbound(&head.target), head),
+    }
+}
+
+/// As [`set_out`], for a reference that does not know the grain on this silo.
+fn set_out_from(
+    silo: &Arc<Calls>,
+    route: Found,
+    head: &CallHead,
+    slot: &mut dyn Slot,
+    caller: Caller,
+    cx: &mut Context<'_>,
+) -> Step {
+    let target = &*head.target.0;
+    let met = match target.way(route, silo, head.method.id, silo.changes()) {
+        Found::Here(activation) => return run_here(head, slot, caller, activation, cx),
+        Found::There(lane) if head.cancel.is_none() => return send(head, slot, caller, lane, cx),
+        Found::There(_) | Found::Nothing => None,
+        Found::Nowhere => match silo.place_now(caller.seeks(head.method, target)) {
+            Some(Ok(Place::Here(activation))) => {
+                target.note_here(&activation);
+                return run_here(head, slot, caller, activation, cx);
+            }
+            Some(Ok(Place::There { peer, .. })) => Some(Met::Placed(peer)),
+            // Placement has refused it, and is not asked again.
+            Some(Err(failure)) => Some(Met::NotFound(failure)),
+            None => None,
+        },
     };
     Step::Travels(caller, met)
 }

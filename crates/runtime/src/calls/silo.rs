@@ -78,10 +78,12 @@ impl Calls {
         let at = match target.any_route() {
             Found::There(lane) => lane.connection.silo(),
             Found::Here(_) => Some(self.address),
-            Found::Nothing if self.is_worker(&target.id) => None,
-            Found::Nothing if self.host.catalog.get(&target.id).is_some() => Some(self.address),
+            Found::Nothing | Found::Nowhere if self.is_worker(&target.id) => None,
+            Found::Nothing | Found::Nowhere if self.host.catalog.get(&target.id).is_some() => {
+                Some(self.address)
+            }
             // Of a grain that is not found yet the next sample knows more.
-            Found::Nothing => self.cluster.locations.get(&target.id),
+            Found::Nothing | Found::Nowhere => self.cluster.locations.get(&target.id),
         };
         if let Some(at) = at {
             talks.note(&own, &target.id, at);

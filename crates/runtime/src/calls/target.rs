@@ -93,6 +93,8 @@ pub(crate) enum Found {
     Here(Held),
     There(Arc<Lane>),
     Nothing,
+    /// As `Nothing`, of a grain that is not on this silo and whose location is not known.
+    Nowhere,
 }
 
 impl Names for Target {
@@ -140,7 +142,7 @@ impl Target {
         self.route_if(|lane| lane.listed == listed)
     }
 
-    #[inline]
+    #[inline(always)]
     fn route_if(&self, leads: impl FnOnce(&Lane) -> bool) -> Found {
         match &*self.route.lock() {
             Route::Unknown => Found::Nothing,
@@ -154,18 +156,15 @@ impl Target {
     }
 
     /// Returns the way of a call of this silo, if it is known: where the call before it went,
-    /// whatever reference made it. `changes`: the number of changes of locations before.
+    /// whatever reference made it. `route`: what [`any_route`](Self::any_route) found. `changes`:
+    /// the number of changes of locations before.
     #[inline]
-    pub(crate) fn way(&self, silo: &Calls, method: u32, changes: impl FnOnce() -> u64) -> Found {
-        let route = self.any_route();
-        let Found::There(lane) = &route else {
-            return match route {
-                Found::Nothing => self.find_way(silo, method, changes()),
-                route => route,
-            };
-        };
-        let changes = changes();
-        if lane.listed == changes { route } else { self.find_way(silo, method, changes) }
+    pub(crate) fn way(&self, route: Found, silo: &Calls, method: u32, changes: u64) -> Found {
+        match route {
+            Found::Here(activation) => Found::Here(activation),
+            Found::There(lane) if lane.listed == changes => Found::There(lane),
+            _ => self.find_way(silo, method, changes),
+        }
     }
 
     /// As [`way`](Self::way), for a reference that does not know it.
@@ -185,8 +184,7 @@ impl Target {
         if let Some(door) = silo.door(&self.id, method, None, &[]) {
             return Found::Here(door);
         }
-        let peer = silo.cluster.locations.get(&self.id);
-        let Some(peer) = peer else { return Found::Nothing };
+        let Some(peer) = silo.cluster.locations.get(&self.id) else { return Found::Nowhere };
         let Some(connection) = silo.cluster.peers.pool.get(peer) else { return Found::Nothing };
         let lane = Lane::new(connection, changes);
         self.set_route(Route::There(lane.clone()));
