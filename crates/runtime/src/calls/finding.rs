@@ -138,9 +138,9 @@ impl Calls {
         }
     }
 
-    /// Like [`locate`](Self::locate) for a grain whose location is not known, without a wait: the answer of
-    /// placement, when this silo alone knows that the grain is nowhere, and no director has to
-    /// wait.
+    /// Like [`locate`](Self::locate) for a grain whose location is not known, without a wait: the
+    /// answer of placement, when this silo alone knows that the grain is nowhere, and no director
+    /// has to wait.
     pub(crate) fn place_now(&self, sought: Sought<'_>) -> Option<Result<Place, Failure>> {
         let id = sought.grain;
         if self.host.is_fenced() {
