@@ -1,5 +1,8 @@
 //! Calls without a waiting caller arrive in the order in which they were made, also at the limits.
 
+use std::future::Future;
+use std::task::Poll;
+
 use emmer::prelude::*;
 use emmer::test::{NetModel, World};
 
@@ -203,7 +206,14 @@ async fn calls_keep_their_order(world: World, caller: Caller) {
         };
         let send = async move |client: GrainFactory| {
             let kept = client.grain::<dyn Parcels>(key);
+            let mut unpolled = Vec::new();
             for what in 0..CALLS {
+                if what % 10 == 3 {
+                    // Polled once, and kept: only the call itself may suffer.
+                    let mut call = Box::pin(client.grain::<dyn Parcels>(key).at().into_future());
+                    std::future::poll_fn(|cx| Poll::Ready(call.as_mut().poll(cx).is_ready())).await;
+                    unpolled.push(call);
+                }
                 let is_kept = key % 3 == 0 || (key % 3 == 1 && what % 2 == 0);
                 let fresh = client.grain::<dyn Parcels>(key);
                 let parcels = if is_kept { &kept } else { &fresh };
@@ -216,6 +226,10 @@ async fn calls_keep_their_order(world: World, caller: Caller) {
                     tokio::time::sleep(millis(1)).await;
                 }
             }
+            tokio::time::sleep(secs(3)).await;
+            let taken = kept.taken().await.unwrap();
+            drop(unpolled);
+            taken
         };
         let ask = async move |client: GrainFactory| {
             for _ in 0..20 {
@@ -228,13 +242,28 @@ async fn calls_keep_their_order(world: World, caller: Caller) {
             parcels.go(target.address().to_string()).await.unwrap();
         };
         let (sent, asked, ()) = tokio::join!(node.run(send), node.run(ask), go);
-        sent.unwrap();
+        assert_eq!(sent.unwrap(), (0..CALLS).collect::<Vec<_>>(), "grain {key}");
         asked.unwrap();
-        world.advance(secs(2)).await;
         assert_eq!(parcels.at().await.unwrap(), target.address().to_string(), "it has moved");
-        let taken = parcels.taken().await.unwrap();
-        assert_eq!(taken, (0..CALLS).collect::<Vec<_>>(), "grain {key}");
     }
+}
+
+/// Calls that follow it from there meet no newer ones.
+#[emmer::test(seeds = 4)]
+async fn a_grain_returns_to_its_silo_after_a_second_at_the_earliest(world: World) {
+    let cluster = world.cluster(2, |silo| silo.host::<dyn Parcels, ParcelsGrain>()).await;
+    let parcels = cluster.client().await.grain::<dyn Parcels>(1u64);
+    let from = parcels.at().await.unwrap();
+    let addresses = cluster.nodes().iter().map(|node| node.address().to_string());
+    let to = addresses.filter(|address| *address != from).last().unwrap();
+    parcels.go(to.clone()).await.unwrap();
+    world.advance(millis(100)).await;
+    assert_eq!(parcels.at().await.unwrap(), to);
+    parcels.go(from.clone()).await.unwrap();
+    world.advance(millis(850)).await;
+    assert_eq!(parcels.at().await.unwrap(), to);
+    world.advance(secs(1)).await;
+    assert_eq!(parcels.at().await.unwrap(), from);
 }
 
 /// Their calls are on their way to the silo that the grain leaves.

@@ -1,5 +1,5 @@
 //! Grains that have come from another silo, to which calls of this silo may still be on their way
-//! there. Until that silo has sent them after their grain, one-way calls of this silo wait.
+//! there. Until that silo has sent them after their grain, later calls of this silo wait.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -11,7 +11,7 @@ use emmer_net::clock::CoarseInstant;
 use emmer_net::numbers::NumberMap;
 use parking_lot::{Mutex, MutexGuard};
 
-/// Time for which calls follow a grain. By then its callers have heard where it is.
+/// Time for which calls follow a grain at least. By then its callers have heard where it is.
 const KEPT: Duration = Duration::from_secs(1);
 
 /// Number of grains that are remembered at once; then the oldest are forgotten.

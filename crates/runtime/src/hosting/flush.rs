@@ -31,8 +31,9 @@ impl Host {
         let left = self.departures.door(&flush.grain, Some(from)).map(|(door, _)| door);
         let here = self.catalog.get(&flush.grain);
         // One that has no registration yet may be told that the grain is elsewhere.
-        let unsure = || here.as_ref().filter(|here| !here.activation().is_registered());
-        let door = left.or_else(|| unsure().map(|here| here.activation().clone()));
+        let unsure = here.as_ref().map(|here| here.activation());
+        let unsure = unsure.filter(|here| !here.is_registered()).cloned();
+        let door = left.or(unsure);
         let Some(door) = door.filter(|_| flush.passes > 0) else {
             return self.answer_flush(&flush, here.is_some());
         };

@@ -217,8 +217,8 @@ impl Calls {
     ///
     /// This silo's memory of the grain's location does not count against a silo that asks: two
     /// silos with stale memories would send the call to and fro. The directory decides when the
-    /// activation registers. One memory counts for a second: the grain left for a version that
-    /// serves the call, and this silo serves it too.
+    /// activation registers. One memory counts for a second: the grain left for a silo that serves
+    /// the call.
     async fn place_arrived(&self, arrived: &Arrived, path: &mut Path) -> Result<Place, Failure> {
         let sought = arrived.seeks();
         let Sought { grain: target, method, .. } = sought;
