@@ -255,7 +255,7 @@ async fn a_grain_returns_to_its_silo_after_a_second_at_the_earliest(world: World
     let parcels = cluster.client().await.grain::<dyn Parcels>(1u64);
     let from = parcels.at().await.unwrap();
     let addresses = cluster.nodes().iter().map(|node| node.address().to_string());
-    let to = addresses.filter(|address| *address != from).last().unwrap();
+    let to = addresses.filter(|address| *address != from).next_back().unwrap();
     parcels.go(to.clone()).await.unwrap();
     world.advance(millis(100)).await;
     assert_eq!(parcels.at().await.unwrap(), to);
