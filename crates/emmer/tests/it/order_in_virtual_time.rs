@@ -254,8 +254,8 @@ async fn a_grain_returns_to_its_silo_after_a_second_at_the_earliest(world: World
     let cluster = world.cluster(2, |silo| silo.host::<dyn Parcels, ParcelsGrain>()).await;
     let parcels = cluster.client().await.grain::<dyn Parcels>(1u64);
     let from = parcels.at().await.unwrap();
-    let addresses = cluster.nodes().iter().map(|node| node.address().to_string());
-    let to = addresses.filter(|address| *address != from).next_back().unwrap();
+    let mut addresses = cluster.nodes().iter().map(|node| node.address().to_string());
+    let to = addresses.rfind(|address| *address != from).unwrap();
     parcels.go(to.clone()).await.unwrap();
     world.advance(millis(100)).await;
     assert_eq!(parcels.at().await.unwrap(), to);
