@@ -61,7 +61,17 @@ pub use uuid::Uuid;
 /// Rights: identities of clients, rules about their calls, credentials of stores.
 pub mod access {
     pub use emmer_runtime::{
-        Access, ClientCall, Credentials, Identity, PortSecurity, TokenError, port_security,
+        Access, AdminVisit, ClientCall, Credentials, Identity, PortSecurity, Right, TokenError,
+        port_security,
+    };
+}
+
+/// The admin interface: questions about a running cluster, and orders to it ([`Client::admin`]).
+pub mod admin {
+    pub use emmer_runtime::admin::{
+        ActivationLook, Admin, AdminError, ArgumentLook, Deactivated, FailureLook, GrainLook,
+        GrainName, GrainPage, GrainRow, HeldThread, HotGrain, HotLook, MethodLook, Moved, Question,
+        ReminderLook, SiloLook, StateLook, TurnLook, TypeLook, WaitLook,
     };
 }
 

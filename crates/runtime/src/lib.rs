@@ -7,6 +7,7 @@
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests run in no virtual world"))]
 
 mod access;
+pub mod admin;
 mod answers;
 mod calls;
 mod client;
@@ -28,7 +29,7 @@ mod turn;
 mod waits;
 mod wheel;
 
-pub use access::{Access, ClientCall, Credentials, Identity, TokenError};
+pub use access::{Access, AdminVisit, ClientCall, Credentials, Identity, Right, TokenError};
 pub use answers::{Answers, Sink, SinkError, Source, SourceError};
 pub use client::{
     Client, ClientBuilder, ClientState, ClientWatch, ConnectError, PortSecurity, port_security,

@@ -29,6 +29,8 @@ pub mod channel {
     pub const STREAMS: u8 = 8;
     /// Grains that move, between silos.
     pub const MOVES: u8 = 9;
+    /// Questions and orders of operators, and their answers.
+    pub const ADMIN: u8 = 10;
 }
 
 /// Appends a System frame: the [`channel`], then `value` as MessagePack with named fields. Returns

@@ -5,6 +5,7 @@
 #![allow(clippy::type_complexity, reason = "a test")]
 
 mod access;
+mod admin;
 mod admission;
 mod attacks;
 #[cfg(feature = "test")]

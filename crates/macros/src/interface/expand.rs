@@ -215,6 +215,11 @@ fn method_impl(interface: &Interface, method: &InterfaceMethod) -> TokenStream {
         )
     });
     let codec = codec(interface, method);
+    let arguments = method.arguments.iter().map(|argument| {
+        let (name, of) = (argument.ident.unraw().to_string(), in_source(&argument.ty));
+        quote!((#name, #of))
+    });
+    let returns = in_source(whole);
     let no_alias = method.output.result.is_none().then(|| no_alias(interface, method));
     quote! {
         #no_alias
@@ -229,6 +234,8 @@ fn method_impl(interface: &Interface, method: &InterfaceMethod) -> TokenStream {
             const NAME: &'static str = #name;
             const ID: u32 = ::emmer::__rt::name32(#numbered);
             const EXCLUSIVE: bool = #exclusive;
+            const ARGUMENTS: &'static [(&'static str, &'static str)] = &[#(#arguments),*];
+            const RETURNS: &'static str = #returns;
             #streams
 
             #codec
@@ -240,6 +247,23 @@ fn method_impl(interface: &Interface, method: &InterfaceMethod) -> TokenStream {
             }
         }
     }
+}
+
+/// A type as people write it: tokens stand apart only behind a comma and between words.
+fn in_source(of: &impl ToTokens) -> String {
+    let mut text = String::new();
+    for word in of.to_token_stream().to_string().split(' ') {
+        let apart = |c: char| c.is_alphanumeric() || c == '_';
+        let needs_room = text.ends_with([',', ';'])
+            || text.ends_with("->")
+            || word == "->"
+            || (text.ends_with(apart) && word.starts_with(apart));
+        if needs_room && !text.is_empty() {
+            text.push(' ');
+        }
+        text += word;
+    }
+    text
 }
 
 /// Refuses a `Result` by another name: its error would look like a value.

@@ -216,6 +216,8 @@ pub struct Connection {
     pub admitted: Option<Admitted>,
     /// The address of this end.
     pub local: Option<SocketAddr>,
+    /// The address that the peer has connected from; none if this side has dialled.
+    pub from: Option<SocketAddr>,
     pub(super) gone: Arc<Gone>,
     /// For metrics.
     pub messages_received: AtomicU64,
@@ -299,6 +301,7 @@ impl Connection {
             heard: AtomicU64::new(0),
             admitted: None,
             local,
+            from: None,
             gone: greeting.gone.clone(),
             messages_received: AtomicU64::new(0),
             bytes_sent: AtomicU64::new(0),

@@ -349,6 +349,7 @@ pub(crate) async fn accept(
                 let mut connection =
                     Connection::new(hello.peer, hello.options, stream, hello.limits, greeting);
                 connection.admitted = admitted;
+                connection.from = Some(from);
                 Ok((connection, input))
             }
             (_, Verdict::Refuse(code, reason)) => {

@@ -1,6 +1,7 @@
 //! The knowledge of a silo about the types that the others host.
 
 use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use emmer_core::{GrainTypeId, SiloAddress};
@@ -101,6 +102,30 @@ impl Hosted {
             return None;
         }
         self.silos.iter().filter_map(newer).max().map(|(_, silo)| silo)
+    }
+
+    /// The name of the grain type that people call `name`: the same, or the one that differs in
+    /// capitals alone.
+    pub fn type_called(&self, name: &str) -> Option<String> {
+        let manifests = self.silos.iter().filter_map(|(_, manifest)| manifest.as_ref());
+        let names: BTreeSet<&str> = manifests
+            .flat_map(|manifest| manifest.types())
+            .map(|hosted| hosted.name.as_str())
+            .filter(|known| known.eq_ignore_ascii_case(name))
+            .collect();
+        match (names.contains(name), names.len()) {
+            (true, _) => Some(name.to_owned()),
+            (false, 1) => names.first().map(|known| (*known).to_owned()),
+            (false, _) => None,
+        }
+    }
+
+    /// The first Active silo that hosts a grain type, as far as is known.
+    pub fn host_of(&self, grain_type: GrainTypeId) -> Option<SiloAddress> {
+        let hosts = |(silo, manifest): &(SiloAddress, Option<Arc<Manifest>>)| {
+            manifest.as_ref()?.get(grain_type).map(|_| *silo)
+        };
+        self.silos.iter().find_map(hosts)
     }
 
     /// The metadata of this silo.

@@ -5,12 +5,15 @@
 //! which travels with the client's calls and with all calls that follow from them. The
 //! application's [`authorize`](crate::SiloBuilder::authorize) decides about each call of a client.
 
+mod admin;
 mod authenticate;
 mod authorize;
 mod identity;
 
 pub use emmer_net::credentials::{Credentials, TokenError};
 
+pub(crate) use self::admin::AdminRules;
+pub use self::admin::{AdminVisit, Right};
 pub(crate) use self::authenticate::{Authenticate, Known};
 pub(crate) use self::authorize::Authorize;
 pub use self::authorize::{Access, ClientCall};

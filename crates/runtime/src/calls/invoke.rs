@@ -150,7 +150,7 @@ pub(super) async fn run_apart(
     silo.spawner.spawn(async move {
         let mut sink = Sink::Local(&mut *slot);
         let mut settled = || lane = None;
-        let ran = run_to_end(turn, &driven.host.fence, &mut sink, Some(&mut settled)).await;
+        let ran = run_to_end(turn, &driven.host, &mut sink, Some(&mut settled)).await;
         if let Ok(end) = ran {
             // The caller may have given the call up.
             if let Err((_, mut slot, _)) = done.send((end, slot, lane)) {

@@ -416,6 +416,7 @@ pub(crate) fn failure_of(end: TurnEnd) -> Failure {
         TurnEnd::Panicked(text) => Failure::panicked(text),
         TurnEnd::Unencodable(detail) => Failure::codec(true, detail),
         TurnEnd::Deadlock(circle) => Failure::deadlock(circle),
+        TurnEnd::Dropped(why) => Failure::cancelled_by(true, why),
         TurnEnd::Done | TurnEnd::Closed(_) => {
             debug_assert!(false, "a turn that ended well, or not at all, is no failure");
             Failure::internal("the turn ended without a result".to_owned())

@@ -70,7 +70,7 @@ fn read_failure(silo: Option<SiloAddress>, code: FailureCode, body: &[u8]) -> Fa
         }
         FailureCode::Deadlock => Failure::deadlock(detail),
         FailureCode::Codec => Failure::codec(maybe_executed, detail),
-        FailureCode::Cancelled => Failure::cancelled(maybe_executed),
+        FailureCode::Cancelled => Failure::cancelled_by(maybe_executed, detail),
         FailureCode::ShuttingDown => Failure::shutting_down(),
         FailureCode::Panicked => Failure::panicked(detail),
         FailureCode::Internal => Failure::internal(detail),
@@ -96,7 +96,7 @@ pub(crate) fn failure_parts(failure: &Failure) -> (FailureCode, bool, String) {
         CallError::Unreachable { detail, .. } => (FailureCode::Unreachable, detail.as_str()),
         CallError::Deadlock { circle, .. } => (FailureCode::Deadlock, circle.as_str()),
         CallError::Codec { detail, .. } => (FailureCode::Codec, detail.as_str()),
-        CallError::Cancelled { .. } => (FailureCode::Cancelled, "cancelled"),
+        CallError::Cancelled { detail, .. } => (FailureCode::Cancelled, detail.as_str()),
         CallError::Panicked { message, .. } => (FailureCode::Panicked, message.as_str()),
         CallError::ShuttingDown { .. } => (FailureCode::ShuttingDown, "shutting down"),
         CallError::Internal { detail, .. } => (FailureCode::Internal, detail.as_str()),

@@ -18,6 +18,7 @@ use emmer_store::silos::SiloTable;
 use emmer_stores::{CredentialError, CredentialSource, StoreCredentials};
 
 pub use self::looking::{PortSecurity, port_security};
+use crate::admin::Admin;
 use crate::filters::{Filter, Filters};
 use crate::gateways::{ClientCore, Listing, Settled, backoff};
 pub use crate::gateways::{ClientState, ClientWatch, ConnectError};
@@ -371,6 +372,12 @@ impl Client {
     /// The counters of every connected gateway that answers within two seconds.
     pub async fn statistics(&self) -> Vec<(SiloAddress, SiloStatistics)> {
         self.core.statistics(Duration::from_secs(2)).await
+    }
+
+    /// Questions about the cluster, and orders to it, as far as the gateways' rules let this client
+    /// ([`SiloBuilder::authorize_admin`](crate::SiloBuilder::authorize_admin)).
+    pub fn admin(&self) -> Admin {
+        Admin::new(self.core.clone())
     }
 
     /// Tells every connected gateway that the membership table has changed, so that they read it

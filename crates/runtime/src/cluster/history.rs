@@ -48,6 +48,16 @@ impl History {
         self.more.notify_one();
     }
 
+    /// An operator has acted on this silo.
+    pub(crate) fn acted(&self, act: Recorded) {
+        let mut waiting = self.waiting.lock();
+        waiting.push(act);
+        let too_many = waiting.len().saturating_sub(WAITING_MAX);
+        waiting.drain(..too_many);
+        drop(waiting);
+        self.more.notify_one();
+    }
+
     /// Waits until there is something to record.
     pub(crate) async fn more(&self) {
         self.more.notified().await;

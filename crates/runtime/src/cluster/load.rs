@@ -135,6 +135,16 @@ impl LoadService {
         self.choice.read().hosted.is_incomplete()
     }
 
+    /// The name of the grain type that people call `name`, as far as this silo knows.
+    pub(crate) fn type_called(&self, name: &str) -> Option<String> {
+        self.choice.read().hosted.type_called(name)
+    }
+
+    /// A silo that hosts grains of a type, as far as this silo knows.
+    pub(crate) fn host_of(&self, grain_type: GrainTypeId) -> Option<SiloAddress> {
+        self.choice.read().hosted.host_of(grain_type)
+    }
+
     /// Returns true if grains of a type are stateless workers, as far as this silo knows.
     pub(crate) fn is_worker(&self, grain_type: GrainTypeId) -> bool {
         self.choice.read().hosted.hosted_type(grain_type).is_some_and(|hosted| hosted.is_worker)

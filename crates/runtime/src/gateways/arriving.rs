@@ -38,6 +38,9 @@ impl Handler for ClientCore {
         if channel == channel::STREAMS {
             return self.streams_arrived(&payload);
         }
+        if channel == channel::ADMIN {
+            return self.admin_answered(&payload);
+        }
         if channel != channel::GATEWAY {
             return;
         }
@@ -89,6 +92,7 @@ impl Handler for ClientCore {
     fn lost(self: &Arc<Self>, connection: &Arc<Connection>, why: &Lost) {
         tracing::debug!(peer = ?connection.peer, %why, "a gateway's connection ended");
         self.gateways.write().retain(|g| !Arc::ptr_eq(&g.connection, connection));
+        self.admin_way_lost(connection);
         self.note_change();
         self.wake.notify_one();
         if let Some(silo) = connection.silo()

@@ -28,6 +28,7 @@ use super::listing::{Listed, Listing};
 use super::message::GatewayMessage;
 use super::records::Figures;
 use super::state::ClientState;
+use crate::admin::Asked;
 use crate::cluster::locations::Locations;
 use crate::filters::Filters;
 use crate::metrics::SiloStatistics;
@@ -102,6 +103,8 @@ pub(crate) struct ClientCore {
     pub(super) statistics: Mutex<HashMap<SiloAddress, SiloStatistics>>,
     pub(super) statistics_changed: Notify,
     pub(super) figures: Figures,
+    /// Questions of operators that wait for an answer.
+    pub(super) asked: Arc<Asked>,
     /// Ends of streams in this process.
     pub(crate) streams: Arc<Hub>,
     pub(super) wheel: Arc<Wheel>,
@@ -163,6 +166,7 @@ impl ClientCore {
             statistics: Mutex::default(),
             statistics_changed: Notify::new(),
             figures: Figures::default(),
+            asked: Arc::default(),
         }
     }
 

@@ -1,6 +1,7 @@
 //! The gateways of a client outside the cluster: their list, connections to some, and their
 //! messages besides calls.
 
+mod admin;
 mod arriving;
 mod core;
 mod dialling;

@@ -77,6 +77,10 @@ pub trait Method: Sized + Send + 'static {
     const EXCLUSIVE: bool;
     /// True if an argument of it is a stream.
     const STREAMS: bool = false;
+    /// The names and types of its arguments, as the source has them.
+    const ARGUMENTS: &'static [(&'static str, &'static str)] = &[];
+    /// Its return type, as the source has it.
+    const RETURNS: &'static str = "";
     /// All of it that is no type.
     const INFO: &'static MethodInfo = &MethodInfo {
         interface: Self::Interface::NAME,
@@ -85,6 +89,9 @@ pub trait Method: Sized + Send + 'static {
         id: Self::ID,
         exclusive: Self::EXCLUSIVE,
         streams: Self::STREAMS,
+        key: <Self::Interface as Interface>::Key::KIND,
+        arguments: Self::ARGUMENTS,
+        returns: Self::RETURNS,
     };
 
     /// Appends the arguments to a request's body.

@@ -274,6 +274,11 @@ impl Catalog {
         self.count.load(Ordering::Relaxed)
     }
 
+    /// The number of the next activation.
+    pub(crate) fn next_number(&self) -> u64 {
+        self.next_number.load(Ordering::Relaxed)
+    }
+
     /// Number of busy activations: called within [`BUSY_FOR`], or not checked since.
     pub(crate) fn busy(&self) -> usize {
         self.len().saturating_sub(self.rested.load(Ordering::Relaxed))
@@ -296,6 +301,22 @@ impl Catalog {
     /// at once.
     pub(crate) fn shard_activations(&self, at: usize) -> Vec<Arc<Activation>> {
         self.shards[at].lock().iter().cloned().collect()
+    }
+
+    /// Looks at every activation of one shard, under its lock.
+    pub(crate) fn look_at_shard(&self, at: usize, look: impl FnMut(&Arc<Activation>)) {
+        self.shards[at].lock().iter().for_each(look);
+    }
+
+    /// The activations of `id`: one, or those of a stateless worker.
+    pub(crate) fn of_grain(&self, id: &GrainId) -> Vec<Arc<Activation>> {
+        let shard = self.shard(id).lock();
+        shard.iter().filter(|found| found.id() == id).cloned().collect()
+    }
+
+    /// The shard in which grains after this place on the ring begin.
+    pub(crate) fn first_shard_after(place: u64) -> usize {
+        shard_of(place)
     }
 
     /// Number of shards.

@@ -257,6 +257,11 @@ impl Class {
         self.methods.get(usize::from(place)).map_or(0, |method| method.info.id)
     }
 
+    /// The name of the method at `place`: `Interface.method`, or words for a tick of a timer.
+    pub(super) fn name_of(&self, place: u16) -> &'static str {
+        self.methods.get(usize::from(place)).map_or("a timer", |method| method.name)
+    }
+
     /// The method of this number, and its place among the class's methods.
     #[inline]
     pub(super) fn method(&self, number: u32) -> Option<(u16, &MethodEntry)> {
@@ -362,6 +367,21 @@ impl Class {
     /// Returns true if clients may not call the method of this number.
     pub(crate) fn is_internal(&self, number: u32) -> bool {
         self.method(number).is_some_and(|(_, method)| method.internal)
+    }
+
+    /// The names of the stores of its states that are not the usual one.
+    pub(crate) const fn state_stores(&self) -> &'static [&'static str] {
+        self.info.state_stores
+    }
+
+    /// Returns true if its grains have states.
+    pub(crate) const fn has_state(&self) -> bool {
+        self.info.has_state
+    }
+
+    /// Its methods.
+    pub(super) const fn methods(&self) -> &[MethodEntry] {
+        &self.methods
     }
 
     /// The counts of its activations.

@@ -29,6 +29,9 @@ impl Collection {
         loop {
             host.wheel.sleep(pause).await;
             collection.go_on(host, host.clock.now());
+            let now = host.clock.mono();
+            host.ages.note(host.catalog.next_number(), now);
+            host.metrics.hot.rest(now);
         }
     }
 

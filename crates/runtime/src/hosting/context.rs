@@ -12,8 +12,10 @@ use emmer_wire::{CallChain, ChainLink, RequestContext};
 use tracing::Span;
 
 use super::activation::Held;
+use super::ends::TurnEnd;
 use super::gate::{Asks, Who};
 use super::late;
+use super::standing::Stood;
 use crate::metrics::{Ended, Outer};
 use crate::trace;
 use crate::turn::{Asker, DeactivationReason, MethodInfo};
@@ -415,6 +417,26 @@ impl TurnContext {
         let activation = self.activation.as_ref()?;
         let caller = outer.last().map_or(0, |caller| caller.turn);
         Some(activation.activation().list_turn(link.turn, caller, asker.cloned(), !link.free))
+    }
+
+    /// The turn as operators see it; none for one of no grain.
+    pub(crate) fn stood(&self, now: CoarseInstant) -> Option<Stood> {
+        let activation = self.activation.as_ref()?.activation().clone();
+        let own = self.linked.then(|| self.chain.split_last()).flatten();
+        let chain = match own {
+            // The last link is its own.
+            Some((_, outer)) => CallChain::new(outer).unwrap_or_default(),
+            None => self.chain.clone(),
+        };
+        Some(Stood::new(activation, self.method, chain, now))
+    }
+
+    /// Notes a failure for operators.
+    #[cold]
+    pub(crate) fn note_failure(&self, end: &TurnEnd) {
+        if let Some(activation) = &self.activation {
+            activation.note_failure(self.method, end);
+        }
     }
 
     /// Returns true if the turn has made a call.

@@ -25,6 +25,8 @@ pub enum TurnEnd {
     Deadlock(String),
     /// A filter refused the call, in these words. Not executed.
     Refused(String),
+    /// An operator had the turn dropped half way, as these words say.
+    Dropped(String),
 }
 
 /// End of the generated code's future.

@@ -15,13 +15,16 @@ use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use super::activation::{Activation, Held};
+use super::ages::Ages;
 use super::catalog::{Catalog, Given, NotMade, Queued};
 use super::class::Class;
 use super::departures::Departures;
 use super::ends::StartError;
+use super::failures::Failures;
 use super::kept::Kept;
 use super::services::Services;
 use super::shortage::Shortage;
+use super::standing::Standing;
 use super::states::States;
 use super::timers::Timers;
 use super::workers::Place;
@@ -59,6 +62,12 @@ pub(crate) struct Host {
     pub(crate) timers: Arc<Timers>,
     /// The activations that asked to be kept.
     pub(crate) kept: Kept,
+    /// Turns that have begun and wait.
+    pub(crate) standing: Standing,
+    /// The last failures of turns.
+    pub(crate) failures: Failures,
+    /// Notes of which activation came when.
+    pub(crate) ages: Ages,
     /// Grains on their way to other silos, and from them.
     pub(crate) moves: Moves,
     /// Directory where activations are registered.

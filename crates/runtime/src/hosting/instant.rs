@@ -229,6 +229,9 @@ impl Activation {
             me.activation().deactivate(DeactivationReason::Broken(text.clone()));
         }
         if ended != Ended::Done || timed.is_some() {
+            if ended == Ended::Failed {
+                self.note_failure(place, &end);
+            }
             self.note_end(place, ended, timed);
         }
         Ok(end)

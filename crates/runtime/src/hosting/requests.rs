@@ -15,7 +15,7 @@ use emmer_wire::CallChain;
 use super::activation::Held;
 use super::arriving::arriving;
 use super::services::Services;
-use super::{Activation, BoxTurn, Host, Input, StartError, TurnContext};
+use super::{Activation, BoxTurn, Host, Input, StartError, TurnContext, TurnEnd};
 use crate::metrics::{Ended, Outer, StateEnded, StateOperation};
 use crate::turn::{Asker, DeactivationReason, contain};
 use crate::waits::{self, Listed, Listing, Wait};
@@ -178,7 +178,28 @@ impl Activation {
     /// timed.
     pub(crate) fn note_end(&self, method: u16, ended: Ended, timed: Option<NonZeroU64>) {
         let took = timed.map(|since| self.host.clock.since_stamp(since));
+        if let Some(took) = took
+            && self.host.metrics.hot.is_watched()
+        {
+            self.host.metrics.hot.note(&self.id, took);
+        }
         self.class.metrics.end(usize::from(method), ended, took);
+    }
+
+    /// Notes a failed turn of the method at `method`, for operators.
+    #[cold]
+    pub(crate) fn note_failure(&self, method: u16, end: &TurnEnd) {
+        let words = match end {
+            TurnEnd::Done | TurnEnd::Closed(_) => return,
+            TurnEnd::Panicked(words) => format!("panicked: {words}"),
+            TurnEnd::Unencodable(words) => format!("the answer cannot be encoded: {words}"),
+            TurnEnd::Deadlock(words) => format!("deadlock: {words}"),
+            TurnEnd::ActivationFailed(words)
+            | TurnEnd::Dropped(words)
+            | TurnEnd::Refused(words) => words.clone(),
+        };
+        let host = &self.host;
+        host.failures.note(&self.id, self.class.name_of(method), &words, host.clock.now());
     }
 
     /// The number of turns that wait for it.

@@ -98,6 +98,11 @@ impl Timers {
         left.into_iter().map(|timer| timer.method).collect()
     }
 
+    /// The number of timers of this activation.
+    pub(super) fn count(&self, owner: u64) -> usize {
+        self.of(owner).len()
+    }
+
     /// The number of timers.
     pub(crate) fn len(&self) -> usize {
         self.all.lock().by_owner.len()

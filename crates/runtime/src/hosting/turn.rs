@@ -19,10 +19,11 @@ use emmer_store::BoxFuture;
 use pin_project_lite::pin_project;
 use tracing::Span;
 
+use super::Host;
 use super::context::TurnContext;
 use super::ends::{TurnEnd, TurnOutcome};
 use super::slot::{Sink, Slot};
-use crate::cluster::{Fence, Shut};
+use crate::cluster::Shut;
 use crate::metrics::{Ended, Outer};
 use crate::trace;
 use crate::turn::{Asker, contain, let_go_by};
@@ -191,6 +192,9 @@ impl Turn {
             }
         };
         if let Some(context) = this.context.take() {
+            if ended == Ended::Failed {
+                context.note_failure(&end);
+            }
             context.note_end(ended);
         }
         if let Some(span) = this.span.take() {
@@ -210,6 +214,25 @@ impl Turn {
             Some(context) => end_half_way(&context, &mut || this.work.as_mut().clear()),
             None => Ok(()),
         }
+    }
+
+    /// Ends a turn that an operator has dropped: it leaves its grain half way.
+    #[cold]
+    fn end_dropped(self: Pin<&mut Self>, words: String) -> TurnEnd {
+        let mut this = self.project();
+        let_go_by(&mut || this.work.as_mut().clear());
+        let end = TurnEnd::Dropped(words);
+        if let Some(context) = this.context.take() {
+            if context.has_begun() {
+                context.break_activation("an operator had a turn dropped");
+            }
+            context.note_failure(&end);
+            context.note_end(Ended::Failed);
+        }
+        if let Some(span) = this.span.take() {
+            end_span(&span, Ended::Failed, &end);
+        }
+        end
     }
 
     /// State of the turn.
@@ -292,6 +315,7 @@ fn end_span(span: &Span, ended: Ended, end: &TurnEnd) {
         | TurnEnd::Panicked(why)
         | TurnEnd::Unencodable(why)
         | TurnEnd::Deadlock(why)
+        | TurnEnd::Dropped(why)
         | TurnEnd::Refused(why) => trace::failed(span, why),
     }
 }
@@ -345,7 +369,7 @@ pub(crate) async fn until_begun(turn: &mut BoxTurn, clock: &Clock, sink: &mut Si
 /// [`Shut`] when the silo ended first. The turn is dropped half way.
 pub(crate) async fn run_to_end(
     mut turn: BoxTurn,
-    fence: &Fence,
+    host: &Host,
     sink: &mut Sink<'_>,
     mut settled: Option<&mut (dyn FnMut() + Send)>,
 ) -> Result<TurnEnd, Shut> {
@@ -358,10 +382,18 @@ pub(crate) async fn run_to_end(
         }
     };
     note(&turn);
-    let end = std::future::poll_fn(|cx| {
+    let stood = turn.context.as_ref().and_then(|context| context.stood(host.clock.now()));
+    let Some(stood) = stood else {
+        // It has ended, or is no turn of a grain.
+        let end = std::future::poll_fn(|cx| turn.as_mut().poll_turn(cx, sink));
+        return host.fence.unless_shut(end).await;
+    };
+    let listed = host.standing.list(stood);
+    let end = listed.until_dropped(|cx| {
         let polled = turn.as_mut().poll_turn(cx, sink);
         note(&turn);
         polled
     });
-    fence.unless_shut(end).await
+    let end = host.fence.unless_shut(end).await?;
+    Ok(end.unwrap_or_else(|words| turn.as_mut().end_dropped(words)))
 }

@@ -124,6 +124,18 @@ impl Watch {
         longest
     }
 
+    /// The threads that a turn has held for at least `min`: the number of the thread, the method
+    /// and the time.
+    pub(crate) fn held(&self, now: CoarseInstant, min: Duration) -> Vec<(usize, u32, Duration)> {
+        let slots = self.slots.iter().enumerate();
+        let held = slots.filter_map(|(thread, slot)| {
+            let since = slot.since.load(Ordering::Relaxed).checked_sub(1)?;
+            let held = now.left(CoarseInstant::from_millis(since));
+            (held >= min).then(|| (thread, slot.method.load(Ordering::Relaxed), held))
+        });
+        held.collect()
+    }
+
     /// Returns true if any thread that is watched polls a turn.
     pub(crate) fn is_polling(&self) -> bool {
         self.slots.iter().any(|slot| slot.since.load(Ordering::Relaxed) != 0)

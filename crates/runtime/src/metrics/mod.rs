@@ -1,6 +1,7 @@
 //! The counters of a silo, and their values as metrics.
 
 mod blocking;
+mod hot;
 mod latency;
 pub(crate) mod list;
 mod lives;
@@ -16,6 +17,7 @@ mod watcher;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 pub(crate) use self::blocking::{BLOCKING_MIN, Outer, Watch};
+pub(crate) use self::hot::{Counted, HotGrains};
 pub use self::latency::Latency;
 pub use self::list::{METRICS, Metric, MetricKind};
 pub(crate) use self::lives::{LifeMetrics, LifeStatistics};
@@ -27,6 +29,7 @@ use self::states::StateMetrics;
 pub(crate) use self::states::StateOperation;
 pub(crate) use self::store::Ended as StateEnded;
 use self::threads::Counter;
+pub(crate) use self::threads::name_of as name_of_thread;
 pub(crate) use self::watcher::{Watched, watch};
 
 /// The counters of one silo. All but the gauges only grow.
@@ -40,6 +43,8 @@ pub(crate) struct Metrics {
     waiting: AtomicU64,
     /// Turns that hold their thread.
     pub(crate) watch: Watch,
+    /// Grains that are called most, while an operator looks.
+    pub(crate) hot: HotGrains,
     /// Counts of requests of grains to their states.
     pub(crate) states: StateMetrics,
 }
@@ -156,7 +161,7 @@ pub struct SiloStatistics {
 }
 
 /// The calls that wait for one grain.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[non_exhaustive]
 pub struct GrainQueue {
     /// The name of the grain's type.

@@ -10,7 +10,8 @@ pub(super) const OWNERS: usize = 64;
 /// The cells of threads that have none of their own.
 pub(super) const SHARED: usize = OWNERS;
 
-static TAKEN: Mutex<[bool; OWNERS]> = Mutex::new([false; OWNERS]);
+/// Names of the owners.
+static TAKEN: Mutex<[Option<Box<str>>; OWNERS]> = Mutex::new([const { None }; OWNERS]);
 
 /// A thread's number, given back when the thread ends. The lock around `TAKEN` orders the writes of
 /// a number's former owner before those of the next.
@@ -18,10 +19,11 @@ struct Number(usize);
 
 impl Number {
     fn take() -> Self {
+        let name = own_name();
         let mut taken = TAKEN.lock();
-        let free = taken.iter().position(|taken| !taken).unwrap_or(SHARED);
+        let free = taken.iter().position(|taken| taken.is_none()).unwrap_or(SHARED);
         if let Some(slot) = taken.get_mut(free) {
-            *slot = true;
+            *slot = Some(name);
         }
         Self(free)
     }
@@ -32,9 +34,24 @@ impl Drop for Number {
         // Code that still runs while the thread ends counts with threads that have no number.
         KNOWN.set(SHARED);
         if let Some(slot) = TAKEN.lock().get_mut(self.0) {
-            *slot = false;
+            *slot = None;
         }
     }
+}
+
+/// The name of this thread, and its number in the operating system, as debuggers show them.
+fn own_name() -> Box<str> {
+    let thread = std::thread::current();
+    let name = thread.name().unwrap_or("a thread");
+    let task = std::fs::read_link("/proc/thread-self").ok();
+    let task = task.as_deref().and_then(|path| path.file_name()).and_then(|id| id.to_str());
+    task.map_or_else(|| name.into(), |task| format!("{name} ({task})").into())
+}
+
+/// The name of the thread of this number.
+pub(crate) fn name_of(thread: usize) -> String {
+    let taken = TAKEN.lock();
+    taken.get(thread).and_then(Option::as_deref).unwrap_or("a thread").to_owned()
 }
 
 /// The number is not known yet.

@@ -83,6 +83,15 @@ impl ReminderService {
         self.around.clock.exact()
     }
 
+    /// The reminders of a grain, by name.
+    ///
+    /// # Errors
+    /// As the table.
+    pub(crate) async fn of_grain(&self, grain: &GrainId) -> Result<Vec<Reminder>, StoreError> {
+        let found = self.table().of_grain(grain).await?;
+        Ok(found.into_iter().map(|found| found.reminder).collect())
+    }
+
     /// Returns the machine's counters.
     pub(crate) fn statistics(&self) -> Statistics {
         self.machine.lock().statistics()

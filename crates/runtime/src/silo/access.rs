@@ -3,13 +3,16 @@
 use std::future::Future;
 
 use super::builder::SiloBuilder;
-use crate::access::{Access, Authenticate, Authorize, ClientCall, Credentials, Identity};
+use crate::access::{
+    Access, AdminRules, AdminVisit, Authenticate, Authorize, ClientCall, Credentials, Identity,
+};
 
 /// The application's rules, before the silo starts.
 #[derive(Default)]
 pub(super) struct SiloAccess {
     pub(super) authenticate: Authenticate,
     pub(super) authorize: Option<Authorize>,
+    pub(super) admin: AdminRules,
 }
 
 impl SiloBuilder {
@@ -68,6 +71,32 @@ impl SiloBuilder {
         rules: impl Fn(&ClientCall<'_>) -> Access + Send + Sync + 'static,
     ) -> Self {
         self.access.authorize = Some(Authorize::new(rules));
+        self
+    }
+
+    /// Asks `rules` whether a client may look at the cluster by the admin interface, or act on it.
+    /// Without rules programs on the gateway's own host may, and no others. The rules run in place
+    /// and must not block. Give all gateways the same rules.
+    ///
+    /// ```no_run
+    /// use emmer::access::{Access, Right};
+    /// use emmer::prelude::*;
+    ///
+    /// let silo = Silo::builder().authorize_admin(|visit| {
+    ///     let team = visit.identity().and_then(|client| client.get("team"));
+    ///     let may = match visit.right() {
+    ///         Right::Look => team.is_some() || visit.is_local(),
+    ///         Right::Act => team == Some("ops"),
+    ///     };
+    ///     Access::when(may, "not for this team")
+    /// });
+    /// ```
+    #[must_use]
+    pub fn authorize_admin(
+        mut self,
+        rules: impl Fn(&AdminVisit<'_>) -> Access + Send + Sync + 'static,
+    ) -> Self {
+        self.access.admin = AdminRules::new(rules);
         self
     }
 }

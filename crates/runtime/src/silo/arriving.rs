@@ -119,6 +119,10 @@ impl Handler for SiloCore {
                 let client = Place { silo: self.address, client: Some(number) };
                 self.streams_of(client, &payload);
             }
+            (channel::ADMIN, PeerKind::Silo(from)) if self.knows(from) => {
+                self.admin_message(connection, &payload);
+            }
+            (channel::ADMIN, PeerKind::Client(_)) => self.admin_message(connection, &payload),
             (channel::GATEWAY, PeerKind::Client(_)) => self.gateway_message(connection, &payload),
             (channel, peer) => {
                 tracing::debug!(channel, ?peer, "a message on a channel that is not read here");
@@ -153,6 +157,7 @@ impl Handler for SiloCore {
             return self.client_lost(connection);
         };
         self.cluster.directory.way_broke(silo);
+        self.admin_way_lost(silo);
         self.host.moves.connection_lost(silo);
         self.calls.streams.connection_lost(silo);
         let event = match why {

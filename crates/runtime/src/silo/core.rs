@@ -15,6 +15,7 @@ use emmer_wire::GoodbyeCode;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
+use super::admin::Desk;
 use super::clients::ToldByClients;
 use super::log;
 use super::records::Records;
@@ -64,6 +65,8 @@ pub(crate) struct SiloCore {
     /// Its records in the store.
     pub(super) records: Records,
     pub(super) told: ToldByClients,
+    /// Questions and orders of operators.
+    pub(super) desk: Desk,
     /// The membership table, in which its duty stands.
     pub(super) table: SiloTable,
     /// Number of grains that drains have moved away.

@@ -10,10 +10,12 @@ use emmer_net::warn_seldom;
 use emmer_store::BoxFuture;
 use emmer_store::operator::DutyError;
 
+use super::admin::Inside;
 use super::core::SiloCore;
 use super::lifecycle;
 use super::start_error::StartError;
 use super::watch::{Readiness, SiloWatch};
+use crate::admin::Admin;
 use crate::cluster::membership::MembershipStatistics;
 use crate::grain::{GrainFactory, Interface, IntoKey};
 use crate::metrics::{GrainQueue, MethodStatistics, Sample, SiloStatistics};
@@ -126,6 +128,11 @@ impl Silo {
     /// of all threads: call it every few seconds, not more often.
     pub fn metrics(&self) -> Vec<Sample> {
         self.core.metrics()
+    }
+
+    /// Questions about the cluster, and orders to it, from the silo's own process.
+    pub fn admin(&self) -> Admin {
+        Admin::new(Arc::new(Inside(self.core.clone())))
     }
 
     /// Tells if the silo is ready for work.

@@ -1,6 +1,7 @@
 //! A silo: a process's seat in the cluster.
 
 mod access;
+mod admin;
 mod arriving;
 mod balancing;
 mod builder;

@@ -19,6 +19,7 @@ use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use super::access::SiloAccess;
+use super::admin::Desk;
 use super::clients::ToldByClients;
 use super::core::SiloCore;
 use super::meter::Meter;
@@ -84,7 +85,7 @@ pub(super) fn wire(given: Given) -> Arc<SiloCore> {
         access,
         ..
     } = given;
-    let SiloAccess { authenticate, authorize } = access;
+    let SiloAccess { authenticate, authorize, admin } = access;
     let (spawner, stopped) = (Spawner::current(), CancellationToken::new());
     let pool = Arc::new(Pool::new(greeting(address, &options, security, authenticate)));
     let peers = Peers::new(pool.clone(), stopped.clone());
@@ -152,6 +153,9 @@ pub(super) fn wire(given: Given) -> Arc<SiloCore> {
         wheel: wheel.clone(),
         timers: Arc::default(),
         kept: Kept::default(),
+        standing: Default::default(),
+        failures: Default::default(),
+        ages: Default::default(),
         moves: Moves::new(peers, locations),
         directory,
         load,
@@ -214,6 +218,7 @@ pub(super) fn wire(given: Given) -> Arc<SiloCore> {
         store_metrics,
         records,
         told: ToldByClients::default(),
+        desk: Desk::new(admin),
         table,
         drained: AtomicU64::new(0),
         fence_shut: Mutex::default(),

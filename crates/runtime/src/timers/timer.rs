@@ -238,7 +238,7 @@ impl Ticking {
             let begun = until_begun(&mut turn, &host.clock, &mut sink);
             match host.fence.unless_shut(begun).await {
                 Ok(Begun::Over(end)) => break end,
-                Ok(Begun::Running) => match run_to_end(turn, &host.fence, &mut sink, None).await {
+                Ok(Begun::Running) => match run_to_end(turn, &host, &mut sink, None).await {
                     Ok(end) => break end,
                     Err(_) => return,
                 },

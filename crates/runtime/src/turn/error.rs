@@ -74,13 +74,15 @@ pub enum CallError<E> {
         /// Error of the codec.
         detail: String,
     },
-    /// The caller's cancellation token fired.
-    #[error("{call}: cancelled; the call {}", executed(*maybe_executed))]
+    /// The caller's cancellation token fired, or an operator had the turn dropped.
+    #[error("{call}: cancelled: {}; the call {}", Plain(detail), executed(*maybe_executed))]
     Cancelled {
         /// The call.
         call: CallTarget,
         /// False when the call certainly did not start.
         maybe_executed: bool,
+        /// Whose word ended it.
+        detail: String,
     },
     /// The method panicked. Its grain is deactivated; the state in the store is what the last write
     /// left.
@@ -200,8 +202,8 @@ impl<E> CallError<E> {
             Self::Codec { call, maybe_executed, detail } => {
                 CallError::Codec { call, maybe_executed, detail }
             }
-            Self::Cancelled { call, maybe_executed } => {
-                CallError::Cancelled { call, maybe_executed }
+            Self::Cancelled { call, maybe_executed, detail } => {
+                CallError::Cancelled { call, maybe_executed, detail }
             }
             Self::Panicked { call, message } => CallError::Panicked { call, message },
             Self::ShuttingDown { call } => CallError::ShuttingDown { call },
@@ -312,6 +314,8 @@ pub enum DeactivationReason {
     TooMany,
     /// An operator has the silo drained.
     Drained,
+    /// An operator has the grain deactivated.
+    Operator,
     /// The silo stops in good order.
     ShuttingDown,
     /// Another activation of the grain holds the registration.
@@ -330,6 +334,7 @@ impl fmt::Display for DeactivationReason {
             Self::Requested => f.write_str("the grain asked for it"),
             Self::TooMany => f.write_str("too many activations are in memory"),
             Self::Drained => f.write_str("the silo is drained"),
+            Self::Operator => f.write_str("an operator asked for it"),
             Self::ShuttingDown => f.write_str("the silo stops"),
             Self::Duplicate => f.write_str("another activation is registered"),
             Self::OtherVersion(silo) => write!(f, "a call needs the version that {silo} has"),

@@ -47,8 +47,13 @@ impl Failure {
         Self::Codec { call: CALL, maybe_executed, detail: detail.into() }
     }
 
-    pub(crate) const fn cancelled(maybe_executed: bool) -> Self {
-        Self::Cancelled { call: CALL, maybe_executed }
+    /// Its caller has cancelled it.
+    pub(crate) fn cancelled(maybe_executed: bool) -> Self {
+        Self::cancelled_by(maybe_executed, "by its caller".to_owned())
+    }
+
+    pub(crate) const fn cancelled_by(maybe_executed: bool, detail: String) -> Self {
+        Self::Cancelled { call: CALL, maybe_executed, detail }
     }
 
     pub(crate) const fn panicked(message: String) -> Self {

@@ -44,6 +44,16 @@ pub enum KeyKind {
 }
 
 impl KeyKind {
+    /// Its name: `text`, `uint`, `int` or `uuid`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Uint => "uint",
+            Self::Int => "int",
+            Self::Uuid => "uuid",
+            Self::Text => "text",
+        }
+    }
+
     /// The key of this kind that a text stands for.
     fn parse(self, text: &str) -> Option<GrainKey> {
         match self {

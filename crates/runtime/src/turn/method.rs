@@ -2,6 +2,8 @@
 
 use std::convert::Infallible;
 
+use super::KeyKind;
+
 /// A method, as code knows it that is compiled once for all of them.
 #[derive(Debug)]
 pub struct MethodInfo {
@@ -17,6 +19,12 @@ pub struct MethodInfo {
     pub exclusive: bool,
     /// True if an argument of it is a stream.
     pub streams: bool,
+    /// Kind of the keys of its interface.
+    pub key: KeyKind,
+    /// The names and types of its arguments, as the source has them.
+    pub arguments: &'static [(&'static str, &'static str)],
+    /// Its return type, as the source has it.
+    pub returns: &'static str,
 }
 
 /// The error type of methods that have none of their own.

@@ -110,6 +110,22 @@ impl Waits {
         self.turns.list(turn, asker)
     }
 
+    /// The grain of a turn that has made a call, if it is one of this silo.
+    pub(crate) fn grain_of(&self, turn: u64) -> Option<String> {
+        if turn == 0 {
+            return None;
+        }
+        self.turns.find(|listed| (listed.id == turn).then(|| listed.title())).pop()
+    }
+
+    /// The number of the turn on this activation that has made a call, and that the turn `caller`
+    /// waits for if it is given.
+    pub(crate) fn turn_on(&self, gate: u64, caller: Option<u64>) -> Option<u64> {
+        let caller = caller.unwrap_or(0);
+        let is_it = |listed: &Listed| listed.gate == gate && listed.caller == caller;
+        self.turns.find(|listed| is_it(listed).then_some(listed.id)).pop()
+    }
+
     /// A message of another silo.
     pub(crate) fn receive(&self, message: WaitsMessage) {
         let mut inbox = self.inbox.lock();

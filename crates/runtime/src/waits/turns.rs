@@ -52,6 +52,13 @@ pub(crate) struct Listed {
     pub(crate) grain: GrainId,
 }
 
+impl Listed {
+    /// The grain's type and key, for people.
+    pub(super) fn title(&self) -> String {
+        format!("{}/{}", self.type_name, self.grain.key())
+    }
+}
+
 /// A turn in the list, and the caller that waits for it where one is known.
 type Entry = Arc<(Listed, Mutex<Option<Arc<Asker>>>)>;
 
@@ -82,6 +89,15 @@ impl Turns {
         self.listed.load(Ordering::Relaxed) == 0
     }
 
+    /// The things that `take` takes from the listed turns.
+    pub(super) fn find<T>(&self, take: impl Fn(&Listed) -> Option<T>) -> Vec<T> {
+        let mut found = Vec::new();
+        for shard in &self.shards {
+            found.extend(shard.lock().values().filter_map(|turn| take(&turn.0)));
+        }
+        found
+    }
+
     /// Adds every listed turn to `graph`.
     pub(super) fn add_to(&self, graph: &mut Graph) {
         for shard in &self.shards {
@@ -90,8 +106,7 @@ impl Turns {
                 let asked = asker.lock().as_ref().is_some_and(|asker| asker.waits());
                 let caller = (asked && turn.caller != 0).then_some(turn.caller);
                 let gate = turn.holds.then_some(turn.gate);
-                let title = format!("{}/{}", turn.type_name, turn.grain.key());
-                graph.add_turn(turn.id, caller, gate, title);
+                graph.add_turn(turn.id, caller, gate, turn.title());
             }
         }
     }

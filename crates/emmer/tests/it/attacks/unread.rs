@@ -6,6 +6,7 @@
 
 use bytes::BytesMut;
 use emmer::access::Access;
+use emmer::admin::Question;
 use emmer::options::Limits;
 use emmer::prelude::*;
 use emmer::tables::GrainId;
@@ -198,6 +199,9 @@ fn attacks(kind: FrameKind, silo: &Silo) -> Vec<Attack> {
             says(channel::LOAD, &"x", false),
             says(channel::REMINDERS, &"x", false),
             says(channel::MOVES, &"x", false),
+            // Questions of an operator: a large answer, and one that no silo knows.
+            says(channel::ADMIN, &asks(&Question::Types), true),
+            says(channel::ADMIN, &asks(&"x"), true),
             // A question about a stream that is not there. No answer waits for a full connection.
             says(channel::STREAMS, &about_a_stream(silo), false),
         ],
@@ -227,6 +231,19 @@ fn attacks(kind: FrameKind, silo: &Silo) -> Vec<Attack> {
             encode_goodbye(out, GoodbyeCode::Idle, "x");
         })],
     }
+}
+
+/// A question on the channel of operators.
+#[derive(Serialize)]
+enum Asks {
+    #[serde(rename = "q")]
+    Ask { i: u64, b: bytes::Bytes },
+}
+
+fn asks(question: &impl Serialize) -> Asks {
+    let mut encoded = BytesMut::new();
+    emmer_wire::codec::encode_into(&mut encoded, question).unwrap();
+    Asks::Ask { i: 1, b: encoded.freeze() }
 }
 
 /// Each channel that the protocol has, as its page lists them.

@@ -55,7 +55,7 @@ impl Drop for Serving {
 }
 
 /// Failure of a call that its caller has given up; no caller hears of it.
-pub(super) const fn given_up() -> Failure {
+pub(super) fn given_up() -> Failure {
     Failure::cancelled(false)
 }
 

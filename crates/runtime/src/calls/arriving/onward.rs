@@ -55,7 +55,7 @@ impl Calls {
             Begun::Running => {
                 let mut tell = || arrived.tell_begun();
                 let settled = is_begin_enough.then_some(&mut tell as &mut (dyn FnMut() + Send));
-                match run_to_end(turn, &self.host.fence, &mut sink, settled).await {
+                match run_to_end(turn, &self.host, &mut sink, settled).await {
                     Ok(end) => end,
                     Err(Shut) => return Err(dropped().into()),
                 }

@@ -88,6 +88,14 @@ impl Asking {
     }
 }
 
+/// A call that waits, as operators see it.
+pub(crate) struct Waiting {
+    /// The turn that made the call, if one did.
+    pub(crate) who: Option<Who>,
+    /// True if the call wants the grain alone.
+    pub(crate) exclusive: bool,
+}
+
 /// Reason why the closer goes in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
@@ -256,7 +264,7 @@ impl Line {
         self.suspended.store(suspended, Ordering::Relaxed);
     }
 
-    pub(super) fn is_suspended(&self) -> bool {
+    pub(crate) fn is_suspended(&self) -> bool {
         self.suspended.load(Ordering::Relaxed)
     }
 
@@ -455,6 +463,24 @@ impl Line {
                 out.push(Wait { ticket: waiter.ticket, caller, since, suspect });
             }
         }
+    }
+
+    /// The first `max` calls that wait.
+    pub(crate) fn callers(&self, max: usize) -> Vec<Waiting> {
+        let mut guard = self.queue();
+        let Some(queue) = guard.get() else { return Vec::new() };
+        let caller = |waiter: &Waiter| {
+            let who = waiter.asking.as_ref().map(|asking| asking.who);
+            Waiting { who, exclusive: waiter.exclusive }
+        };
+        queue.waiters.iter().take(max).map(caller).collect()
+    }
+
+    /// Returns true if a turn that waits, or the closer, ends the activation.
+    pub(crate) fn is_ending(&self) -> bool {
+        let mut guard = self.queue();
+        let closer = guard.get().and_then(|queue| queue.closer.as_ref());
+        closer.is_some_and(|closer| matches!(closer.purpose, Purpose::End(_)))
     }
 
     /// Ends a wait that can never end by itself: the waiter gets the cycle. False when it is over

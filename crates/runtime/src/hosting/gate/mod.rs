@@ -58,6 +58,11 @@ impl<T: ?Sized> Gate<T> {
         self.line.waiting() == 0 && !self.cell.is_locked() && !self.line.is_broken()
     }
 
+    /// Returns true if a turn is inside.
+    pub(super) fn is_entered(&self) -> bool {
+        self.cell.is_locked()
+    }
+
     /// Value of a gate that has no other owner.
     pub(super) fn get_mut(&mut self) -> &mut T {
         self.cell.get_mut()

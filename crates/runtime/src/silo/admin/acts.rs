@@ -1,0 +1,165 @@
+//! Orders of operators. Each is in the log and in the history of the cluster, with the person that
+//! gave it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use emmer_core::{Duty, GrainId, SiloAddress};
+use emmer_net::clock::wall;
+use emmer_net::log::Plain;
+use emmer_net::world;
+use emmer_store::history::Recorded;
+use futures_util::future::join_all;
+
+use super::id_of;
+use crate::admin::{AdminError, Deactivated, GrainName, Moved, WITHIN_MS_MAX};
+use crate::hosting::Activation;
+use crate::silo::core::SiloCore;
+use crate::turn::DeactivationReason;
+
+/// Turns that are dropped have this long to go.
+const DROPPED_MAX: Duration = Duration::from_secs(1);
+
+/// Characters of the words of an operator.
+const WORDS_MAX: usize = 200;
+
+/// Number of turns of one grain that are dropped at once.
+const TURNS_MAX: usize = 100_000;
+
+/// Time that a grain is tried to move.
+const MOVE_MAX: Duration = Duration::from_secs(3);
+
+/// The least number of an act among the changes of a version, in the history.
+const NUMBER_MIN: u64 = 100_000;
+const NUMBERS: u64 = 900_000;
+
+/// The person that gives an order, and the reason, in one line.
+fn words(who: &str, because: Option<&str>) -> String {
+    let line = because.map_or_else(|| who.to_owned(), |because| format!("{who}: {because}"));
+    Plain(&line).to_string().chars().take(WORDS_MAX).collect()
+}
+
+impl SiloCore {
+    /// Ends the activations of a grain.
+    pub(super) async fn deactivate_grain(
+        self: &Arc<Self>,
+        grain: &GrainName,
+        (drop_turns, within_ms): (bool, u64),
+        who: &str,
+        because: Option<&str>,
+    ) -> Result<Deactivated, AdminError> {
+        let (id, words) = (id_of(grain), words(who, because));
+        let title = self.cluster.placing.load.title(&id);
+        let found = self.host.catalog.of_grain(&id);
+        let within = Duration::from_millis(within_ms.min(WITHIN_MS_MAX));
+        self.wait_for_ends(&found, within).await;
+        let mut dropped = 0;
+        if drop_turns && !self.left_of(&id, &found).is_empty() {
+            let why = format!("{words} had the turn dropped");
+            let turns = self.host.standing.of_grain(&id, TURNS_MAX);
+            dropped = turns.iter().filter(|turn| turn.drop_turn(&why)).count();
+            self.wait_for_ends(&found, DROPPED_MAX).await;
+        }
+        let left = self.left_of(&id, &found);
+        let looks = if left.is_empty() { Vec::new() } else { self.activations_of(&id) };
+        let outcome = Deactivated {
+            silo: self.address,
+            ended: count(found.len() - left.len()),
+            dropped: count(dropped),
+            left: count(left.len()),
+            turns: looks.iter().flat_map(|look| look.turns.clone()).collect(),
+            threads: looks.iter().flat_map(|look| look.threads.clone()).collect(),
+        };
+        let (ended, left) = (outcome.ended, outcome.left);
+        tracing::info!(grain = %Plain(&title), by = words, ended, dropped, left, "an operator ends a grain");
+        if !found.is_empty() {
+            let told = format!("{title}: {ended} ended, {dropped} turns dropped, {left} left");
+            self.record_act("deactivated", &[told, words]);
+        }
+        Ok(outcome)
+    }
+
+    /// Waits until these activations have ended, for this time.
+    async fn wait_for_ends(&self, found: &[Arc<Activation>], within: Duration) {
+        let ends = found
+            .iter()
+            .map(|activation| activation.clone().close_and_wait(DeactivationReason::Operator));
+        let _ = tokio::time::timeout(within, join_all(ends)).await;
+    }
+
+    /// Those of the activations that are still there.
+    fn left_of(&self, id: &GrainId, found: &[Arc<Activation>]) -> Vec<Arc<Activation>> {
+        let there = self.host.catalog.of_grain(id);
+        let is_left =
+            |activation: &Arc<Activation>| there.iter().any(|other| Arc::ptr_eq(other, activation));
+        found.iter().filter(|activation| is_left(activation)).cloned().collect()
+    }
+
+    /// Moves a grain to another silo.
+    pub(super) async fn move_grain(
+        self: &Arc<Self>,
+        grain: &GrainName,
+        to: Option<SiloAddress>,
+        who: &str,
+        because: Option<&str>,
+    ) -> Result<Moved, AdminError> {
+        let (id, words) = (id_of(grain), words(who, because));
+        let title = self.cluster.placing.load.title(&id);
+        let found = self.host.catalog.of_grain(&id);
+        let not = |why: &str| AdminError::Failed(format!("{title} was not moved: {why}"));
+        let [activation] = &found[..] else {
+            return Err(not("it is not active, or is a stateless worker"));
+        };
+        let to = match to {
+            Some(to) if to == self.address => return Err(not("it is on that silo")),
+            Some(to) if self.cluster.knows(to) => to,
+            Some(to) => return Err(AdminError::NoSilo(to)),
+            None => match self.calls.place_again(activation).await {
+                Ok(to) if to != self.address => to,
+                Ok(_) => return Err(not("placement leaves it on its silo")),
+                Err(why) => return Err(not(&why.to_string())),
+            },
+        };
+        activation.move_within(to, MOVE_MAX).await.map_err(|why| not(&why.to_string()))?;
+        tracing::info!(grain = %Plain(&title), by = words, %to, "an operator moves a grain");
+        self.record_act("moved", &[format!("{title} to {to}"), words]);
+        Ok(Moved { from: self.address, to })
+    }
+
+    /// Gives this silo another duty. Returns the version of the table that says so.
+    pub(super) async fn give_duty(
+        &self,
+        duty: Duty,
+        who: &str,
+        because: Option<&str>,
+    ) -> Result<u64, AdminError> {
+        let written = self.change_duty(duty, None, &words(who, because)).await;
+        written
+            .map(|written| written.version.number)
+            .map_err(|error| AdminError::Failed(error.to_string()))
+    }
+
+    /// Has an act written into the history, behind the changes of the version in force.
+    fn record_act(&self, change: &str, evidence: &[String]) {
+        if self.options.records.history_retention.is_zero() {
+            return;
+        }
+        let view = self.cluster.view();
+        let host = view.get(&self.address).map(|row| row.host_name.clone());
+        self.cluster.history.acted(Recorded {
+            version: view.version(),
+            number: NUMBER_MIN + world::random_bits() % NUMBERS,
+            at: wall(),
+            writer: self.address.to_string().into(),
+            silo: self.address.to_string().into(),
+            name: self.name.clone(),
+            host: host.unwrap_or_else(|| "".into()),
+            change: change.into(),
+            evidence: evidence.iter().map(|line| line.as_str().into()).collect(),
+        });
+    }
+}
+
+fn count(many: usize) -> u32 {
+    u32::try_from(many).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,185 @@
+//! What a silo says of itself and of its grains.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use emmer_core::{GrainId, GrainTypeId, SiloEntry, Timestamp};
+use emmer_net::clock::wall;
+use emmer_store::state::StoredState;
+
+use super::{Answer, Visit, encoded, id_of};
+use crate::admin::{
+    ActivationLook, AdminError, GrainLook, GrainName, Question, ReminderLook, SiloLook, StateLook,
+    TurnLook,
+};
+use crate::hosting::{Wanted, millis};
+use crate::silo::core::SiloCore;
+
+/// Number of rows of a list, at most.
+const LIST_MAX: usize = 1_000;
+
+/// Bytes of payloads of states in one answer.
+const PAYLOADS_MAX: usize = 512 << 10;
+
+impl SiloCore {
+    /// Answers a question that is for this silo.
+    pub(super) async fn answer_here(self: &Arc<Self>, visit: &Visit) -> Answer {
+        let most = |max: u32| usize::try_from(max).unwrap_or(LIST_MAX).min(LIST_MAX);
+        match &visit.question {
+            Question::Silo => encoded(&self.look()),
+            Question::Members => {
+                let view = self.cluster.view();
+                let rows: Vec<&SiloEntry> = view.members().iter().map(|row| &**row).collect();
+                encoded(&rows)
+            }
+            Question::Types => encoded(&self.host.types().await),
+            Question::Methods => encoded(&self.host.method_statistics()),
+            Question::Grains { grain_type, key_has, busy, after, max } => {
+                let grain_type = grain_type.as_deref().map(GrainTypeId::of);
+                let wanted = Wanted { grain_type, key_has: key_has.clone(), busy: *busy };
+                encoded(&self.host.page(&wanted, *after, *max).await)
+            }
+            Question::Grain(grain) => encoded(&self.grain_look(grain).await?),
+            Question::Turns { max } => {
+                let mut turns = self.host.oldest_turns(most(*max));
+                self.name_silos(turns.iter_mut());
+                encoded(&(turns, self.host.held_threads()))
+            }
+            Question::Queues { max } => encoded(&self.host.longest_queues(most(*max))),
+            Question::Hot { max } => encoded(&self.host.hot(most(*max))),
+            Question::Deactivate { grain, drop_turns, within_ms, because } => {
+                let because = because.as_deref();
+                let order = (*drop_turns, *within_ms);
+                encoded(&self.deactivate_grain(grain, order, &visit.who, because).await?)
+            }
+            Question::Move { grain, to, because } => {
+                encoded(&self.move_grain(grain, *to, &visit.who, because.as_deref()).await?)
+            }
+            Question::GiveDuty { duty, because } => {
+                encoded(&self.give_duty(*duty, &visit.who, because.as_deref()).await?)
+            }
+        }
+    }
+
+    /// The silo as a whole.
+    fn look(&self) -> SiloLook {
+        let host = &self.host;
+        SiloLook {
+            silo: self.address,
+            name: self.name.to_string(),
+            emmer: env!("CARGO_PKG_VERSION").to_owned(),
+            status: *self.cluster.status.borrow(),
+            duty: self.duty(),
+            readiness: self.readiness().to_string(),
+            view: self.cluster.view_version(),
+            up_ms: host.clock.mono().as_nanos() / 1_000_000,
+            memory_bytes: self.memory_bytes(),
+            turns_suspended: host.standing.len() as u64,
+            held_threads: u32::try_from(host.held_count()).unwrap_or(u32::MAX),
+            statistics: self.statistics(),
+        }
+    }
+
+    /// The activations of a grain.
+    pub(super) fn activations_of(&self, id: &GrainId) -> Vec<ActivationLook> {
+        let mut looks = self.host.look_at(id);
+        self.name_silos(looks.iter_mut().flat_map(|look| look.turns.iter_mut()));
+        looks
+    }
+
+    /// Adds the silos that have calls of turns to what the turns wait for.
+    fn name_silos<'a>(&self, turns: impl Iterator<Item = &'a mut TurnLook>) {
+        let mut turns: BTreeMap<u64, &mut TurnLook> =
+            turns.filter(|turn| turn.turn != 0).map(|turn| (turn.turn, turn)).collect();
+        if turns.is_empty() {
+            return;
+        }
+        for connection in self.pool.open() {
+            let Some(silo) = connection.silo() else { continue };
+            let words = format!("silo {silo}");
+            for caller in connection.callers(|turn| turns.contains_key(&turn)) {
+                if let Some(turn) = turns.get_mut(&caller)
+                    && !turn.waits_for.contains(&words)
+                {
+                    turn.waits_for.push(words.clone());
+                }
+            }
+        }
+    }
+
+    /// One grain, without waking it.
+    async fn grain_look(&self, grain: &GrainName) -> Result<GrainLook, AdminError> {
+        let id = id_of(grain);
+        let class = self.host.classes.get(&id.grain_type());
+        let class = class.ok_or_else(|| AdminError::NoType(grain.grain_type.clone()))?;
+        let (mut states, mut unread, mut room) = (Vec::new(), Vec::new(), PAYLOADS_MAX);
+        let stores = [None].into_iter().chain(class.state_stores().iter().copied().map(Some));
+        for store in stores.filter(|_| class.has_state()) {
+            let Some(table) = self.host.states.of(store) else { continue };
+            match table.of_grain(class.name(), &grain.key).await {
+                Ok(found) => states.extend(
+                    found
+                        .into_iter()
+                        .map(|(name, found)| state_look(name, store, &found, &mut room)),
+                ),
+                Err(error) => unread.push(format!("the states: {error}")),
+            }
+        }
+        let reminders = match self.reminders.of_grain(&id).await {
+            Ok(found) => {
+                let now = wall();
+                found.iter().map(|reminder| reminder_look(reminder, now)).collect()
+            }
+            Err(error) => {
+                unread.push(format!("the reminders: {error}"));
+                Vec::new()
+            }
+        };
+        Ok(GrainLook {
+            grain_type: grain.grain_type.clone(),
+            key: grain.key.clone(),
+            silo: self.address,
+            activations: self.activations_of(&id),
+            states,
+            reminders,
+            failures: self.host.failures_of(&id),
+            unread,
+        })
+    }
+}
+
+fn state_look(
+    name: String,
+    store: Option<&str>,
+    found: &StoredState,
+    room: &mut usize,
+) -> StateLook {
+    let bytes = found.payload.len();
+    let has_room = bytes <= *room;
+    *room -= if has_room { bytes } else { 0 };
+    StateLook {
+        name,
+        store: store.map(str::to_owned),
+        format: found.format.to_string(),
+        etag: found.etag.to_string(),
+        modified: found.modified.to_string(),
+        bytes: bytes as u64,
+        payload: has_room.then(|| found.payload.to_vec().into()),
+    }
+}
+
+fn reminder_look(reminder: &emmer_core::reminder::Reminder, now: Timestamp) -> ReminderLook {
+    let next = reminder.next().map(|(_, at)| at);
+    let left = |at: Timestamp| {
+        let ahead = i64::try_from(millis(at.saturating_since(now))).unwrap_or(i64::MAX);
+        let late = i64::try_from(millis(now.saturating_since(at))).unwrap_or(i64::MAX);
+        ahead - late
+    };
+    ReminderLook {
+        name: reminder.name.to_string(),
+        next: next.map(|at| at.to_string()),
+        in_ms: next.map(left),
+        fired: reminder.fired,
+        missed: reminder.missed_count,
+    }
+}
