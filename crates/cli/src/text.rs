@@ -33,6 +33,13 @@ pub fn span(duration: Duration) -> String {
     }
 }
 
+/// Text of others in one line, which says nothing to a terminal.
+pub fn plain(text: &str) -> String {
+    let shown =
+        |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
+    text.chars().map(shown).collect()
+}
+
 /// Events per second; 0 for no time at all.
 pub fn rate(count: u64, elapsed: Duration) -> u64 {
     let millis = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);

@@ -4,6 +4,9 @@
 
 #[cfg(doctest)]
 mod pages {
+    #[doc = include_str!("../../../docs/admin.md")]
+    struct Admin;
+
     #[doc = include_str!("../../../docs/calls.md")]
     struct Calls;
 

@@ -209,7 +209,7 @@ pub(super) async fn client(settings: &Settings, table: &SiloTable) -> Result<Opt
 }
 
 #[cfg(feature = "tls")]
-fn secured(client: ClientBuilder, settings: &Settings) -> Result<ClientBuilder> {
+pub(super) fn secured(client: ClientBuilder, settings: &Settings) -> Result<ClientBuilder> {
     Ok(match settings.tls()? {
         Some(tls) => client.tls(tls),
         None => client,
@@ -217,7 +217,7 @@ fn secured(client: ClientBuilder, settings: &Settings) -> Result<ClientBuilder> 
 }
 
 #[cfg(not(feature = "tls"))]
-fn secured(client: ClientBuilder, _: &Settings) -> Result<ClientBuilder> {
+pub(super) fn secured(client: ClientBuilder, _: &Settings) -> Result<ClientBuilder> {
     Ok(client)
 }
 

@@ -1,17 +1,23 @@
 //! The commands, one module each.
 
+mod call;
 pub mod certs;
 pub mod child;
 pub mod clusters;
 pub mod config;
+mod deactivate;
 pub mod dead;
 pub mod demo;
 pub mod doctor;
 pub mod duty;
+mod grain;
+mod grains;
 pub mod members;
 mod named;
 pub mod output;
+mod payload;
 mod ports;
+mod reach;
 mod rebalance;
 pub mod records;
 pub mod reminders;
@@ -92,6 +98,20 @@ pub enum Command {
     /// Silos of one role that host the same types share grains. A grain that has moved within ten
     /// minutes stays.
     Rebalance(rebalance::Args),
+    /// Show one grain: where it is, what runs, who waits, its states, reminders and failures
+    ///
+    /// Asks a running cluster, and wakes no grain. Gateways answer programs on their own host, and
+    /// others as the application says.
+    Grain(grain::Args),
+    /// Show the numbers of grains by type and silo, or a page of grains
+    Grains(grains::Args),
+    /// Call a method of a grain, with arguments in JSON; without a method show the methods
+    ///
+    /// As in `emmer call cart ann put '{"item": "tea"}'`. The call is a client's: the rules for
+    /// calls of clients hold.
+    Call(call::Args),
+    /// End the activation of a grain, also one whose turn hangs
+    Deactivate(deactivate::Args),
     /// Show the reminders of a service: what is due next, what was fired and missed
     ///
     /// Reads the table only, so it works while no silo runs.
@@ -178,6 +198,10 @@ impl Command {
             Self::Uncordon(args) => duty::uncordon(args, log),
             Self::Drain(args) => duty::drain(args, log),
             Self::Stop(args) => duty::stop(args, log),
+            Self::Grain(args) => grain::run(args, log),
+            Self::Grains(args) => grains::run(args, log),
+            Self::Call(args) => call::run(args, log),
+            Self::Deactivate(args) => deactivate::run(args, log),
             Self::Reminders(args) => reminders::run(args, log),
             Self::State(args) => state::run(args, log),
             Self::Metrics(args) => records::metrics::run(args, log),

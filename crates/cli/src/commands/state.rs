@@ -8,12 +8,10 @@ use serde::Serialize;
 use serde_json::Value as Json;
 
 use super::output::write_out;
+use super::payload;
 use super::store::{self, ServiceArgs};
 use crate::exit::{Failure, Result};
 use crate::process::runtime;
-
-/// Deepest nesting of a value: as deep as Emmer writes any.
-const DEPTH_MAX: usize = 128;
 
 /// The flags of `emmer state`.
 #[derive(clap::Args)]
@@ -102,7 +100,7 @@ async fn read(table: &StateTable, grain_type: &str, key: &str) -> Result<Vec<Sta
             Err(error) => return Err(Failure::store(error)),
         };
         states.extend(found.into_iter().map(|(name, stored)| {
-            let (value, unreadable) = match value(&stored.format, &stored.payload) {
+            let (value, unreadable) = match payload::of_state(&stored.format, &stored.payload) {
                 Ok(value) => (value, None),
                 Err(why) => (Json::Null, Some(why)),
             };
@@ -120,24 +118,6 @@ async fn read(table: &StateTable, grain_type: &str, key: &str) -> Result<Vec<Sta
     Ok(states)
 }
 
-/// A payload as JSON: bytes are numbers, and keys of maps are texts.
-fn value(format: &str, payload: &[u8]) -> std::result::Result<Json, String> {
-    match format.split('/').next() {
-        Some("msgpack") => {
-            let mut rest = payload;
-            let value = rmpv::decode::read_value_with_max_depth(&mut rest, DEPTH_MAX)
-                .map_err(|error| format!("the payload is not MessagePack: {error}"))?;
-            if !rest.is_empty() {
-                return Err(format!("{} bytes follow the value", rest.len()));
-            }
-            serde_json::to_value(value).map_err(|error| error.to_string())
-        }
-        // The head of a journal.
-        Some("journal") => serde_json::from_slice(payload).map_err(|error| error.to_string()),
-        _ => Err(format!("the format {format:?} is not known")),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -153,19 +133,5 @@ mod tests {
         assert_eq!(references("s.ann"), ["cart/s.s.ann", "cart/s.ann"]);
         assert_eq!(references("a/b"), ["cart/s.a%2Fb"]);
         assert_eq!(references("s.a%2Fb"), ["cart/s.s.a%252Fb", "cart/s.a%2Fb"]);
-    }
-
-    #[test]
-    fn payloads_that_are_no_messagepack_are_reported() {
-        // {"n": 1, 2: bytes}
-        let good = [0x82, 0xa1, b'n', 1, 2, 0xc4, 1, 9];
-        assert_eq!(value("msgpack/3", &good).unwrap().to_string(), r#"{"2":[9],"n":1}"#);
-        for (format, payload) in
-            [("msgpack", &good[..3]), ("msgpack", &[1, 2]), ("json", &[1]), ("journal", &[1])]
-        {
-            assert!(value(format, payload).is_err(), "{format} {payload:?}");
-        }
-        let deep = vec![0x91; 100_000];
-        assert!(value("msgpack", &deep).is_err());
     }
 }

@@ -12,6 +12,7 @@ mod demo;
 #[cfg(test)]
 mod doctor;
 mod duties;
+mod grains;
 #[cfg(test)]
 mod harness;
 #[cfg(test)]

@@ -7,6 +7,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use emmer_core::backoff::Backoff;
 use emmer_core::rng::SeededRng;
 use emmer_core::{ClusterId, SiloAddress};
@@ -18,15 +19,15 @@ use emmer_store::silos::SiloTable;
 use emmer_stores::{CredentialError, CredentialSource, StoreCredentials};
 
 pub use self::looking::{PortSecurity, port_security};
-use crate::admin::Admin;
+use crate::admin::{Admin, GrainName, MethodLook};
 use crate::filters::{Filter, Filters};
 use crate::gateways::{ClientCore, Listing, Settled, backoff};
 pub use crate::gateways::{ClientState, ClientWatch, ConnectError};
-use crate::grain::{GrainFactory, Interface};
+use crate::grain::{CallError, GrainFactory, Interface, NoError, call_named};
 use crate::metrics::SiloStatistics;
 use crate::options::{ClientOptions, Setting, Wrong};
 use crate::stores::StoreSource;
-use crate::turn::IntoKey;
+use crate::turn::{Failure, IntoKey};
 
 /// Describes a client until it connects.
 ///
@@ -372,6 +373,28 @@ impl Client {
     /// The counters of every connected gateway that answers within two seconds.
     pub async fn statistics(&self) -> Vec<(SiloAddress, SiloStatistics)> {
         self.core.statistics(Duration::from_secs(2)).await
+    }
+
+    /// Calls a method by the names that the admin interface gives it
+    /// ([`TypeLook`](crate::admin::TypeLook)). `arguments` are a MessagePack map by the names of
+    /// the arguments. The answer is the return value in MessagePack: of a method that returns a
+    /// `Result` a map with `Ok` or `Err`. Without a timeout the client's `response_timeout` counts.
+    /// Methods with streams cannot be called so.
+    ///
+    /// # Errors
+    /// As any call.
+    pub async fn call_by_name(
+        &self,
+        grain: &GrainName,
+        method: &MethodLook,
+        arguments: Bytes,
+        timeout: Option<Duration>,
+    ) -> Result<Bytes, CallError<NoError>> {
+        if method.is_stream {
+            let why = "a method with streams cannot be called by name";
+            return Err(Failure::refused(why));
+        }
+        call_named(&self.grains(), grain, method, arguments, timeout).await
     }
 
     /// Questions about the cluster, and orders to it, as far as the gateways' rules let this client

@@ -11,7 +11,7 @@ use emmer_net::clock::{CoarseInstant, Due};
 use emmer_wire::{CallChain, ChainLink, RequestContext};
 use tracing::Span;
 
-use super::activation::Held;
+use super::activation::{Activation, Held};
 use super::ends::TurnEnd;
 use super::gate::{Asks, Who};
 use super::late;
@@ -420,7 +420,7 @@ impl TurnContext {
     }
 
     /// The turn as operators see it; none for one of no grain.
-    pub(crate) fn stood(&self, now: CoarseInstant) -> Option<Stood> {
+    pub(crate) fn stood(&self, now: CoarseInstant) -> Option<Stood<Arc<Activation>>> {
         let activation = self.activation.as_ref()?.activation().clone();
         let own = self.linked.then(|| self.chain.split_last()).flatten();
         let chain = match own {

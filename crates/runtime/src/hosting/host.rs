@@ -63,7 +63,7 @@ pub(crate) struct Host {
     /// The activations that asked to be kept.
     pub(crate) kept: Kept,
     /// Turns that have begun and wait.
-    pub(crate) standing: Standing,
+    pub(crate) standing: Standing<Arc<Activation>>,
     /// The last failures of turns.
     pub(crate) failures: Failures,
     /// Notes of which activation came when.

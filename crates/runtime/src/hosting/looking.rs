@@ -17,6 +17,8 @@ use crate::admin::{
 };
 use crate::metrics::{BLOCKING_MIN, Counted, name_of_thread};
 
+type StoodTurn = Stood<Arc<Activation>>;
+
 /// Number of calls that wait for one grain, and of turns inside, that are shown.
 const SHOWN_MAX: usize = 32;
 
@@ -115,11 +117,11 @@ impl Host {
     /// The activations of a grain.
     pub(crate) fn look_at(&self, id: &GrainId) -> Vec<ActivationLook> {
         let found = self.catalog.of_grain(id);
-        let turns = self.standing.of_grain(id, SHOWN_MAX);
+        let turns = self.turns_of(id, SHOWN_MAX);
         found.iter().map(|activation| self.look(activation, &turns)).collect()
     }
 
-    fn look(&self, activation: &Arc<Activation>, turns: &[Arc<Stood>]) -> ActivationLook {
+    fn look(&self, activation: &Arc<Activation>, turns: &[Arc<StoodTurn>]) -> ActivationLook {
         let (now, mono) = (self.clock.now(), self.clock.mono());
         let line = activation.gate.line();
         let callers = line.callers(SHOWN_MAX);
@@ -157,7 +159,12 @@ impl Host {
         turns.iter().map(|turn| self.turn_look(turn)).collect()
     }
 
-    fn turn_look(&self, turn: &Stood) -> TurnLook {
+    /// The turns on a grain that have begun and wait, the oldest first.
+    pub(crate) fn turns_of(&self, id: &GrainId, max: usize) -> Vec<Arc<StoodTurn>> {
+        self.standing.oldest(max, |turn| turn.activation.id() == id)
+    }
+
+    fn turn_look(&self, turn: &StoodTurn) -> TurnLook {
         let title = |link: &ChainLink| self.load.title(&link.grain);
         let activation = &turn.activation;
         let own = self.waits.turn_on(activation.number(), turn.chain.last().map(|link| link.turn));
@@ -175,7 +182,8 @@ impl Host {
 
     /// The grains of this silo that the turn waits for.
     fn waited_for_by(&self, turn: u64) -> Vec<String> {
-        let is_answer = |stood: &Stood| stood.chain.last().is_some_and(|link| link.turn == turn);
+        let is_answer =
+            |stood: &StoodTurn| stood.chain.last().is_some_and(|link| link.turn == turn);
         let answering = self.standing.oldest(SHOWN_MAX, is_answer);
         let mut grains: Vec<_> = answering.iter().map(|stood| stood.activation.title()).collect();
         let queues = self.queues.lock().clone();

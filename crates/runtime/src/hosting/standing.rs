@@ -5,20 +5,17 @@ use std::future::Future;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
 
-use emmer_core::GrainId;
 use emmer_net::clock::CoarseInstant;
 use emmer_net::numbers::NumberMap;
 use emmer_wire::CallChain;
 use parking_lot::Mutex;
 
-use super::Activation;
-
 /// Locks that the list is divided over.
 const SHARDS: usize = 16;
 
-/// A turn in the list.
-pub(crate) struct Stood {
-    pub(crate) activation: Arc<Activation>,
+/// A turn in the list, on the activation `A`.
+pub(crate) struct Stood<A> {
+    pub(crate) activation: A,
     /// Place of its method in its class; of no method for a tick of a timer.
     pub(crate) method: u16,
     /// The turns that wait for it, the first one first.
@@ -31,13 +28,8 @@ pub(crate) struct Stood {
     dropped: OnceLock<String>,
 }
 
-impl Stood {
-    pub(super) fn new(
-        activation: Arc<Activation>,
-        method: u16,
-        chain: CallChain,
-        since: CoarseInstant,
-    ) -> Self {
+impl<A> Stood<A> {
+    pub(super) fn new(activation: A, method: u16, chain: CallChain, since: CoarseInstant) -> Self {
         let (waker, dropped) = (Mutex::default(), OnceLock::new());
         Self { activation, method, chain, since, waker, dropped }
     }
@@ -74,22 +66,32 @@ impl Stood {
     }
 }
 
-#[derive(Default)]
-struct Shard {
+struct Shard<A> {
     next: u64,
-    turns: NumberMap<u64, Arc<Stood>>,
+    turns: NumberMap<u64, Arc<Stood<A>>>,
+}
+
+impl<A> Default for Shard<A> {
+    fn default() -> Self {
+        Self { next: 0, turns: NumberMap::default() }
+    }
 }
 
 /// The turns of a silo that have begun and wait in tasks of their own.
-#[derive(Default)]
-pub(crate) struct Standing {
-    shards: [Mutex<Shard>; SHARDS],
+pub(crate) struct Standing<A> {
+    shards: [Mutex<Shard<A>>; SHARDS],
 }
 
-impl Standing {
-    /// Lists a turn until the result is dropped.
-    pub(super) fn list(&self, turn: Stood) -> Listed<'_> {
-        let at = usize::try_from(turn.activation.number() % SHARDS as u64).unwrap_or(0);
+impl<A> Default for Standing<A> {
+    fn default() -> Self {
+        Self { shards: std::array::from_fn(|_| Mutex::default()) }
+    }
+}
+
+impl<A> Standing<A> {
+    /// Lists a turn until the result is dropped. `number` spreads the turns over the locks.
+    pub(super) fn list(&self, number: u64, turn: Stood<A>) -> Listed<'_, A> {
+        let at = usize::try_from(number % SHARDS as u64).unwrap_or(0);
         let (shard, turn) = (&self.shards[at], Arc::new(turn));
         let mut locked = shard.lock();
         locked.next += 1;
@@ -99,8 +101,12 @@ impl Standing {
     }
 
     /// The turns that `is_wanted`, the oldest first, at most `max` of them.
-    pub(crate) fn oldest(&self, max: usize, is_wanted: impl Fn(&Stood) -> bool) -> Vec<Arc<Stood>> {
-        let mut found: Vec<Arc<Stood>> = Vec::new();
+    pub(crate) fn oldest(
+        &self,
+        max: usize,
+        is_wanted: impl Fn(&Stood<A>) -> bool,
+    ) -> Vec<Arc<Stood<A>>> {
+        let mut found: Vec<Arc<Stood<A>>> = Vec::new();
         for shard in &self.shards {
             let shard = shard.lock();
             found.extend(shard.turns.values().filter(|turn| is_wanted(turn)).cloned());
@@ -112,11 +118,6 @@ impl Standing {
         found
     }
 
-    /// The turns on a grain, the oldest first, at most `max` of them.
-    pub(crate) fn of_grain(&self, grain: &GrainId, max: usize) -> Vec<Arc<Stood>> {
-        self.oldest(max, |turn| turn.activation.id() == grain)
-    }
-
     /// Number of turns in the list.
     pub(crate) fn len(&self) -> usize {
         self.shards.iter().map(|shard| shard.lock().turns.len()).sum()
@@ -124,13 +125,13 @@ impl Standing {
 }
 
 /// The place of a turn in the list.
-pub(super) struct Listed<'a> {
-    shard: &'a Mutex<Shard>,
+pub(super) struct Listed<'a, A> {
+    shard: &'a Mutex<Shard<A>>,
     number: u64,
-    turn: Arc<Stood>,
+    turn: Arc<Stood<A>>,
 }
 
-impl Listed<'_> {
+impl<A> Listed<'_, A> {
     /// Waits for `turn` to end.
     ///
     /// # Errors
@@ -143,7 +144,7 @@ impl Listed<'_> {
     }
 }
 
-impl Drop for Listed<'_> {
+impl<A> Drop for Listed<'_, A> {
     fn drop(&mut self) {
         let gone = self.shard.lock().turns.remove(&self.number);
         drop(gone);

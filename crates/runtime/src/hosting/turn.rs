@@ -388,7 +388,7 @@ pub(crate) async fn run_to_end(
         let end = std::future::poll_fn(|cx| turn.as_mut().poll_turn(cx, sink));
         return host.fence.unless_shut(end).await;
     };
-    let listed = host.standing.list(stood);
+    let listed = host.standing.list(stood.activation.number(), stood);
     let end = listed.until_dropped(|cx| {
         let polled = turn.as_mut().poll_turn(cx, sink);
         note(&turn);

@@ -56,7 +56,7 @@ impl SiloCore {
         let mut dropped = 0;
         if drop_turns && !self.left_of(&id, &found).is_empty() {
             let why = format!("{words} had the turn dropped");
-            let turns = self.host.standing.of_grain(&id, TURNS_MAX);
+            let turns = self.host.turns_of(&id, TURNS_MAX);
             dropped = turns.iter().filter(|turn| turn.drop_turn(&why)).count();
             self.wait_for_ends(&found, DROPPED_MAX).await;
         }

@@ -1,0 +1,203 @@
+//! The way of commands to a running cluster: by its store, or by its gateways alone.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::path::{Path, PathBuf};
+
+use emmer::admin::{Admin, AdminError};
+use emmer::config::{ConfigArgs, Settings};
+use emmer::errors::ConnectError;
+use emmer::options::{ClientBuilder, ClientOptions};
+use emmer::tables::{SiloAddress, SiloEntry, SiloStatus};
+use emmer::{Client, millis, secs};
+use tokio::task::JoinSet;
+
+use super::duty::secured;
+use super::store;
+use crate::exit::{Code, Failure, Result};
+use crate::logging;
+
+/// Number of silos that are asked at once.
+const ASKED_AT_ONCE: usize = 64;
+
+/// The largest file with a token, in bytes.
+const TOKEN_BYTES_MAX: u64 = 8_192;
+
+/// The flags that lead to a running cluster.
+#[derive(clap::Args)]
+pub(super) struct ReachArgs {
+    /// The system store that all silos of the cluster share, as in sqlite://cluster.db
+    #[arg(long, value_name = "URL")]
+    store: Option<String>,
+    /// The cluster
+    #[arg(long, value_name = "ID")]
+    cluster_id: Option<String>,
+    /// A gateway to ask instead of those in the store; can be given several times
+    #[arg(long, value_name = "HOST:PORT")]
+    gateway: Vec<String>,
+    /// A file with the token that the gateways want to see
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    #[command(flatten)]
+    config: ConfigArgs,
+}
+
+/// A cluster that answers.
+pub(super) struct Reached {
+    pub(super) client: Client,
+    pub(super) admin: Admin,
+    /// The members that the gateway knows, those that are dead included.
+    pub(super) members: Vec<SiloEntry>,
+}
+
+impl ReachArgs {
+    /// Reads the settings of the process and starts its log.
+    pub(super) fn settle(self, log: Option<String>) -> Result<Way> {
+        let flags = vec![
+            ("store", self.store, "--store"),
+            ("cluster_id", self.cluster_id, "--cluster-id"),
+            ("log", log, "--log"),
+        ];
+        let settings = Settings::of_process(&self.config, flags)?;
+        logging::start(&settings)?;
+        if self.gateway.is_empty() && settings.required("store", "--store").is_err() {
+            return Err(Failure::usage(
+                "expected --store, the store that the silos share, or --gateway, the address of a \
+                 gateway",
+            ));
+        }
+        let token = self.token_file.as_deref().map(read_token).transpose()?;
+        Ok(Way { settings, gateways: self.gateway, token })
+    }
+}
+
+/// The way to a cluster.
+pub(super) struct Way {
+    settings: Settings,
+    gateways: Vec<String>,
+    token: Option<String>,
+}
+
+impl Way {
+    /// Connects, and asks who is there.
+    pub(super) async fn reach(&self) -> Result<Reached> {
+        let client = self.connect().await?;
+        let admin = client.admin();
+        let members = admin.members(None).await.map_err(failed)?;
+        Ok(Reached { client, admin, members })
+    }
+
+    async fn connect(&self) -> Result<Client> {
+        let cluster = self.settings.cluster()?;
+        let mut options = ClientOptions::default();
+        options.connect_timeout = secs(3);
+        let client = Client::builder().options(options).cluster_id(cluster);
+        let client = if self.gateways.is_empty() {
+            let table = store::table(&self.settings).await?;
+            store::check_cluster(table.store(), table.cluster()).await?;
+            client.store(table.store().clone())
+        } else {
+            client.gateways(self.gateways.clone())
+        };
+        let client = secured(client.wait_for_gateway(millis(1_500)), &self.settings)?;
+        let connected = self.shown(client).connect().await;
+        connected.map_err(|error| match error {
+            ConnectError::Store(error) => Failure::store(error),
+            error => Failure::other(error),
+        })
+    }
+
+    fn shown(&self, client: ClientBuilder) -> ClientBuilder {
+        match &self.token {
+            None => client,
+            Some(token) => {
+                let token = token.clone();
+                client.token(move || {
+                    let token = token.clone();
+                    async move { Ok(token) }
+                })
+            }
+        }
+    }
+}
+
+fn read_token(file: &Path) -> Result<String> {
+    let wrong = |why: String| Failure::usage(format!("--token-file {}: {why}", file.display()));
+    let bytes = std::fs::metadata(file).map_err(|error| wrong(error.to_string()))?.len();
+    if bytes > TOKEN_BYTES_MAX {
+        return Err(wrong(format!("expected a token of at most {TOKEN_BYTES_MAX} bytes")));
+    }
+    let text = std::fs::read_to_string(file).map_err(|error| wrong(error.to_string()))?;
+    match text.trim() {
+        "" => Err(wrong("expected a token, and the file is empty".to_owned())),
+        token => Ok(token.to_owned()),
+    }
+}
+
+/// The failure of a command that asked.
+pub(super) fn failed(error: AdminError) -> Failure {
+    Failure::other(error)
+}
+
+impl Reached {
+    /// The silos that can be asked.
+    pub(super) fn active(&self) -> impl Iterator<Item = &SiloEntry> {
+        self.members.iter().filter(|silo| silo.status == SiloStatus::Active)
+    }
+
+    /// The name of a silo, or its address if it has none.
+    pub(super) fn name_of(&self, silo: &SiloAddress) -> String {
+        let row = self.members.iter().find(|row| row.address == *silo);
+        let name = row.map(|row| row.instance_name.to_string()).filter(|name| !name.is_empty());
+        name.unwrap_or_else(|| silo.to_string())
+    }
+
+    /// Asks every active silo, and all at once. Returns the answers, and the silos without one.
+    pub(super) async fn ask_all<A, F>(
+        &self,
+        ask: impl Fn(Admin, SiloAddress) -> F,
+    ) -> Result<(BTreeMap<SiloAddress, A>, Vec<Silent>)>
+    where
+        A: Send + 'static,
+        F: Future<Output = std::result::Result<A, AdminError>> + Send + 'static,
+    {
+        let (mut asked, mut answers, mut silent) = (JoinSet::new(), BTreeMap::new(), Vec::new());
+        let mut waiting = self.active().map(|silo| silo.address);
+        loop {
+            while asked.len() < ASKED_AT_ONCE {
+                let Some(silo) = waiting.next() else { break };
+                let answer = ask(self.admin.clone(), silo);
+                asked.spawn(async move { (silo, answer.await) });
+            }
+            let Some(answered) = asked.join_next().await else { break };
+            match answered {
+                Ok((silo, Ok(answer))) => {
+                    answers.insert(silo, answer);
+                }
+                Ok((_, Err(error @ (AdminError::Refused(_) | AdminError::NoType(_))))) => {
+                    return Err(failed(error));
+                }
+                Ok((silo, Err(error))) => silent.push(Silent { silo, why: error.to_string() }),
+                Err(error) => return Err(Failure::other(error)),
+            }
+        }
+        if answers.is_empty() {
+            let why = silent.first().map_or("no silo is active", |silent| silent.why.as_str());
+            return Err(Failure::new(Code::Failed, format!("no silo has answered: {why}")));
+        }
+        Ok((answers, silent))
+    }
+}
+
+/// A silo that has not answered.
+pub(super) struct Silent {
+    pub(super) silo: SiloAddress,
+    pub(super) why: String,
+}
+
+/// Tells about silos that have not answered.
+pub(super) fn tell_silent(silent: &[Silent]) {
+    for Silent { silo, why } in silent {
+        eprintln!("silo {silo} is left out: {why}");
+    }
+}
