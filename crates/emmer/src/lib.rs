@@ -97,6 +97,15 @@ pub mod certs {
     pub use emmer_runtime::certs::*;
 }
 
+/// What a cluster does at this moment, gathered from all its silos.
+#[cfg(feature = "console")]
+pub mod console {
+    pub use emmer_console::{
+        Event, Gather, HotRow, MethodRow, Picture, QueueRow, SiloOwn, SiloRow, TurnRow, TypeRow,
+        Wants,
+    };
+}
+
 /// Code around calls ([`SiloBuilder::filter_incoming`]).
 pub mod filters {
     pub use emmer_runtime::{Filter, FilterCall, Next, Outcome};

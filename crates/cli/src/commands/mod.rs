@@ -27,6 +27,8 @@ pub mod silo;
 pub mod state;
 pub mod store;
 mod telemetry;
+#[cfg(feature = "top")]
+mod top;
 pub mod version;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
@@ -112,6 +114,11 @@ pub enum Command {
     Call(call::Args),
     /// End the activation of a grain, also one whose turn hangs
     Deactivate(deactivate::Args),
+    /// Watch a cluster in the terminal: silos, types, methods, hot keys, turns, queues, changes
+    ///
+    /// Keys sort, filter, open a grain, and give orders after a question; `?` lists them.
+    #[cfg(feature = "top")]
+    Top(top::Args),
     /// Show the reminders of a service: what is due next, what was fired and missed
     ///
     /// Reads the table only, so it works while no silo runs.
@@ -202,6 +209,8 @@ impl Command {
             Self::Grains(args) => grains::run(args, log),
             Self::Call(args) => call::run(args, log),
             Self::Deactivate(args) => deactivate::run(args, log),
+            #[cfg(feature = "top")]
+            Self::Top(args) => top::run(args, log),
             Self::Reminders(args) => reminders::run(args, log),
             Self::State(args) => state::run(args, log),
             Self::Metrics(args) => records::metrics::run(args, log),

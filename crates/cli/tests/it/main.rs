@@ -12,6 +12,7 @@ mod demo;
 #[cfg(test)]
 mod doctor;
 mod duties;
+#[cfg(test)]
 mod grains;
 #[cfg(test)]
 mod harness;
@@ -31,3 +32,6 @@ mod telemetry;
 #[cfg(feature = "tls")]
 #[cfg(test)]
 mod tls;
+#[cfg(feature = "top")]
+#[cfg(test)]
+mod top;

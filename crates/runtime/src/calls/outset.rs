@@ -270,7 +270,7 @@ pub(crate) struct Caller {
 impl Caller {
     /// Checks what can be checked before anything moves: the key's length, a turn that calls its
     /// own grain.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn check(
         call: &CallHead,
         mut chain: CallChain,

@@ -170,7 +170,7 @@ impl TurnContext {
     }
 
     /// Runs `poll` with the context in `slot` as the thread's current one, and puts it back.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn scope<R>(slot: &mut Option<Self>, poll: impl FnOnce() -> R) -> R {
         exchange(slot);
         let result = poll();

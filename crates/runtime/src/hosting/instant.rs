@@ -115,7 +115,7 @@ type InPlace = Result<(TurnEnd, Ended), String>;
 
 impl Activation {
     /// See [`Held::run_instant`].
-    #[inline]
+    #[inline(always)]
     pub(super) fn instant(
         &self,
         me: &Held,

@@ -1,7 +1,8 @@
 //! Counts of each method of a grain class.
 //!
-//! A call costs a load and a store in memory of its thread. One call in [`SAMPLE_EVERY`] of each
-//! thread and method is timed by the exact clock, its wait for the turn included.
+//! A call costs a load and a store in memory of its thread. On average one call in
+//! [`SAMPLE_EVERY`] of each thread and method is timed by the exact clock, its wait for the turn
+//! included. The gaps vary, so that calls which follow a pattern are all met.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,8 +14,18 @@ use serde::{Deserialize, Serialize};
 use super::latency::{Histogram, Latency};
 use super::threads::{self, SHARED};
 
-/// Number of calls of which one is timed. A power of two.
+/// Number of calls of which one is timed, on average. A power of two.
 pub(crate) const SAMPLE_EVERY: u64 = 64;
+
+/// The number of the next call that is timed, after the call `number`: on average [`SAMPLE_EVERY`]
+/// further on.
+const fn next_sample(number: u64) -> u64 {
+    // The last steps of the generator SplitMix64 (Steele and others, 2014).
+    let mut mixed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    number + 1 + (mixed ^ (mixed >> 31)) % (2 * SAMPLE_EVERY - 1)
+}
 
 /// End of a turn, for the counters. A success is not counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +43,8 @@ pub enum Ended {
 #[derive(Debug, Default)]
 struct Cells {
     calls: AtomicU64,
+    /// Number of the next call that is timed.
+    next: AtomicU64,
     own_errors: AtomicU64,
     failures: AtomicU64,
     closed: AtomicU64,
@@ -69,7 +82,12 @@ impl MethodMetrics {
     pub(crate) fn begin(&self, method: usize) -> bool {
         let thread = threads::current();
         let Some(cells) = self.cells(thread, method) else { return false };
-        threads::add(&cells.calls, thread, 1).is_multiple_of(SAMPLE_EVERY)
+        let number = threads::add(&cells.calls, thread, 1);
+        if number < cells.next.load(Ordering::Relaxed) {
+            return false;
+        }
+        cells.next.store(next_sample(number), Ordering::Relaxed);
+        true
     }
 
     /// Counts how a call ended, and how long it took if it was timed. Successes that were not timed
@@ -147,17 +165,18 @@ mod tests {
     #[test]
     fn counts_by_method_and_times_one_in_so_many() {
         let metrics = MethodMetrics::new(2);
-        let timed = (0..2 * SAMPLE_EVERY).filter(|_| metrics.begin(1)).count();
-        assert_eq!(timed, 2);
+        let all = 1_000 * SAMPLE_EVERY;
+        let timed: Vec<_> = (0..all).filter(|_| metrics.begin(1)).collect();
+        assert!((950..1_050).contains(&timed.len()), "{}", timed.len());
+        // Of calls that go round a hundred grains each grain is met.
+        let met: std::collections::BTreeSet<_> = timed.iter().map(|call| call % 100).collect();
+        assert_eq!((timed[0], met.len()), (0, 100));
         metrics.end(1, Ended::OwnError, Some(Duration::from_micros(3)));
         metrics.end(1, Ended::Closed, Some(Duration::from_micros(3)));
         metrics.end(1, Ended::Failed, None);
         let (first, second) = (metrics.snapshot(0, "T", "I.a"), metrics.snapshot(1, "T", "I.b"));
         assert_eq!((first.calls, first.own_errors, first.failures), (0, 0, 0));
-        assert_eq!(
-            (second.calls, second.own_errors, second.failures),
-            (2 * SAMPLE_EVERY - 1, 1, 1)
-        );
+        assert_eq!((second.calls, second.own_errors, second.failures), (all - 1, 1, 1));
         assert_eq!(second.latency.samples(), 1);
     }
 }

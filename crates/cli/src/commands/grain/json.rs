@@ -4,7 +4,7 @@ use emmer::admin::{ActivationLook, FailureLook, GrainLook, ReminderLook, StateLo
 use serde::Serialize;
 use serde_json::Value as Json;
 
-use crate::commands::payload;
+use super::super::payload;
 
 #[derive(Serialize)]
 pub(super) struct Document {

@@ -25,6 +25,12 @@ pub struct Args {
     format: Format,
 }
 
+/// A grain as a page for people.
+#[cfg(feature = "top")]
+pub(super) fn page(look: &GrainLook) -> String {
+    table::print(&Document::of(look, look.silo.to_string()))
+}
+
 pub(super) fn run(args: Args, log: Option<String>) -> Result<()> {
     let way = args.reach.settle(log)?;
     runtime()?.block_on(async {

@@ -3,12 +3,12 @@
 use emmer::admin::{GrainName, TypeLook};
 use emmer::{GrainKey, Uuid};
 
-use crate::commands::reach::{Reached, failed};
+use super::super::reach::{Reached, failed};
 use crate::exit::{Failure, Result};
 
 /// The arguments that name a grain.
 #[derive(clap::Args)]
-pub(in crate::commands) struct GrainArgs {
+pub(crate) struct GrainArgs {
     /// The grain's type, as `emmer grains` shows it
     #[arg(value_name = "TYPE")]
     grain_type: String,
@@ -18,10 +18,7 @@ pub(in crate::commands) struct GrainArgs {
 }
 
 /// The grain that is meant, and its type.
-pub(in crate::commands) async fn find(
-    reached: &Reached,
-    args: &GrainArgs,
-) -> Result<(GrainName, TypeLook)> {
+pub(crate) async fn find(reached: &Reached, args: &GrainArgs) -> Result<(GrainName, TypeLook)> {
     let mut known = Vec::new();
     // The gateway hosts it, or another silo does.
     let gateways = [None].into_iter().chain(reached.active().map(|silo| Some(silo.address)));

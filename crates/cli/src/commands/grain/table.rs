@@ -10,7 +10,10 @@ use crate::text::{self, plain};
 
 pub(super) fn print(grain: &Document) -> String {
     let mut out = format!("{}/{}", grain.grain_type, plain(&grain.key));
-    let at = format!("{} ({})", grain.silo_name, grain.silo);
+    let at = match grain.silo_name == grain.silo {
+        true => grain.silo.clone(),
+        false => format!("{} ({})", plain(&grain.silo_name), grain.silo),
+    };
     match grain.activations.len() {
         0 => {
             let _ = writeln!(out, " is not active; silo {at} has answered");
