@@ -69,9 +69,10 @@ pub mod access {
 /// The admin interface: questions about a running cluster, and orders to it ([`Client::admin`]).
 pub mod admin {
     pub use emmer_runtime::admin::{
-        ActivationLook, Admin, AdminError, ArgumentLook, Deactivated, FailureLook, GrainLook,
-        GrainName, GrainPage, GrainRow, HeldThread, HotGrain, HotLook, MethodLook, Moved, Question,
-        ReminderLook, SiloLook, StateLook, TurnLook, TypeLook, WaitLook,
+        ActivationLook, Admin, AdminError, ArgumentLook, ChangeLook, ConnectionLook, Deactivated,
+        DueLook, FailedLook, FailureLook, GrainLook, GrainName, GrainPage, GrainRow, HeldThread,
+        HotGrain, HotLook, MethodLook, MetricLook, Moved, Question, ReminderLook, SiloLook,
+        StateLook, TurnLook, TypeLook, WaitLook,
     };
 }
 

@@ -322,6 +322,13 @@ impl Entries {
         Some((*wakes, id(*slot, generation)))
     }
 
+    /// Those that have something done for them now are not among them.
+    pub(crate) fn due(&self, max: usize) -> Vec<(Reminder, u32)> {
+        let waiting = self.by_time.iter().take(max);
+        let entries = waiting.filter_map(|(_, slot)| self.slots.get(*slot));
+        entries.map(|entry| (entry.reminder(), entry.attempts)).collect()
+    }
+
     /// Reminders in the buckets `from..=to`.
     pub(crate) fn in_buckets(&self, from: u16, to: u16) -> Vec<EntryId> {
         let (first, last) = (u32::from(from) << 20, (u32::from(to) << 20) | 0xf_ffff);

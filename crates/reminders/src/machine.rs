@@ -291,6 +291,11 @@ impl Reminders {
         [due, read, self.tells.next()].into_iter().flatten().min()
     }
 
+    /// The reminders that are due first, with the number of tries that failed; at most `max`.
+    pub fn due(&self, max: usize) -> Vec<(Reminder, u32)> {
+        self.entries.due(max)
+    }
+
     /// Returns the counters.
     pub fn statistics(&self) -> Statistics {
         Statistics { in_memory: self.entries.len() as u64, ..self.statistics }

@@ -5,7 +5,10 @@
 #![allow(clippy::type_complexity, reason = "a test")]
 
 mod access;
+#[cfg(feature = "test")]
 mod admin;
+#[cfg(feature = "test")]
+mod admin_lists;
 mod admission;
 mod attacks;
 #[cfg(feature = "test")]

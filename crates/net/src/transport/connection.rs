@@ -310,7 +310,8 @@ impl Connection {
     }
 
     /// The traffic over it, and the bytes that wait.
-    pub(super) fn traffic(&self) -> Traffic {
+    /// The traffic so far, and what waits to be sent.
+    pub fn traffic(&self) -> Traffic {
         let get = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let shared = self.shared.lock();
         Traffic {

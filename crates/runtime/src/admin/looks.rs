@@ -52,6 +52,8 @@ pub struct TypeLook {
     pub activated: u64,
     /// Number of activations that failed.
     pub failed: u64,
+    /// Bytes of one activation, without what its fields hold elsewhere.
+    pub bytes_each: u64,
     /// True for stateless workers.
     pub is_worker: bool,
     /// True if it has states.

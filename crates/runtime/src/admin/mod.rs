@@ -11,6 +11,7 @@
 mod asked;
 mod error;
 mod handle;
+mod lists;
 mod looks;
 mod message;
 mod question;
@@ -19,6 +20,7 @@ pub(crate) use self::asked::Asked;
 pub use self::error::AdminError;
 pub use self::handle::Admin;
 pub(crate) use self::handle::Way;
+pub use self::lists::{ChangeLook, ConnectionLook, DueLook, FailedLook, MetricLook};
 pub use self::looks::{
     ActivationLook, ArgumentLook, Deactivated, FailureLook, GrainLook, GrainPage, GrainRow,
     HeldThread, HotGrain, HotLook, MethodLook, Moved, ReminderLook, SiloLook, StateLook, TurnLook,

@@ -53,6 +53,29 @@ pub enum Question {
         /// Number of grains in each list, at most.
         max: u32,
     },
+    /// Every metric of the silo: [`MetricLook`](super::MetricLook)s.
+    Metrics,
+    /// Its connections, those with most bytes that wait first:
+    /// [`ConnectionLook`](super::ConnectionLook)s.
+    Connections {
+        /// Number of connections, at most.
+        max: u32,
+    },
+    /// The reminders that it fires next, late ones first: [`DueLook`](super::DueLook)s.
+    Reminders {
+        /// Number of reminders, at most.
+        max: u32,
+    },
+    /// The last failures of turns, latest first: [`FailedLook`](super::FailedLook)s.
+    Failures {
+        /// Number of failures, at most.
+        max: u32,
+    },
+    /// The history of the cluster in the store, latest first: [`ChangeLook`](super::ChangeLook)s.
+    History {
+        /// Number of changes, at most.
+        max: u32,
+    },
     /// Ends an activation: [`Deactivated`](super::Deactivated).
     Deactivate {
         /// The grain.
@@ -71,6 +94,24 @@ pub enum Question {
         /// The silo; none for the one that placement chooses.
         to: Option<SiloAddress>,
         /// Words for the log.
+        because: Option<String>,
+    },
+    /// Removes a reminder of a grain: true if there was one.
+    RemoveReminder {
+        /// The grain.
+        grain: GrainName,
+        /// Name of the reminder.
+        name: String,
+        /// Words for the log and the history.
+        because: Option<String>,
+    },
+    /// Delivers the next tick of a reminder now, besides that of its time: true if there is one.
+    FireReminder {
+        /// The grain.
+        grain: GrainName,
+        /// Name of the reminder.
+        name: String,
+        /// Words for the log and the history.
         because: Option<String>,
     },
     /// Writes a duty of the silo into the membership table: the table's version.
@@ -103,8 +144,17 @@ impl Question {
             | Self::Grain(_)
             | Self::Turns { .. }
             | Self::Queues { .. }
-            | Self::Hot { .. } => Right::Look,
-            Self::Deactivate { .. } | Self::Move { .. } | Self::GiveDuty { .. } => Right::Act,
+            | Self::Hot { .. }
+            | Self::Metrics
+            | Self::Connections { .. }
+            | Self::Reminders { .. }
+            | Self::Failures { .. }
+            | Self::History { .. } => Right::Look,
+            Self::Deactivate { .. }
+            | Self::Move { .. }
+            | Self::RemoveReminder { .. }
+            | Self::FireReminder { .. }
+            | Self::GiveDuty { .. } => Right::Act,
         }
     }
 
@@ -121,9 +171,11 @@ impl Question {
     /// The name of the grain type that the question is about.
     pub(crate) const fn type_mut(&mut self) -> Option<&mut String> {
         match self {
-            Self::Grain(grain) | Self::Deactivate { grain, .. } | Self::Move { grain, .. } => {
-                Some(&mut grain.grain_type)
-            }
+            Self::Grain(grain)
+            | Self::Deactivate { grain, .. }
+            | Self::Move { grain, .. }
+            | Self::RemoveReminder { grain, .. }
+            | Self::FireReminder { grain, .. } => Some(&mut grain.grain_type),
             Self::Grains { grain_type, .. } => grain_type.as_mut(),
             _ => None,
         }
@@ -132,9 +184,11 @@ impl Question {
     /// Returns the grain that the question is about: its silo answers.
     pub(crate) const fn grain(&self) -> Option<&GrainName> {
         match self {
-            Self::Grain(grain) | Self::Deactivate { grain, .. } | Self::Move { grain, .. } => {
-                Some(grain)
-            }
+            Self::Grain(grain)
+            | Self::Deactivate { grain, .. }
+            | Self::Move { grain, .. }
+            | Self::RemoveReminder { grain, .. }
+            | Self::FireReminder { grain, .. } => Some(grain),
             _ => None,
         }
     }

@@ -143,6 +143,7 @@ impl ClassInfo {
                 idle: G::IDLE,
                 has_state: G::HAS_STATE,
                 has_hooks: G::HAS_HOOKS,
+                bytes: size_of::<Activation<Room<G>>>(),
                 stays: G::STAYS,
                 active_max: G::ACTIVE_MAX,
                 reentrant: G::REENTRANT,

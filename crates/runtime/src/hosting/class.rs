@@ -92,6 +92,8 @@ pub(crate) struct ClassInfo {
     pub(crate) idle: Option<Duration>,
     pub(crate) has_state: bool,
     pub(crate) has_hooks: bool,
+    /// Size of an activation of the class.
+    pub(crate) bytes: usize,
     pub(crate) stays: bool,
     pub(crate) active_max: Option<usize>,
     pub(crate) reentrant: bool,

@@ -44,6 +44,12 @@ impl Failures {
         kept.push_back(failed);
     }
 
+    /// The latest with the time since, at most `max`.
+    pub(crate) fn latest(&self, max: usize, now: CoarseInstant) -> Vec<(FailedTurn, Duration)> {
+        let kept = self.0.lock();
+        kept.iter().rev().take(max).map(|failed| (failed.clone(), now.left(failed.at))).collect()
+    }
+
     /// Those of a grain with the time since, latest first, at most `max`.
     pub(crate) fn of_grain(
         &self,

@@ -12,8 +12,8 @@ use super::catalog::Catalog;
 use super::standing::Stood;
 use super::{Activation, Class, Host};
 use crate::admin::{
-    ActivationLook, ArgumentLook, FailureLook, GrainPage, GrainRow, HeldThread, HotGrain, HotLook,
-    MethodLook, TurnLook, TypeLook, WaitLook,
+    ActivationLook, ArgumentLook, FailedLook, FailureLook, GrainPage, GrainRow, HeldThread,
+    HotGrain, HotLook, MethodLook, TurnLook, TypeLook, WaitLook,
 };
 use crate::metrics::{BLOCKING_MIN, Counted, name_of_thread};
 
@@ -254,6 +254,21 @@ impl Host {
         own.map(|held| self.held_look(held)).collect()
     }
 
+    /// The last failures of all grains.
+    pub(crate) fn last_failures(&self, max: usize) -> Vec<FailedLook> {
+        let named = |(failed, ago): (super::failures::FailedTurn, Duration)| {
+            let class = self.classes.get(&failed.grain.grain_type());
+            FailedLook {
+                grain_type: class.map_or_else(String::new, |class| class.name().to_owned()),
+                key: failed.grain.key().clone(),
+                ago_ms: millis(ago),
+                method: failed.method.to_owned(),
+                words: failed.words,
+            }
+        };
+        self.failures.latest(max, self.clock.now()).into_iter().map(named).collect()
+    }
+
     /// The grains that are called most.
     pub(crate) fn hot(&self, max: usize) -> HotLook {
         let hottest = self.metrics.hot.look(self.clock.mono(), max);
@@ -310,6 +325,7 @@ impl Class {
             busy: 0,
             activated: lives.activated,
             failed: lives.failed,
+            bytes_each: self.info.bytes as u64,
             is_worker: self.workers_max().is_some(),
             has_state: self.info.has_state,
             methods: methods.collect(),

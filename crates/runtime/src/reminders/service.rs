@@ -92,6 +92,55 @@ impl ReminderService {
         Ok(found.into_iter().map(|found| found.reminder).collect())
     }
 
+    /// The reminders that are due first, with the number of tries that failed; at most `max`.
+    pub(crate) fn due(&self, max: usize) -> Vec<(Reminder, u32)> {
+        self.machine.lock().due(max)
+    }
+
+    /// Removes a reminder on an operator's word. Returns false if there is none.
+    ///
+    /// # Errors
+    /// The store's words.
+    pub(crate) async fn remove_by_hand(
+        self: &Arc<Self>,
+        grain: &GrainId,
+        grain_type: &str,
+        name: &str,
+    ) -> Result<bool, String> {
+        let words = |error: StoreError| error.to_string();
+        if self.table().read(grain, grain_type, name).await.map_err(words)?.is_none() {
+            return Ok(false);
+        }
+        let _told = self.writing(grain, grain_type, name);
+        match self.table().remove(grain, grain_type, name, None).await.map_err(words)? {
+            ReminderRemoval::Removed => Ok(true),
+            ReminderRemoval::EtagMismatch => Ok(false),
+            ReminderRemoval::Unknown(error) => Err(words(error)),
+        }
+    }
+
+    /// Delivers the next tick of a reminder on an operator's word, besides that of its time.
+    /// Returns false if there is none.
+    ///
+    /// # Errors
+    /// The words of the store, or of the grain.
+    pub(crate) async fn fire_by_hand(
+        &self,
+        grain: &GrainId,
+        grain_type: &str,
+        name: &str,
+    ) -> Result<bool, String> {
+        let found = self.table().read(grain, grain_type, name).await;
+        let found = found.map_err(|error| error.to_string())?;
+        let Some(reminder) = found.map(|found| found.reminder) else { return Ok(false) };
+        let Some((number, due)) = reminder.next() else { return Ok(false) };
+        let tick = emmer_reminders::Tick { number, due, missed: 0 };
+        match self.fire(&reminder, &tick).await {
+            Ticked::Delivered => Ok(true),
+            _ => Err("the tick failed: the log of the silo says why".to_owned()),
+        }
+    }
+
     /// Returns the machine's counters.
     pub(crate) fn statistics(&self) -> Statistics {
         self.machine.lock().statistics()

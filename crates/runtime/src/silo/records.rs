@@ -35,7 +35,7 @@ pub(super) struct Records {
     pub(super) metrics: MetricsTable,
     statistics: StatisticsTable,
     client_statistics: StatisticsTable,
-    history: HistoryTable,
+    pub(super) history: HistoryTable,
 }
 
 impl Records {

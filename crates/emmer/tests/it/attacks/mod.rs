@@ -17,6 +17,7 @@ mod leaving;
 mod lives;
 #[cfg(feature = "test")]
 mod lost;
+mod operators;
 #[cfg(feature = "test")]
 mod reminders;
 mod rings;

@@ -126,6 +126,45 @@ impl SiloCore {
         Ok(Moved { from: self.address, to })
     }
 
+    /// Removes a reminder of a grain. Returns false if there is none.
+    pub(super) async fn remove_reminder(
+        &self,
+        grain: &GrainName,
+        name: &str,
+        who: &str,
+        because: Option<&str>,
+    ) -> Result<bool, AdminError> {
+        let (id, words) = (id_of(grain), words(who, because));
+        let removed = self.reminders.remove_by_hand(&id, &grain.grain_type, name).await;
+        let removed = removed.map_err(AdminError::Failed)?;
+        self.tell_reminder(grain, name, "removed", removed, words);
+        Ok(removed)
+    }
+
+    /// Delivers the next tick of a reminder now. Returns false if there is none.
+    pub(super) async fn fire_reminder(
+        &self,
+        grain: &GrainName,
+        name: &str,
+        who: &str,
+        because: Option<&str>,
+    ) -> Result<bool, AdminError> {
+        let (id, words) = (id_of(grain), words(who, because));
+        let fired = self.reminders.fire_by_hand(&id, &grain.grain_type, name).await;
+        let fired = fired.map_err(AdminError::Failed)?;
+        self.tell_reminder(grain, name, "fired", fired, words);
+        Ok(fired)
+    }
+
+    fn tell_reminder(&self, grain: &GrainName, name: &str, act: &str, done: bool, words: String) {
+        if !done {
+            return;
+        }
+        let title = format!("{}/{} {name}", grain.grain_type, grain.key);
+        tracing::info!(reminder = %Plain(&title), by = words, act, "an operator acts on a reminder");
+        self.record_act(&format!("reminder-{act}"), &[title, words]);
+    }
+
     /// Gives this silo another duty. Returns the version of the table that says so.
     pub(super) async fn give_duty(
         &self,

@@ -3,16 +3,21 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use emmer_core::reminder::Reminder;
 use emmer_core::{GrainId, GrainTypeId, SiloEntry, Timestamp};
 use emmer_net::clock::wall;
+use emmer_net::transport::Connection;
+use emmer_store::history::Recorded;
 use emmer_store::state::StoredState;
 
 use super::{Answer, Visit, encoded, id_of};
+use crate::access::Known;
 use crate::admin::{
-    ActivationLook, AdminError, GrainLook, GrainName, Question, ReminderLook, SiloLook, StateLook,
-    TurnLook,
+    ActivationLook, AdminError, ChangeLook, ConnectionLook, DueLook, GrainLook, GrainName,
+    MetricLook, Question, ReminderLook, SiloLook, StateLook, TurnLook,
 };
 use crate::hosting::{Wanted, millis};
+use crate::metrics::{MetricValue, Sample};
 use crate::silo::core::SiloCore;
 
 /// Number of rows of a list, at most.
@@ -47,6 +52,24 @@ impl SiloCore {
             }
             Question::Queues { max } => encoded(&self.host.longest_queues(most(*max))),
             Question::Hot { max } => encoded(&self.host.hot(most(*max))),
+            Question::Metrics => {
+                encoded(&self.metrics().into_iter().map(metric_look).collect::<Vec<_>>())
+            }
+            Question::Connections { max } => encoded(&self.connection_looks(most(*max))),
+            Question::Reminders { max } => {
+                let (due, now) = (self.reminders.due(most(*max)), wall());
+                encoded(&due.iter().map(|due| due_look(due, now)).collect::<Vec<_>>())
+            }
+            Question::Failures { max } => encoded(&self.host.last_failures(most(*max))),
+            Question::History { max } => encoded(&self.changes(most(*max)).await?),
+            Question::RemoveReminder { grain, name, because } => {
+                let because = because.as_deref();
+                encoded(&self.remove_reminder(grain, name, &visit.who, because).await?)
+            }
+            Question::FireReminder { grain, name, because } => {
+                let because = because.as_deref();
+                encoded(&self.fire_reminder(grain, name, &visit.who, because).await?)
+            }
             Question::Deactivate { grain, drop_turns, within_ms, because } => {
                 let because = because.as_deref();
                 let order = (*drop_turns, *within_ms);
@@ -105,6 +128,35 @@ impl SiloCore {
                 }
             }
         }
+    }
+
+    /// The connections, those with most bytes that wait first.
+    fn connection_looks(&self, max: usize) -> Vec<ConnectionLook> {
+        let open = self.pool.open();
+        let mut looks: Vec<_> = open.iter().map(|connection| connection_look(connection)).collect();
+        looks.sort_by_key(|look| std::cmp::Reverse((look.bytes_waiting, look.calls_waiting)));
+        looks.truncate(max);
+        looks
+    }
+
+    /// The latest changes in the history.
+    async fn changes(&self, max: usize) -> Result<Vec<ChangeLook>, AdminError> {
+        if self.options.records.history_retention.is_zero() {
+            return Ok(Vec::new());
+        }
+        let read = self.records.history.read().await;
+        let read = read.map_err(|error| AdminError::Failed(error.to_string()))?;
+        let look = |one: &Recorded| ChangeLook {
+            at_ms: one.at.as_millis(),
+            version: one.version,
+            silo: one.silo.to_string(),
+            name: one.name.to_string(),
+            host: one.host.to_string(),
+            change: one.change.to_string(),
+            writer: one.writer.to_string(),
+            evidence: one.evidence.iter().map(|line| line.to_string()).collect(),
+        };
+        Ok(read.iter().take(max).map(look).collect())
     }
 
     /// One grain, without waking it.
@@ -168,17 +220,66 @@ fn state_look(
     }
 }
 
-fn reminder_look(reminder: &emmer_core::reminder::Reminder, now: Timestamp) -> ReminderLook {
-    let next = reminder.next().map(|(_, at)| at);
-    let left = |at: Timestamp| {
-        let ahead = i64::try_from(millis(at.saturating_since(now))).unwrap_or(i64::MAX);
-        let late = i64::try_from(millis(now.saturating_since(at))).unwrap_or(i64::MAX);
-        ahead - late
+fn connection_look(connection: &Connection) -> ConnectionLook {
+    let traffic = connection.traffic();
+    let admitted = connection.admitted.as_ref();
+    let known = admitted.and_then(|admitted| admitted.proof.downcast_ref::<Known>());
+    ConnectionLook {
+        silo: connection.silo(),
+        client: known.map(|known| known.identity.name().to_owned()),
+        from: connection.from.map(|from| from.to_string()),
+        bytes_waiting: traffic.bytes_waiting,
+        messages_waiting: traffic.messages_waiting,
+        calls_waiting: connection.waiting(),
+        calls_serving: connection.serving(),
+        bytes_sent: traffic.bytes_sent,
+        bytes_received: traffic.bytes_received,
+    }
+}
+
+fn metric_look(sample: Sample) -> MetricLook {
+    let names = sample.metric.labels.iter().map(|name| (*name).to_owned());
+    let labels = names.zip(sample.labels).collect();
+    let (value, latency) = match sample.value {
+        MetricValue::Count(count) => (share(count), None),
+        MetricValue::Level(level) => (level, None),
+        MetricValue::Durations(latency) => (share(latency.samples()), Some(latency)),
     };
+    MetricLook { name: sample.metric.name.to_owned(), labels, value, latency }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts beyond 2^53 lose their last digits")]
+fn share(count: u64) -> f64 {
+    count as f64
+}
+
+/// Milliseconds from `now` to `at`, negative if that has passed.
+fn left(at: Timestamp, now: Timestamp) -> i64 {
+    let ahead = i64::try_from(millis(at.saturating_since(now))).unwrap_or(i64::MAX);
+    let late = i64::try_from(millis(now.saturating_since(at))).unwrap_or(i64::MAX);
+    ahead - late
+}
+
+fn due_look((reminder, failed): &(Reminder, u32), now: Timestamp) -> DueLook {
+    let next = reminder.next().map(|(_, at)| at);
+    DueLook {
+        grain_type: reminder.grain_type.to_string(),
+        key: reminder.grain.key().clone(),
+        name: reminder.name.to_string(),
+        next: next.map(|at| at.to_string()),
+        in_ms: next.map(|at| left(at, now)),
+        failed: *failed,
+        fired: reminder.fired,
+        missed: reminder.missed_count,
+    }
+}
+
+fn reminder_look(reminder: &Reminder, now: Timestamp) -> ReminderLook {
+    let next = reminder.next().map(|(_, at)| at);
     ReminderLook {
         name: reminder.name.to_string(),
         next: next.map(|at| at.to_string()),
-        in_ms: next.map(left),
+        in_ms: next.map(|at| left(at, now)),
         fired: reminder.fired,
         missed: reminder.missed_count,
     }

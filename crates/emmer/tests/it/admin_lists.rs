@@ -1,0 +1,130 @@
+//! The lists that a silo has of itself, and what an operator does to reminders.
+
+use emmer::access::Access;
+use emmer::admin::{
+    ChangeLook, ConnectionLook, DueLook, FailedLook, GrainName, MetricLook, Question,
+};
+use emmer::prelude::*;
+use emmer::reminders::Tick;
+use emmer::test::World;
+
+#[grain_interface(key = u64)]
+trait Alarm {
+    async fn set(&mut self) -> Result<(), String>;
+    async fn rung(&self) -> u64;
+    async fn fail(&self);
+}
+
+#[derive(Grain)]
+struct AlarmGrain {
+    #[state("rung")]
+    rung: Persistent<u64>,
+    #[context]
+    ctx: Ctx,
+}
+
+#[grain]
+impl Alarm for AlarmGrain {
+    async fn set(&mut self) -> Result<(), String> {
+        let ring = self.ctx.remind("ring").after(secs(120)).every(secs(3_600));
+        ring.await.map(|_| ()).map_err(|error| error.to_string())
+    }
+
+    async fn rung(&self) -> u64 {
+        *self.rung
+    }
+
+    async fn fail(&self) {
+        panic!("no bell");
+    }
+}
+
+#[grain]
+impl AlarmGrain {
+    #[reminder("ring")]
+    async fn ring(&mut self, _tick: Tick) {
+        *self.rung += 1;
+        self.rung.write().await.unwrap();
+    }
+}
+
+fn alarms(silo: emmer::SiloBuilder) -> emmer::SiloBuilder {
+    silo.host::<dyn Alarm, AlarmGrain>()
+        .configure(|options| options.records.history_retention = secs(86_400 * 30))
+        .authorize_admin(|_| Access::Allow)
+}
+
+fn alarm(key: u64) -> GrainName {
+    GrainName { grain_type: "alarm".to_owned(), key: key.into() }
+}
+
+#[emmer::test(seeds = 4)]
+async fn an_operator_sees_reminders_fires_and_removes_them(world: World) {
+    let cluster = world.cluster(2, alarms).await;
+    let client = cluster.client().await;
+    let admin = client.admin();
+    let alarms = [1_u64, 2, 3].map(|key| client.grain::<dyn Alarm>(key));
+    for alarm in &alarms {
+        alarm.set().await.unwrap();
+    }
+    world.advance(secs(5)).await;
+    let mut due = Vec::new();
+    for node in cluster.nodes() {
+        let own: Vec<DueLook> =
+            admin.ask(Some(node.address()), &Question::Reminders { max: 10 }).await.unwrap();
+        due.extend(own);
+    }
+    due.sort_by(|a, b| a.key.cmp(&b.key));
+    assert_eq!(due.len(), 3, "{due:?}");
+    for (look, key) in due.iter().zip(1_u64..) {
+        assert_eq!((look.key.clone(), look.name.as_str()), (key.into(), "ring"));
+        assert!(look.in_ms.is_some_and(|ms| (100_000..120_000).contains(&ms)), "{look:?}");
+    }
+    let (grain, name) = (alarm(2), "ring".to_owned());
+    let fire = Question::FireReminder { grain: grain.clone(), name: name.clone(), because: None };
+    assert!(admin.ask::<bool>(None, &fire).await.unwrap());
+    assert_eq!(alarms[1].rung().await.unwrap(), 1);
+    // Its own tick comes all the same.
+    world.advance(secs(130)).await;
+    assert_eq!(alarms[1].rung().await.unwrap(), 2);
+    let because = Some("ticket 3".to_owned());
+    let remove = Question::RemoveReminder { grain, name, because };
+    assert!(admin.ask::<bool>(None, &remove).await.unwrap());
+    assert!(!admin.ask::<bool>(None, &remove).await.unwrap());
+    assert!(!admin.ask::<bool>(None, &fire).await.unwrap());
+    world.advance(secs(3_700)).await;
+    assert_eq!(alarms[1].rung().await.unwrap(), 2);
+    assert_eq!(alarms[0].rung().await.unwrap(), 2);
+    let history: Vec<ChangeLook> = admin.ask(None, &Question::History { max: 50 }).await.unwrap();
+    let acts: Vec<_> = history.iter().filter(|one| one.change.starts_with("reminder-")).collect();
+    let words: Vec<_> = acts.iter().map(|act| act.change.as_str()).collect();
+    assert_eq!(acts.len(), 2, "{words:?}");
+    assert!(acts.iter().any(|act| act.change == "reminder-removed"
+        && act.evidence.iter().any(|line| line.contains("ticket 3"))));
+}
+
+#[emmer::test(seeds = 2)]
+async fn a_silo_lists_its_metrics_connections_and_failures(world: World) {
+    let cluster = world.cluster(2, alarms).await;
+    let client = cluster.client().await;
+    let admin = client.admin();
+    client.grain::<dyn Alarm>(5_u64).fail().await.unwrap_err();
+    let mut failures = Vec::new();
+    for node in cluster.nodes() {
+        let silo = Some(node.address());
+        failures.extend(
+            admin.ask::<Vec<FailedLook>>(silo, &Question::Failures { max: 10 }).await.unwrap(),
+        );
+        let metrics: Vec<MetricLook> = admin.ask(silo, &Question::Metrics).await.unwrap();
+        let info = metrics.iter().find(|metric| metric.name == "emmer_silo_info").unwrap();
+        assert!(info.labels.iter().any(|(name, value)| name == "cluster" || value == "dev"));
+        assert!(metrics.iter().any(|metric| metric.latency.is_some()));
+        let open: Vec<ConnectionLook> =
+            admin.ask(silo, &Question::Connections { max: 10 }).await.unwrap();
+        assert!(open.iter().any(|one| one.silo.is_some()), "{open:?}");
+        assert!(open.iter().any(|one| one.silo.is_none() && one.from.is_some()), "{open:?}");
+    }
+    let [failed] = &failures[..] else { panic!("{failures:?}") };
+    assert_eq!((failed.key.clone(), failed.method.as_str()), (5_u64.into(), "Alarm.fail"));
+    assert!(failed.words.contains("no bell"));
+}
