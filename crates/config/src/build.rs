@@ -74,6 +74,7 @@ impl Settings {
         wrong.truth(self, "insecure", &mut options.insecure);
         wrong.truth(self, "list_types_to_clients", &mut options.list_types_to_clients);
         set(&mut options.membership, wrong.take(self.membership()));
+        wrong.overlaid(self, "admin", &mut options.admin);
         wrong.overlaid(self, "load_shedding", &mut options.load_shedding);
         wrong.overlaid(self, "records", &mut options.records);
         wrong.overlaid(self, "reminders", &mut options.reminders);

@@ -30,6 +30,7 @@ impl Settings {
         let defaults = SiloOptions::default();
         let tables = [
             ("membership", table(&self.membership()?)),
+            ("admin", table(&defaults.admin)),
             ("load_shedding", table(&defaults.load_shedding)),
             ("records", table(&defaults.records)),
             ("reminders", table(&defaults.reminders)),

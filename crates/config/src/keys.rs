@@ -66,6 +66,7 @@ pub(super) fn all() -> Vec<String> {
     keys.extend(tls::KEYS.map(str::to_owned));
     keys.push(PROFILE.to_owned());
     keys.extend(fields("membership", toml::Table::try_from(&defaults.membership)));
+    keys.extend(fields("admin", toml::Table::try_from(&defaults.admin)));
     keys.extend(fields("load_shedding", toml::Table::try_from(&defaults.load_shedding)));
     keys.extend(fields("records", toml::Table::try_from(&defaults.records)));
     keys.extend(fields("reminders", toml::Table::try_from(&defaults.reminders)));

@@ -5,12 +5,14 @@ use std::future::Future;
 use std::time::{Duration, SystemTime};
 
 use emmer_core::{SiloAddress, SiloEntry, SiloStatus, Timestamp};
-use emmer_runtime::admin::{Admin, AdminError, HotGrain, HotLook, SiloLook, TypeLook};
+use emmer_runtime::admin::{
+    Admin, AdminError, DueLook, HotGrain, HotLook, Question, SiloLook, TypeLook,
+};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::events::Events;
-use crate::picture::{HotRow, Picture, QueueRow, SiloOwn, SiloRow, TurnRow, TypeRow};
+use crate::picture::{HotRow, Picture, QueueRow, ReminderRow, SiloOwn, SiloRow, TurnRow, TypeRow};
 use crate::rates::{Methods, per_second, share};
 
 /// Number of silos that are asked at once.
@@ -38,6 +40,8 @@ pub struct Wants {
     pub turns: bool,
     /// The longest queues. Each silo looks at every activation.
     pub queues: bool,
+    /// The reminders that are due next.
+    pub reminders: bool,
 }
 
 /// Asks the silos of one cluster.
@@ -138,6 +142,19 @@ impl Gather {
             let mut queues: Vec<_> = told.into_iter().flat_map(row).collect();
             queues.sort_by_key(|row| std::cmp::Reverse(row.waiting));
             self.picture.queues = queues;
+        }
+        if wants.reminders {
+            let question = || Question::Reminders { max: ROWS };
+            let asked = |admin: Admin, silo| async move {
+                admin.ask::<Vec<DueLook>>(silo, &question()).await
+            };
+            let told = self.ask_all(asked).await;
+            let row = |(silo, due): (SiloAddress, Vec<DueLook>)| {
+                due.into_iter().map(move |due| ReminderRow { silo, due })
+            };
+            let mut rows: Vec<_> = told.into_iter().flat_map(row).collect();
+            rows.sort_by_key(|row| row.due.in_ms);
+            self.picture.reminders = rows;
         }
         &self.picture
     }

@@ -14,4 +14,6 @@ mod rates;
 
 pub use self::events::Event;
 pub use self::gather::{Gather, Wants};
-pub use self::picture::{HotRow, MethodRow, Picture, QueueRow, SiloOwn, SiloRow, TurnRow, TypeRow};
+pub use self::picture::{
+    HotRow, MethodRow, Picture, QueueRow, ReminderRow, SiloOwn, SiloRow, TurnRow, TypeRow,
+};

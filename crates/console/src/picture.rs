@@ -1,7 +1,7 @@
 //! A cluster at one moment.
 
 use emmer_core::{Duty, GrainKey, SiloAddress, SiloStatus};
-use emmer_runtime::admin::{HeldThread, TurnLook};
+use emmer_runtime::admin::{DueLook, HeldThread, TurnLook};
 use serde::Serialize;
 
 use crate::events::Event;
@@ -29,6 +29,8 @@ pub struct Picture {
     pub threads: Vec<(SiloAddress, HeldThread)>,
     /// Grains for which most calls wait.
     pub queues: Vec<QueueRow>,
+    /// Reminders that are due next, late ones first.
+    pub reminders: Vec<ReminderRow>,
     /// Changes of the membership, latest first.
     pub events: Vec<Event>,
     /// Words about the last try, if the cluster could not be asked.
@@ -182,4 +184,14 @@ pub struct QueueRow {
     pub id: GrainKey,
     /// Number of calls that wait.
     pub waiting: u32,
+}
+
+/// A reminder that is due soon, or late.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct ReminderRow {
+    /// The silo that fires it.
+    pub silo: SiloAddress,
+    /// The reminder.
+    pub due: DueLook,
 }

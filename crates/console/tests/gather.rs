@@ -35,7 +35,8 @@ fn bells(silo: emmer::SiloBuilder) -> emmer::SiloBuilder {
     silo.host::<dyn Bell, BellGrain>().authorize_admin(|_| Access::Allow)
 }
 
-const ALL: Wants = Wants { types: true, methods: true, hot: true, turns: true, queues: true };
+const ALL: Wants =
+    Wants { types: true, methods: true, hot: true, turns: true, queues: true, reminders: true };
 
 #[emmer::test(seeds = 4)]
 async fn a_picture_shows_rates_and_what_hangs(world: World) {

@@ -102,8 +102,8 @@ pub mod certs {
 #[cfg(feature = "console")]
 pub mod console {
     pub use emmer_console::{
-        Event, Gather, HotRow, MethodRow, Picture, QueueRow, SiloOwn, SiloRow, TurnRow, TypeRow,
-        Wants,
+        Event, Gather, HotRow, MethodRow, Picture, QueueRow, ReminderRow, SiloOwn, SiloRow,
+        TurnRow, TypeRow, Wants,
     };
 }
 
@@ -138,8 +138,8 @@ pub mod observe {
 pub mod options {
     pub use emmer_core::limits::Limits;
     pub use emmer_runtime::{
-        ClientBuilder, ClientOptions, OptionError, RecordOptions, ReminderOptions, Setting,
-        SheddingOptions, SiloOptions, StoreSource,
+        AdminOptions, ClientBuilder, ClientOptions, OptionError, RecordOptions, ReminderOptions,
+        Setting, SheddingOptions, SiloOptions, StoreSource,
     };
 }
 

@@ -52,8 +52,8 @@ pub use observers::{
     Gap, Handled, News, ObserverRef, Observers, ObserversError, Overflow, Watch, WatchError,
 };
 pub use options::{
-    ClientOptions, OptionError, RecordOptions, ReminderOptions, Setting, SheddingOptions,
-    SiloOptions,
+    AdminOptions, ClientOptions, OptionError, RecordOptions, ReminderOptions, Setting,
+    SheddingOptions, SiloOptions,
 };
 pub use reminders::{ReminderBuilder, ReminderError, ReminderInfo, Tick};
 pub use silo::{

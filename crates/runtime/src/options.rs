@@ -1,5 +1,6 @@
 //! The options of an operator.
 
+mod admin;
 mod check;
 mod records;
 mod reminders;
@@ -14,6 +15,7 @@ use emmer_core::limits::{GRAIN_KEY_BYTES_MAX, Limits};
 use emmer_placement::hosted::VersionSelector;
 use emmer_placement::{ActivationCountDirector, Metadata};
 
+pub use self::admin::AdminOptions;
 pub use self::check::OptionError;
 pub use self::records::RecordOptions;
 pub use self::reminders::ReminderOptions;
@@ -113,6 +115,8 @@ pub struct SiloOptions {
     /// A client that calls a type or a method that no silo has hears which types there are: for
     /// development. The log of its gateway says it always. Default false.
     pub list_types_to_clients: bool,
+    /// The settings of the admin interface.
+    pub admin: AdminOptions,
     /// The settings of load shedding.
     pub load_shedding: SheddingOptions,
     /// The settings of the records in the store.
@@ -156,6 +160,7 @@ impl Default for SiloOptions {
             connect_timeout: Duration::from_secs(5),
             insecure: false,
             list_types_to_clients: false,
+            admin: AdminOptions::default(),
             load_shedding: SheddingOptions::default(),
             records: RecordOptions::default(),
             reminders: ReminderOptions::default(),

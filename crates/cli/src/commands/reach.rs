@@ -3,19 +3,23 @@
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use emmer::Client;
 use emmer::admin::{Admin, AdminError};
 use emmer::config::{ConfigArgs, Settings};
 use emmer::errors::ConnectError;
-use emmer::options::{ClientBuilder, ClientOptions};
+use emmer::options::ClientBuilder;
 use emmer::tables::{SiloAddress, SiloEntry, SiloStatus};
-use emmer::{Client, millis, secs};
 use tokio::task::JoinSet;
 
 use super::duty::secured;
 use super::store;
 use crate::exit::{Code, Failure, Result};
 use crate::logging;
+
+/// Time after which no further try to reach a gateway begins. One that is busy takes some time.
+const GATEWAY_WAIT: Duration = Duration::from_secs(5);
 
 /// Number of silos that are asked at once.
 const ASKED_AT_ONCE: usize = 64;
@@ -89,9 +93,7 @@ impl Way {
 
     async fn connect(&self) -> Result<Client> {
         let cluster = self.settings.cluster()?;
-        let mut options = ClientOptions::default();
-        options.connect_timeout = secs(3);
-        let client = Client::builder().options(options).cluster_id(cluster);
+        let client = Client::builder().cluster_id(cluster);
         let client = if self.gateways.is_empty() {
             let table = store::table(&self.settings).await?;
             store::check_cluster(table.store(), table.cluster()).await?;
@@ -99,7 +101,7 @@ impl Way {
         } else {
             client.gateways(self.gateways.clone())
         };
-        let client = secured(client.wait_for_gateway(millis(1_500)), &self.settings)?;
+        let client = secured(client.wait_for_gateway(GATEWAY_WAIT), &self.settings)?;
         let connected = self.shown(client).connect().await;
         connected.map_err(|error| match error {
             ConnectError::Store(error) => Failure::store(error),

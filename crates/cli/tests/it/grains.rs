@@ -123,3 +123,15 @@ fn no_key_says_anything_to_a_terminal() {
         assert!(shown.contains("mine") && !shown.contains(hostile), "{shown:?}");
     }
 }
+
+/// As on a host where programs of strangers run.
+#[test]
+fn settings_close_the_interface() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = store_in(dir.path());
+    let _silo = Silo::start(&store, FREE, &["--set", "admin.local=false"]);
+    for args in [&["grains"][..], &["grain", "airport", "JFK"], &["deactivate", "airport", "JFK"]] {
+        let (code, said) = failure(&on(&store, args));
+        assert!(code == 1 && said.contains("the gateway refuses"), "{args:?}: {said}");
+    }
+}

@@ -4,11 +4,12 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::process::{Child, Command};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 
-use crate::harness::{Silo, failure, run, store_in, wait_for};
+use crate::harness::{PATIENCE, Silo, failure, run, store_in, wait_for};
 
 const FREE: &str = "127.0.0.1:0";
 const SIZE: (u16, u16) = (40, 180);
@@ -61,10 +62,15 @@ impl Top {
 
     /// Waits for a screen that `is_it`, and returns it.
     fn wait_for(&self, what: &str, is_it: impl Fn(&str) -> bool) -> String {
-        wait_for(what, || {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
             let shown = self.screen.lock().unwrap().parser.screen().contents();
-            is_it(&shown).then_some(shown)
-        })
+            if is_it(&shown) {
+                return shown;
+            }
+            assert!(Instant::now() < deadline, "{what}: not within {PATIENCE:?}:\n{shown}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 
     /// Returns true if the program has written these bytes.
@@ -119,7 +125,7 @@ fn top_shows_a_cluster_acts_after_a_question_and_sees_a_death() {
     top.wait_for("an order", |shown| shown.contains("Active, cordoned"));
 
     silos[2].process.signal("KILL");
-    top.press("7");
+    top.press("8");
     top.wait_for("the death", |shown| shown.contains("is dead") && shown.contains("2 active"));
     top.press("q");
     let status = wait_for("the end", || top.child.try_wait().unwrap());

@@ -112,7 +112,7 @@ async fn a_grain_is_seen_with_its_state_and_not_woken(world: World) {
     let mut words = Vec::new();
     for node in cluster.nodes() {
         let look: emmer::admin::GrainLook =
-            admin.ask(Some(node.address()), &Question::Grain(clerk("bob"))).await.unwrap();
+            admin.ask(Some(node.address()), &Question::Look(clerk("bob"))).await.unwrap();
         words.extend(look.failures.into_iter().map(|failed| (failed.method, failed.words)));
     }
     assert_eq!(words, [("Clerk.fail".to_owned(), "panicked: as it was told".to_owned())]);
@@ -248,7 +248,7 @@ async fn a_stranger_sees_nothing_and_does_nothing(world: World) {
     for question in [
         Question::Silo,
         Question::Members,
-        Question::Grain(clerk("ann")),
+        Question::Look(clerk("ann")),
         page_of(10, None),
         deactivate("ann", true),
     ] {

@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use super::{Access, Identity};
+use crate::options::AdminOptions;
 use crate::turn::contain;
 
 /// Right that a question or an order of an operator needs.
@@ -78,11 +79,20 @@ type Hook = dyn Fn(&AdminVisit<'_>) -> Access + Send + Sync;
 
 /// The rules about such clients.
 #[derive(Clone, Default)]
-pub(crate) struct AdminRules(Option<Arc<Hook>>);
+pub(crate) struct AdminRules {
+    own: Option<Arc<Hook>>,
+    options: AdminOptions,
+}
 
 impl AdminRules {
     pub(crate) fn new(rules: impl Fn(&AdminVisit<'_>) -> Access + Send + Sync + 'static) -> Self {
-        Self(Some(Arc::new(rules)))
+        Self { own: Some(Arc::new(rules)), options: AdminOptions::default() }
+    }
+
+    /// These rules; where the application has none, those of the settings.
+    pub(crate) fn or_settings(mut self, options: &AdminOptions) -> Self {
+        self.options = options.clone();
+        self
     }
 
     /// Returns the name of the client for the log and the history.
@@ -90,8 +100,8 @@ impl AdminRules {
     /// # Errors
     /// The client may not, in these words. Rules that panic allow nothing.
     pub(crate) fn ask(&self, visit: &AdminVisit<'_>) -> Result<String, String> {
-        let access = match &self.0 {
-            None => Ok(by_default(visit)),
+        let access = match &self.own {
+            None => Ok(by_settings(visit, &self.options)),
             Some(rules) => contain(|| rules(visit)),
         };
         let named = |identity: &Identity| format!("client {}", identity.name());
@@ -112,11 +122,15 @@ impl AdminRules {
 }
 
 /// Rules of a silo whose application gives none.
-fn by_default(visit: &AdminVisit<'_>) -> Access {
+fn by_settings(visit: &AdminVisit<'_>, options: &AdminOptions) -> Access {
+    let named = visit.identity.is_some_and(|identity| match visit.right {
+        Right::Look => options.may_look(identity.name()),
+        Right::Act => options.may_act(identity.name()),
+    });
     Access::when(
-        visit.is_local,
-        "the admin interface serves programs on the host of the gateway only, unless the \
-         application says something else (SiloBuilder::authorize_admin)",
+        named || (options.local && visit.is_local()),
+        "the admin interface serves programs on the host of the gateway, and clients that the \
+         settings [admin] or the application (SiloBuilder::authorize_admin) name",
     )
 }
 
@@ -140,6 +154,18 @@ mod tests {
         assert!(!may("127.0.0.6:5000", "127.0.0.1:30000"));
         let unknown = AdminVisit::new(Right::Act, None, None, None);
         assert!(AdminRules::default().ask(&unknown).is_err());
+    }
+
+    #[test]
+    fn settings_name_the_clients_that_may() {
+        let options = AdminOptions { local: false, look: "ann".into(), act: "eve".into() };
+        let rules = AdminRules::default().or_settings(&options);
+        let may = |right, name: &str| {
+            let (identity, here) = (Identity::new(name), Some("127.0.0.1:1".parse().unwrap()));
+            rules.ask(&AdminVisit::new(right, Some(&identity), here, here)).is_ok()
+        };
+        assert!(may(Right::Look, "ann") && may(Right::Look, "eve") && may(Right::Act, "eve"));
+        assert!(!may(Right::Act, "ann") && !may(Right::Look, "bob"));
     }
 
     #[test]

@@ -150,7 +150,7 @@ impl Admin {
     /// # Errors
     /// [`AdminError`].
     pub async fn grain(&self, grain: GrainName) -> Result<GrainLook, AdminError> {
-        self.ask(None, &Question::Grain(grain)).await
+        self.ask(None, &Question::Look(grain)).await
     }
 
     /// The turns of a silo that have been suspended for longest, and the threads that turns hold

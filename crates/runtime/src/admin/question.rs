@@ -34,7 +34,7 @@ pub enum Question {
         max: u32,
     },
     /// One grain, wherever it is: [`GrainLook`](super::GrainLook).
-    Grain(GrainName),
+    Look(GrainName),
     /// The turns that have run for longest: [`TurnLook`](super::TurnLook)s, and threads that turns
     /// hold.
     Turns {
@@ -141,7 +141,7 @@ impl Question {
             | Self::Types
             | Self::Methods
             | Self::Grains { .. }
-            | Self::Grain(_)
+            | Self::Look(_)
             | Self::Turns { .. }
             | Self::Queues { .. }
             | Self::Hot { .. }
@@ -171,7 +171,7 @@ impl Question {
     /// The name of the grain type that the question is about.
     pub(crate) const fn type_mut(&mut self) -> Option<&mut String> {
         match self {
-            Self::Grain(grain)
+            Self::Look(grain)
             | Self::Deactivate { grain, .. }
             | Self::Move { grain, .. }
             | Self::RemoveReminder { grain, .. }
@@ -184,7 +184,7 @@ impl Question {
     /// Returns the grain that the question is about: its silo answers.
     pub(crate) const fn grain(&self) -> Option<&GrainName> {
         match self {
-            Self::Grain(grain)
+            Self::Look(grain)
             | Self::Deactivate { grain, .. }
             | Self::Move { grain, .. }
             | Self::RemoveReminder { grain, .. }

@@ -11,11 +11,12 @@ use emmer_net::clock::{CoarseInstant, Due};
 use emmer_wire::{CallChain, ChainLink, RequestContext};
 use tracing::Span;
 
+use super::Host;
 use super::activation::{Activation, Held};
 use super::ends::TurnEnd;
 use super::gate::{Asks, Who};
 use super::late;
-use super::standing::Stood;
+use super::standing::{Listed, Stood};
 use crate::metrics::{Ended, Outer};
 use crate::trace;
 use crate::turn::{Asker, DeactivationReason, MethodInfo};
@@ -419,8 +420,8 @@ impl TurnContext {
         Some(activation.activation().list_turn(link.turn, caller, asker.cloned(), !link.free))
     }
 
-    /// The turn as operators see it; none for one of no grain.
-    pub(crate) fn stood(&self, now: CoarseInstant) -> Option<Stood<Arc<Activation>>> {
+    /// Lists the turn for operators, until the result is dropped; none for a turn of no grain.
+    pub(super) fn list_standing<'a>(&self, host: &'a Host) -> Option<Listed<'a, Arc<Activation>>> {
         let activation = self.activation.as_ref()?.activation().clone();
         let own = self.linked.then(|| self.chain.split_last()).flatten();
         let chain = match own {
@@ -428,7 +429,9 @@ impl TurnContext {
             Some((_, outer)) => CallChain::new(outer).unwrap_or_default(),
             None => self.chain.clone(),
         };
-        Some(Stood::new(activation, self.method, chain, now))
+        let number = activation.number();
+        let stood = Stood::new(activation, self.method, chain, host.clock.now());
+        Some(host.standing.list(number, stood))
     }
 
     /// Notes a failure for operators.

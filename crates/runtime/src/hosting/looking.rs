@@ -22,6 +22,9 @@ type StoodTurn = Stood<Arc<Activation>>;
 /// Number of calls that wait for one grain, and of turns inside, that are shown.
 const SHOWN_MAX: usize = 32;
 
+/// Number of held threads whose grain is looked for.
+const NAMED_MAX: usize = 3;
+
 /// Number of rows of a page, at most.
 const PAGE_MAX: usize = 1_000;
 
@@ -202,7 +205,8 @@ impl Host {
     pub(crate) fn held_threads(&self) -> Vec<HeldThread> {
         let mut held = self.metrics.watch.held(self.clock.now(), BLOCKING_MIN);
         held.sort_by_key(|(_, _, held)| std::cmp::Reverse(*held));
-        held.into_iter().map(|held| self.held_look(held)).collect()
+        let names = |at: usize| at < NAMED_MAX;
+        held.into_iter().enumerate().map(|(at, held)| self.held_look(held, names(at))).collect()
     }
 
     /// Number of threads that turns hold without an await.
@@ -210,14 +214,15 @@ impl Host {
         self.metrics.watch.held(self.clock.now(), BLOCKING_MIN).len()
     }
 
-    fn held_look(&self, (thread, method, held): (usize, u32, Duration)) -> HeldThread {
+    /// `named`: the grain is looked for, which takes a look at every activation.
+    fn held_look(&self, (thread, method, held): (usize, u32, Duration), named: bool) -> HeldThread {
         let class = self.classes.values().find(|class| class.method_name(method).is_some());
         let method =
             class.and_then(|class| class.method_name(method)).unwrap_or("a hook or a timer");
         HeldThread {
             thread: name_of_thread(thread),
             method: method.to_owned(),
-            grain: class.and_then(|class| self.the_one_inside(class)),
+            grain: class.filter(|_| named).and_then(|class| self.the_one_inside(class)),
             held_ms: millis(held),
         }
     }
@@ -251,7 +256,7 @@ impl Host {
         let own = |method: u32| method == 0 || activation.class.method_name(method).is_some();
         let held = self.metrics.watch.held(self.clock.now(), BLOCKING_MIN);
         let own = held.into_iter().filter(|(_, method, _)| own(*method));
-        own.map(|held| self.held_look(held)).collect()
+        own.take(NAMED_MAX).map(|held| self.held_look(held, true)).collect()
     }
 
     /// The last failures of all grains.

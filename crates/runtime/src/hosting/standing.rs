@@ -1,7 +1,6 @@
 //! The turns that have begun and wait in tasks of their own. Operators see them, and may have one
 //! dropped.
 
-use std::future::Future;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
 
@@ -44,7 +43,7 @@ impl<A> Stood<A> {
     }
 
     /// Polls the turn, unless it is to be dropped: then the words.
-    pub(super) fn poll<T>(
+    fn poll<T>(
         &self,
         cx: &mut Context<'_>,
         poll: impl FnOnce(&mut Context<'_>) -> Poll<T>,
@@ -132,15 +131,13 @@ pub(super) struct Listed<'a, A> {
 }
 
 impl<A> Listed<'_, A> {
-    /// Waits for `turn` to end.
-    ///
-    /// # Errors
-    /// The words of the operator that has it dropped.
-    pub(super) fn until_dropped<T>(
+    /// Polls the turn, unless it is to be dropped: then the words of the operator.
+    pub(super) fn poll<T>(
         &self,
-        mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>,
-    ) -> impl Future<Output = Result<T, String>> {
-        std::future::poll_fn(move |cx| self.turn.poll(cx, &mut poll))
+        cx: &mut Context<'_>,
+        poll: impl FnOnce(&mut Context<'_>) -> Poll<T>,
+    ) -> Poll<Result<T, String>> {
+        self.turn.poll(cx, poll)
     }
 }
 

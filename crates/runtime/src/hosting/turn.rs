@@ -382,17 +382,18 @@ pub(crate) async fn run_to_end(
         }
     };
     note(&turn);
-    let stood = turn.context.as_ref().and_then(|context| context.stood(host.clock.now()));
-    let Some(stood) = stood else {
-        // It has ended, or is no turn of a grain.
-        let end = std::future::poll_fn(|cx| turn.as_mut().poll_turn(cx, sink));
-        return host.fence.unless_shut(end).await;
-    };
-    let listed = host.standing.list(stood.activation.number(), stood);
-    let end = listed.until_dropped(|cx| {
-        let polled = turn.as_mut().poll_turn(cx, sink);
-        note(&turn);
-        polled
+    // None if it has ended, or is no turn of a grain.
+    let listed = turn.context.as_ref().and_then(|context| context.list_standing(host));
+    let end = std::future::poll_fn(|cx| {
+        let mut poll = |cx: &mut Context<'_>| {
+            let polled = turn.as_mut().poll_turn(cx, sink);
+            note(&turn);
+            polled
+        };
+        match &listed {
+            Some(listed) => listed.poll(cx, poll),
+            None => poll(cx).map(Ok),
+        }
     });
     let end = host.fence.unless_shut(end).await?;
     Ok(end.unwrap_or_else(|words| turn.as_mut().end_dropped(words)))

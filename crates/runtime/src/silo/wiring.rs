@@ -86,6 +86,7 @@ pub(super) fn wire(given: Given) -> Arc<SiloCore> {
         ..
     } = given;
     let SiloAccess { authenticate, authorize, admin } = access;
+    let admin = admin.or_settings(&options.admin);
     let (spawner, stopped) = (Spawner::current(), CancellationToken::new());
     let pool = Arc::new(Pool::new(greeting(address, &options, security, authenticate)));
     let peers = Peers::new(pool.clone(), stopped.clone());

@@ -138,7 +138,7 @@ impl App {
             KeyCode::Char('p' | ' ') => self.is_paused = !self.is_paused,
             KeyCode::Tab | KeyCode::Right => self.turn_to(1),
             KeyCode::BackTab | KeyCode::Left => self.turn_to(View::ALL.len() - 1),
-            KeyCode::Char(digit @ '1'..='7') => {
+            KeyCode::Char(digit @ '1'..='8') => {
                 let at = (digit as usize) - ('1' as usize);
                 self.open(View::ALL.get(at).copied().unwrap_or_default());
             }

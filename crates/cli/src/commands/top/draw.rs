@@ -132,7 +132,7 @@ fn draw_table(frame: &mut Frame<'_>, app: &mut App, area: Rect) {
 }
 
 const HELP: &str = "\
-1-7, Tab    another view
+1-8, Tab    another view
 arrows      another row; PageUp, PageDown, Home, End
 s, S        sort by the next column; the other way round
 /           show rows that have a text; Esc shows all

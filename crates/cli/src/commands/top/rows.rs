@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use emmer::admin::GrainName;
 use emmer::console::{
-    HotRow, MethodRow, Picture, QueueRow, SiloOwn, SiloRow, TurnRow, TypeRow, Wants,
+    HotRow, MethodRow, Picture, QueueRow, ReminderRow, SiloOwn, SiloRow, TurnRow, TypeRow, Wants,
 };
 use emmer::tables::{SiloAddress, SiloStatus, Timestamp};
 
@@ -21,17 +21,19 @@ pub(super) enum View {
     Hot,
     Turns,
     Queues,
+    Reminders,
     Events,
 }
 
 impl View {
-    pub(super) const ALL: [Self; 7] = [
+    pub(super) const ALL: [Self; 8] = [
         Self::Silos,
         Self::Types,
         Self::Methods,
         Self::Hot,
         Self::Turns,
         Self::Queues,
+        Self::Reminders,
         Self::Events,
     ];
 
@@ -43,14 +45,21 @@ impl View {
             Self::Hot => "Hot keys",
             Self::Turns => "Turns",
             Self::Queues => "Queues",
+            Self::Reminders => "Reminders",
             Self::Events => "Events",
         }
     }
 
     /// The parts of the picture that it shows.
     pub(super) const fn wants(self) -> Wants {
-        let mut wants =
-            Wants { types: false, methods: false, hot: false, turns: false, queues: false };
+        let mut wants = Wants {
+            types: false,
+            methods: false,
+            hot: false,
+            turns: false,
+            queues: false,
+            reminders: false,
+        };
         match self {
             Self::Silos | Self::Events => {}
             Self::Types => wants.types = true,
@@ -58,6 +67,7 @@ impl View {
             Self::Hot => wants.hot = true,
             Self::Turns => wants.turns = true,
             Self::Queues => wants.queues = true,
+            Self::Reminders => wants.reminders = true,
         }
         wants
     }
@@ -86,6 +96,7 @@ impl View {
             Self::Hot => &["TYPE", "KEY", "SILO", "CALLS/S", "TIME"],
             Self::Turns => &["TYPE", "KEY", "METHOD", "SILO", "AGE", "CALLER", "WAITS FOR"],
             Self::Queues => &["TYPE", "KEY", "SILO", "WAITING"],
+            Self::Reminders => &["TYPE", "KEY", "NAME", "SILO", "DUE", "FAILED", "FIRED", "MISSED"],
             Self::Events => &["TIME", "SILO", "NAME", "CHANGE"],
         }
     }
@@ -96,7 +107,7 @@ impl View {
             Self::Silos => 1,
             Self::Types | Self::Methods => 2,
             Self::Hot | Self::Queues => 3,
-            Self::Turns => 4,
+            Self::Turns | Self::Reminders => 4,
             Self::Events => 0,
         }
     }
@@ -167,6 +178,7 @@ pub(super) fn rows(view: View, picture: &Picture) -> Vec<Row> {
             picture.turns.iter().map(|row| turn(row, &named)).chain(held).collect()
         }
         View::Queues => picture.queues.iter().map(|row| queue(row, &named)).collect(),
+        View::Reminders => picture.reminders.iter().map(|row| reminder(row, &named)).collect(),
         View::Events => {
             let row = |event: &emmer::console::Event| Row {
                 cells: vec![
@@ -323,6 +335,33 @@ fn queue(row: &QueueRow, named: &impl Fn(&SiloAddress) -> String) -> Row {
         count(u64::from(row.waiting)),
     ];
     Row { cells, target: grain(&row.grain_type, &row.id), mood: Mood::Calm }
+}
+
+fn reminder(row: &ReminderRow, named: &impl Fn(&SiloAddress) -> String) -> Row {
+    let due = &row.due;
+    let late = due.in_ms.is_some_and(|ms| ms < -1_000);
+    let when = match due.in_ms {
+        None => none(),
+        Some(ms) => {
+            let span = text::span(Duration::from_millis(ms.unsigned_abs()));
+            let words = if ms < 0 { format!("{span} late") } else { format!("in {span}") };
+            // The latest first.
+            let ahead = number(ms.unsigned_abs());
+            Cell::number(words, if ms < 0 { ahead } else { -ahead })
+        }
+    };
+    let cells = vec![
+        Cell::text(due.grain_type.clone()),
+        Cell::text(plain(&due.key.to_string())),
+        Cell::text(plain(&due.name)),
+        Cell::text(named(&row.silo)),
+        when,
+        count(u64::from(due.failed)),
+        count(due.fired),
+        count(due.missed),
+    ];
+    let mood = if late || due.failed > 0 { Mood::Warning } else { Mood::Calm };
+    Row { cells, target: grain(&due.grain_type, &due.key), mood }
 }
 
 fn grain(grain_type: &str, key: &emmer::GrainKey) -> Target {

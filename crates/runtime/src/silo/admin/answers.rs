@@ -44,7 +44,7 @@ impl SiloCore {
                 let wanted = Wanted { grain_type, key_has: key_has.clone(), busy: *busy };
                 encoded(&self.host.page(&wanted, *after, *max).await)
             }
-            Question::Grain(grain) => encoded(&self.grain_look(grain).await?),
+            Question::Look(grain) => encoded(&self.grain_look(grain).await?),
             Question::Turns { max } => {
                 let mut turns = self.host.oldest_turns(most(*max));
                 self.name_silos(turns.iter_mut());
