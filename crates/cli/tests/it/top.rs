@@ -2,14 +2,14 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
-use std::process::{Child, Command};
+use std::process::Child;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 
-use crate::harness::{PATIENCE, Silo, failure, run, store_in, wait_for};
+use crate::harness::{PATIENCE, Silo, emmer, failure, run, store_in, wait_for};
 
 const FREE: &str = "127.0.0.1:0";
 const SIZE: (u16, u16) = (40, 180);
@@ -37,8 +37,8 @@ impl Top {
         let name = ptsname(&terminal, Vec::new()).unwrap();
         let path = name.to_str().unwrap();
         let end = || File::options().read(true).write(true).open(path).unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_emmer"));
-        command.args(["top", "--store", store, "--cluster-id", "test", "--every", "300ms"]);
+        let mut command =
+            emmer(&["top", "--store", store, "--cluster-id", "test", "--every", "300ms"]);
         let child =
             command.env("TERM", "xterm").stdin(end()).stdout(end()).stderr(end()).spawn().unwrap();
         let keys = File::from(terminal);

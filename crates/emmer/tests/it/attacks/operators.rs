@@ -82,11 +82,14 @@ async fn questions_of_any_size_get_answers_of_a_bounded_one() {
     let page = admin.ask::<GrainPage>(None, &all(u32::MAX, None)).await;
     assert_eq!(page.unwrap_err(), AdminError::TooLarge);
     assert_eq!(admin.ask::<GrainPage>(None, &all(0, None)).await.unwrap().grains.len(), 1);
-    let nothing = admin.ask::<GrainPage>(None, &all(10, Some("y".repeat(1 << 20)))).await;
-    assert!(nothing.unwrap().grains.is_empty());
-    // An order with words of any length, and a time of any length.
+    let large = admin.ask::<GrainPage>(None, &all(10, Some("y".repeat(64 << 10)))).await;
+    assert!(large.unwrap_err().to_string().contains("larger than 65536 bytes"));
+    let grain = GrainName { grain_type: "stall".to_owned(), key: "k".repeat(1_025).into() };
+    let long_key = admin.grain(grain).await.unwrap_err();
+    assert!(long_key.to_string().contains("longer than 1024 bytes"), "{long_key}");
+    // An order with many words that a terminal would obey, and a time of any length.
     let grain = GrainName { grain_type: "stall".to_owned(), key: format!("7 {long}").into() };
-    let because = Some("\u{1b}[2J".repeat(100_000));
+    let because = Some("\u{1b}[2J".repeat(10_000));
     let order = Question::Deactivate { grain, drop_turns: true, within_ms: u64::MAX, because };
     let ended: Deactivated = admin.deactivate(&order).await.unwrap();
     assert_eq!(ended.ended, 1);

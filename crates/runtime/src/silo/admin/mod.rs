@@ -14,7 +14,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use emmer_core::{GrainId, GrainTypeId, SiloAddress, SiloStatus};
+use emmer_core::limits::GRAIN_KEY_BYTES_MAX;
+use emmer_core::{GrainId, GrainKey, GrainTypeId, SiloAddress, SiloStatus};
 use emmer_net::transport::{Connection, SendError};
 use emmer_net::warn_seldom;
 use emmer_store::BoxFuture;
@@ -32,6 +33,9 @@ const UNDER_WAY_MAX: usize = 64;
 
 /// Number of questions of one client among them.
 const OF_CLIENT_MAX: u32 = 8;
+
+/// The largest question, in bytes.
+const QUESTION_BYTES_MAX: usize = 64 << 10;
 
 /// The largest answer, in bytes.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
@@ -152,6 +156,11 @@ impl SiloCore {
             }
             _ => None,
         };
+        if encoded.len() > QUESTION_BYTES_MAX {
+            return Err(AdminError::Failed(format!(
+                "the question is larger than {QUESTION_BYTES_MAX} bytes"
+            )));
+        }
         let room = self.desk.under_way.clone().try_acquire_owned();
         let room = room.map_err(|_| AdminError::Busy(self.address))?;
         let question: Question =
@@ -233,6 +242,11 @@ impl SiloCore {
     /// The silo that answers questions about a grain: that of its activation, else one that hosts
     /// its type.
     async fn silo_of(&self, grain: &GrainName) -> Result<SiloAddress, AdminError> {
+        if matches!(&grain.key, GrainKey::Text(text) if text.len() > GRAIN_KEY_BYTES_MAX) {
+            return Err(AdminError::Failed(format!(
+                "the key is longer than {GRAIN_KEY_BYTES_MAX} bytes"
+            )));
+        }
         let id = id_of(grain);
         if !self.host.catalog.of_grain(&id).is_empty() {
             return Ok(self.address);
