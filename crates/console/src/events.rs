@@ -57,7 +57,7 @@ impl Events {
     }
 }
 
-/// What is new about a silo.
+/// Changes of a silo's row since the last look, in words.
 fn changes<'a>(before: Option<&SiloEntry>, row: &'a SiloEntry) -> Vec<(&'a SiloEntry, String)> {
     let mut words = Vec::new();
     let old_votes = before.map(|before| before.votes.as_slice()).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What a cluster does at this moment, gathered from all its silos by the admin interface.
+//! Pictures of a running cluster, gathered from all its silos by the admin interface.
 //!
 //! | module | subject |
 //! |---|---|

@@ -98,7 +98,7 @@ pub mod certs {
     pub use emmer_runtime::certs::*;
 }
 
-/// What a cluster does at this moment, gathered from all its silos.
+/// Pictures of a running cluster, gathered from all its silos.
 #[cfg(feature = "console")]
 pub mod console {
     pub use emmer_console::{

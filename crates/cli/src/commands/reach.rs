@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use emmer::Client;
 use emmer::admin::{Admin, AdminError};
-use emmer::config::{ConfigArgs, Settings};
+use emmer::config::Settings;
 use emmer::errors::ConnectError;
 use emmer::options::ClientBuilder;
 use emmer::tables::{SiloAddress, SiloEntry, SiloStatus};
@@ -16,9 +16,8 @@ use tokio::task::JoinSet;
 use super::duty::secured;
 use super::store;
 use crate::exit::{Code, Failure, Result};
-use crate::logging;
 
-/// Time after which no further try to reach a gateway begins. One that is busy takes some time.
+/// Time after which no further try to reach a gateway begins. A busy gateway answers late.
 const GATEWAY_WAIT: Duration = Duration::from_secs(5);
 
 /// Number of silos that are asked at once.
@@ -30,20 +29,14 @@ const TOKEN_BYTES_MAX: u64 = 8_192;
 /// The flags that lead to a running cluster.
 #[derive(clap::Args)]
 pub(super) struct ReachArgs {
-    /// The system store that all silos of the cluster share, as in sqlite://cluster.db
-    #[arg(long, value_name = "URL")]
-    store: Option<String>,
-    /// The cluster
-    #[arg(long, value_name = "ID")]
-    cluster_id: Option<String>,
+    #[command(flatten)]
+    cluster: store::ClusterArgs,
     /// A gateway to ask instead of those in the store; can be given several times
     #[arg(long, value_name = "HOST:PORT")]
     gateway: Vec<String>,
     /// A file with the token that the gateways want to see
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    #[command(flatten)]
-    config: ConfigArgs,
 }
 
 /// A cluster that answers.
@@ -57,13 +50,7 @@ pub(super) struct Reached {
 impl ReachArgs {
     /// Reads the settings of the process and starts its log.
     pub(super) fn settle(self, log: Option<String>) -> Result<Way> {
-        let flags = vec![
-            ("store", self.store, "--store"),
-            ("cluster_id", self.cluster_id, "--cluster-id"),
-            ("log", log, "--log"),
-        ];
-        let settings = Settings::of_process(&self.config, flags)?;
-        logging::start(&settings)?;
+        let settings = self.cluster.settle(log)?;
         if self.gateway.is_empty() && settings.required("store", "--store").is_err() {
             return Err(Failure::usage(
                 "expected --store, the store that the silos share, or --gateway, the address of a \

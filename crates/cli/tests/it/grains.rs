@@ -1,4 +1,4 @@
-//! What an operator sees of the grains of a running cluster, and does to them.
+//! Commands that look at the grains of a running cluster, and act on them.
 
 use serde_json::Value;
 
@@ -66,7 +66,7 @@ fn grains_are_counted_listed_called_and_ended() {
     assert!(look.starts_with("airport/A07 is not active"), "{look}");
     let again = text(&on(&store, &["deactivate", "airport", "A07"]));
     assert_eq!(again, "airport/A07 was not active\n");
-    // By a gateway alone. The one that is asked knows where the grain is.
+    // Without the store: each gateway finds the silo of the grain.
     for silo in &silos {
         let gateway = silo.gateway.to_string();
         let args = ["grain", "airport", "A03", "--gateway", &gateway, "--cluster-id", "test"];

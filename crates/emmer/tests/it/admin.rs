@@ -177,7 +177,7 @@ async fn the_grain_that_others_wait_for_is_named(world: World) {
     let expected =
         if ann.silo == bob.silo { "clerk/bob".to_owned() } else { format!("silo {}", bob.silo) };
     assert_eq!(waiting.waits_for, [expected]);
-    // The one at the end of the chain is dropped, and the one before it hears so.
+    // Bob's turn is dropped, and Ann's turn gets the error.
     admin.deactivate(&deactivate("bob", true)).await.unwrap();
     let told = hangs.await.unwrap().unwrap_err().to_string();
     assert!(told.contains("cancelled") && told.contains("it hangs"), "{told}");

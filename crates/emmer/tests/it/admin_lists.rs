@@ -2,7 +2,7 @@
 
 use emmer::access::Access;
 use emmer::admin::{
-    ChangeLook, ConnectionLook, DueLook, FailedLook, GrainName, MetricLook, Question,
+    AdminError, ChangeLook, ConnectionLook, DueLook, FailedLook, GrainName, MetricLook, Question,
 };
 use emmer::prelude::*;
 use emmer::reminders::Tick;
@@ -13,12 +13,15 @@ trait Alarm {
     async fn set(&mut self) -> Result<(), String>;
     async fn rung(&self) -> u64;
     async fn fail(&self);
+    /// Has ticks of the reminder wait for a word that never comes.
+    async fn jam(&mut self);
 }
 
 #[derive(Grain)]
 struct AlarmGrain {
     #[state("rung")]
     rung: Persistent<u64>,
+    is_jammed: bool,
     #[context]
     ctx: Ctx,
 }
@@ -37,12 +40,19 @@ impl Alarm for AlarmGrain {
     async fn fail(&self) {
         panic!("no bell");
     }
+
+    async fn jam(&mut self) {
+        self.is_jammed = true;
+    }
 }
 
 #[grain]
 impl AlarmGrain {
     #[reminder("ring")]
     async fn ring(&mut self, _tick: Tick) {
+        if self.is_jammed {
+            std::future::pending::<()>().await;
+        }
         *self.rung += 1;
         self.rung.write().await.unwrap();
     }
@@ -127,4 +137,30 @@ async fn a_silo_lists_its_metrics_connections_and_failures(world: World) {
     let [failed] = &failures[..] else { panic!("{failures:?}") };
     assert_eq!((failed.key.clone(), failed.method.as_str()), (5_u64.into(), "Alarm.fail"));
     assert!(failed.words.contains("no bell"));
+}
+
+/// A client has eight questions under way, and gives up after five seconds.
+#[emmer::test(seeds = 2)]
+async fn questions_that_wait_for_a_grain_free_their_places(world: World) {
+    let cluster = world.cluster(1, alarms).await;
+    let client = cluster.client().await;
+    let admin = client.admin();
+    let alarm_1 = client.grain::<dyn Alarm>(1_u64);
+    alarm_1.set().await.unwrap();
+    alarm_1.jam().await.unwrap();
+    let asked: Vec<_> = (0..8)
+        .map(|_| {
+            let admin = admin.clone();
+            let (grain, name) = (alarm(1), "ring".to_owned());
+            let fire = Question::FireReminder { grain, name, because: None };
+            tokio::spawn(async move { admin.ask::<bool>(None, &fire).await })
+        })
+        .collect();
+    world.advance(secs(6)).await;
+    for asked in asked {
+        assert_eq!(asked.await.unwrap(), Err(AdminError::TimedOut));
+    }
+    assert!(matches!(admin.silo(None).await, Err(AdminError::Busy(_))));
+    world.advance(secs(5)).await;
+    admin.silo(None).await.unwrap();
 }

@@ -104,8 +104,7 @@ impl Hosted {
         self.silos.iter().filter_map(newer).max().map(|(_, silo)| silo)
     }
 
-    /// The name of the grain type that people call `name`: the same, or the one that differs in
-    /// capitals alone.
+    /// The grain type called `name`. Capitals may differ if only one type fits then.
     pub fn type_called(&self, name: &str) -> Option<String> {
         let manifests = self.silos.iter().filter_map(|(_, manifest)| manifest.as_ref());
         let names: BTreeSet<&str> = manifests

@@ -194,7 +194,7 @@ impl Admin {
         self.ask(None, order).await
     }
 
-    /// Moves a grain to another silo; without a silo to the one that placement chooses.
+    /// Moves a grain to the silo `to`. None: placement chooses the silo.
     ///
     /// # Errors
     /// [`AdminError`]. The grain stays where it is, or ends as by a death.

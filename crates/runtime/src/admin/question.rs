@@ -91,7 +91,7 @@ pub enum Question {
     Move {
         /// The grain.
         grain: GrainName,
-        /// The silo; none for the one that placement chooses.
+        /// Target silo. None: placement chooses it.
         to: Option<SiloAddress>,
         /// Words for the log.
         because: Option<String>,

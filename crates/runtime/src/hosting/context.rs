@@ -423,13 +423,7 @@ impl TurnContext {
     /// Lists the turn for operators, until the result is dropped; none for a turn of no grain.
     pub(super) fn list_standing<'a>(&self, host: &'a Host) -> Option<Listed<'a, Arc<Activation>>> {
         let activation = self.activation.as_ref()?.activation().clone();
-        let own = self.linked.then(|| self.chain.split_last()).flatten();
-        let chain = match own {
-            // The last link is its own.
-            Some((_, outer)) => CallChain::new(outer).unwrap_or_default(),
-            None => self.chain.clone(),
-        };
-        let number = activation.number();
+        let (number, chain) = (activation.number(), (self.chain.clone(), self.linked));
         let stood = Stood::new(activation, self.method, chain, host.clock.now());
         Some(host.standing.list(number, stood))
     }

@@ -170,14 +170,15 @@ impl Host {
     fn turn_look(&self, turn: &StoodTurn) -> TurnLook {
         let title = |link: &ChainLink| self.load.title(&link.grain);
         let activation = &turn.activation;
-        let own = self.waits.turn_on(activation.number(), turn.chain.last().map(|link| link.turn));
+        let own =
+            self.waits.turn_on(activation.number(), turn.callers().last().map(|link| link.turn));
         TurnLook {
             grain_type: activation.type_name().to_owned(),
             key: activation.id().key().clone(),
             method: activation.class.name_of(turn.method).to_owned(),
             age_ms: millis(self.clock.now().left(turn.since)),
-            caller: turn.chain.last().map(title),
-            chain: turn.chain.iter().map(title).collect(),
+            caller: turn.callers().last().map(title),
+            chain: turn.callers().iter().map(title).collect(),
             turn: own.unwrap_or(0),
             waits_for: own.map_or_else(Vec::new, |own| self.waited_for_by(own)),
         }
@@ -186,7 +187,7 @@ impl Host {
     /// The grains of this silo that the turn waits for.
     fn waited_for_by(&self, turn: u64) -> Vec<String> {
         let is_answer =
-            |stood: &StoodTurn| stood.chain.last().is_some_and(|link| link.turn == turn);
+            |stood: &StoodTurn| stood.callers().last().is_some_and(|link| link.turn == turn);
         let answering = self.standing.oldest(SHOWN_MAX, is_answer);
         let mut grains: Vec<_> = answering.iter().map(|stood| stood.activation.title()).collect();
         let queues = self.queues.lock().clone();

@@ -6,7 +6,7 @@ use std::task::{Context, Poll, Waker};
 
 use emmer_net::clock::CoarseInstant;
 use emmer_net::numbers::NumberMap;
-use emmer_wire::CallChain;
+use emmer_wire::{CallChain, ChainLink};
 use parking_lot::Mutex;
 
 /// Locks that the list is divided over.
@@ -17,8 +17,9 @@ pub(crate) struct Stood<A> {
     pub(crate) activation: A,
     /// Place of its method in its class; of no method for a tick of a timer.
     pub(crate) method: u16,
-    /// The turns that wait for it, the first one first.
-    pub(crate) chain: CallChain,
+    /// Calls that led to the turn; with its own link at the end if it `is_linked`.
+    chain: CallChain,
+    is_linked: bool,
     /// Time since which it waits in its task.
     pub(crate) since: CoarseInstant,
     /// Waker of its task.
@@ -28,9 +29,20 @@ pub(crate) struct Stood<A> {
 }
 
 impl<A> Stood<A> {
-    pub(super) fn new(activation: A, method: u16, chain: CallChain, since: CoarseInstant) -> Self {
+    pub(super) fn new(
+        activation: A,
+        method: u16,
+        (chain, is_linked): (CallChain, bool),
+        since: CoarseInstant,
+    ) -> Self {
         let (waker, dropped) = (Mutex::default(), OnceLock::new());
-        Self { activation, method, chain, since, waker, dropped }
+        Self { activation, method, chain, is_linked, since, waker, dropped }
+    }
+
+    /// Turns that wait for this turn, the first caller first.
+    pub(crate) fn callers(&self) -> &[ChainLink] {
+        let own = usize::from(self.is_linked);
+        self.chain.get(..self.chain.len().saturating_sub(own)).unwrap_or_default()
     }
 
     /// Has the turn dropped at its next await, with these words for its caller. False if that was

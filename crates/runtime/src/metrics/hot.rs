@@ -3,7 +3,7 @@
 //! The calls that are timed anyway are counted in sketches of a fixed size, by the algorithm *space
 //! saving* (Metwally and others, 2005): a key that is not in a full sketch takes the place of the
 //! one with the smallest count, and inherits that count as its possible error. So a key with more
-//! than one in [`KEYS`] of all counts is always there. Nothing is counted while nobody looks.
+//! than one in [`KEYS`] of all counts is always there. Nothing is counted without a look.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -135,7 +135,7 @@ impl HotGrains {
         hottest
     }
 
-    /// Ends the counting if nobody has looked for a while.
+    /// Ends the counting [`WATCHED_FOR`] after the last look.
     pub(crate) fn rest(&self, now: Instant) {
         let until = self.until.load(Ordering::Relaxed);
         if until == 0 || now.as_nanos() < until {

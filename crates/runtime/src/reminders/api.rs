@@ -141,8 +141,7 @@ impl Ctx {
         check_name(name)?;
         let Reminding { service, grain_type, .. } =
             self.reminding().ok_or(ReminderError::SiloEnded)?;
-        let _told = service.writing(self.grain_id(), grain_type, name);
-        let removed = service.table().remove(self.grain_id(), grain_type, name, None).await;
+        let removed = service.remove_named(self.grain_id(), grain_type, name).await;
         match removed.map_err(|error| unread(&error))? {
             ReminderRemoval::EtagMismatch => Ok(false),
             ReminderRemoval::Unknown(error) => Err(unknown(&error)),

@@ -107,16 +107,23 @@ impl ReminderService {
         grain_type: &str,
         name: &str,
     ) -> Result<bool, String> {
-        let words = |error: StoreError| error.to_string();
-        if self.table().read(grain, grain_type, name).await.map_err(words)?.is_none() {
-            return Ok(false);
-        }
-        let _told = self.writing(grain, grain_type, name);
-        match self.table().remove(grain, grain_type, name, None).await.map_err(words)? {
+        let removed = self.remove_named(grain, grain_type, name).await;
+        match removed.map_err(|error| error.to_string())? {
             ReminderRemoval::Removed => Ok(true),
             ReminderRemoval::EtagMismatch => Ok(false),
-            ReminderRemoval::Unknown(error) => Err(words(error)),
+            ReminderRemoval::Unknown(error) => Err(error.to_string()),
         }
+    }
+
+    /// Removes the reminder of this name, whatever its etag, and tells its owner.
+    pub(super) async fn remove_named(
+        self: &Arc<Self>,
+        grain: &GrainId,
+        grain_type: &str,
+        name: &str,
+    ) -> Result<ReminderRemoval, StoreError> {
+        let _told = self.writing(grain, grain_type, name);
+        self.table().remove(grain, grain_type, name, None).await
     }
 
     /// Delivers the next tick of a reminder on an operator's word, besides that of its time.

@@ -1,4 +1,4 @@
-//! What a key has done by the cluster: a look at one grain, or an order.
+//! Questions and orders that keys send to the cluster.
 
 use emmer::admin::{Admin, GrainName, Question};
 use emmer::tables::{Duty, SiloAddress};

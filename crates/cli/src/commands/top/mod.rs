@@ -119,7 +119,7 @@ async fn gather_all(
     }
 }
 
-/// Reads keys in a thread of its own, until nobody takes them.
+/// Reads keys in a thread of its own, until the receiver is dropped.
 fn read_keys() -> mpsc::Receiver<Event> {
     let (put, keys) = mpsc::channel(KEYS_MAX);
     std::thread::spawn(move || {

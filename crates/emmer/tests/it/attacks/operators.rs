@@ -93,7 +93,7 @@ async fn questions_of_any_size_get_answers_of_a_bounded_one() {
     let order = Question::Deactivate { grain, drop_turns: true, within_ms: u64::MAX, because };
     let ended: Deactivated = admin.deactivate(&order).await.unwrap();
     assert_eq!(ended.ended, 1);
-    // Another answer than the one that is expected is an error, not a panic.
+    // An answer of an unexpected type is an error, not a panic.
     let wrong = admin.ask::<SiloLook>(None, &Question::Types).await;
     assert!(matches!(wrong.unwrap_err(), AdminError::Unreadable(_)));
     client.close().await;

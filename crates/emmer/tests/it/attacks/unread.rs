@@ -199,7 +199,7 @@ fn attacks(kind: FrameKind, silo: &Silo) -> Vec<Attack> {
             says(channel::LOAD, &"x", false),
             says(channel::REMINDERS, &"x", false),
             says(channel::MOVES, &"x", false),
-            // Questions of an operator: a large answer, and one that no silo knows.
+            // Questions of an operator: one with a large answer, and an unknown one.
             says(channel::ADMIN, &asks(&Question::Types), true),
             says(channel::ADMIN, &asks(&"x"), true),
             // A question about a stream that is not there. No answer waits for a full connection.

@@ -33,6 +33,13 @@ const MOVE_MAX: Duration = Duration::from_secs(3);
 const NUMBER_MIN: u64 = 100_000;
 const NUMBERS: u64 = 900_000;
 
+/// Order about a reminder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ReminderAct {
+    Remove,
+    Fire,
+}
+
 /// The person that gives an order, and the reason, in one line.
 fn words(who: &str, because: Option<&str>) -> String {
     let line = because.map_or_else(|| who.to_owned(), |because| format!("{who}: {because}"));
@@ -126,43 +133,34 @@ impl SiloCore {
         Ok(Moved { from: self.address, to })
     }
 
-    /// Removes a reminder of a grain. Returns false if there is none.
-    pub(super) async fn remove_reminder(
+    /// Removes a reminder of a grain, or delivers its next tick now. Returns false if there is
+    /// none.
+    pub(super) async fn act_on_reminder(
         &self,
-        grain: &GrainName,
-        name: &str,
+        act: ReminderAct,
+        (grain, name): (&GrainName, &str),
         who: &str,
         because: Option<&str>,
     ) -> Result<bool, AdminError> {
-        let (id, words) = (id_of(grain), words(who, because));
-        let removed = self.reminders.remove_by_hand(&id, &grain.grain_type, name).await;
-        let removed = removed.map_err(AdminError::Failed)?;
-        self.tell_reminder(grain, name, "removed", removed, words);
-        Ok(removed)
-    }
-
-    /// Delivers the next tick of a reminder now. Returns false if there is none.
-    pub(super) async fn fire_reminder(
-        &self,
-        grain: &GrainName,
-        name: &str,
-        who: &str,
-        because: Option<&str>,
-    ) -> Result<bool, AdminError> {
-        let (id, words) = (id_of(grain), words(who, because));
-        let fired = self.reminders.fire_by_hand(&id, &grain.grain_type, name).await;
-        let fired = fired.map_err(AdminError::Failed)?;
-        self.tell_reminder(grain, name, "fired", fired, words);
-        Ok(fired)
-    }
-
-    fn tell_reminder(&self, grain: &GrainName, name: &str, act: &str, done: bool, words: String) {
-        if !done {
-            return;
+        let (id, grain_type) = (id_of(grain), &grain.grain_type);
+        let (done, act) = match act {
+            ReminderAct::Remove => {
+                (self.reminders.remove_by_hand(&id, grain_type, name).await, "removed")
+            }
+            ReminderAct::Fire => {
+                (self.reminders.fire_by_hand(&id, grain_type, name).await, "fired")
+            }
+        };
+        let done = done.map_err(AdminError::Failed)?;
+        if done {
+            let (title, words) =
+                (format!("{grain_type}/{} {name}", grain.key), words(who, because));
+            tracing::info!(
+                reminder = %Plain(&title), by = words, act, "an operator acts on a reminder"
+            );
+            self.record_act(&format!("reminder-{act}"), &[title, words]);
         }
-        let title = format!("{}/{} {name}", grain.grain_type, grain.key);
-        tracing::info!(reminder = %Plain(&title), by = words, act, "an operator acts on a reminder");
-        self.record_act(&format!("reminder-{act}"), &[title, words]);
+        Ok(done)
     }
 
     /// Gives this silo another duty. Returns the version of the table that says so.

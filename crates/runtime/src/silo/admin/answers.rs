@@ -1,4 +1,4 @@
-//! What a silo says of itself and of its grains.
+//! Answers of a silo about itself and its grains.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,6 +10,7 @@ use emmer_net::transport::Connection;
 use emmer_store::history::Recorded;
 use emmer_store::state::StoredState;
 
+use super::acts::ReminderAct;
 use super::{Answer, Visit, encoded, id_of};
 use crate::access::Known;
 use crate::admin::{
@@ -63,12 +64,12 @@ impl SiloCore {
             Question::Failures { max } => encoded(&self.host.last_failures(most(*max))),
             Question::History { max } => encoded(&self.changes(most(*max)).await?),
             Question::RemoveReminder { grain, name, because } => {
-                let because = because.as_deref();
-                encoded(&self.remove_reminder(grain, name, &visit.who, because).await?)
+                let (act, because) = (ReminderAct::Remove, because.as_deref());
+                encoded(&self.act_on_reminder(act, (grain, name), &visit.who, because).await?)
             }
             Question::FireReminder { grain, name, because } => {
-                let because = because.as_deref();
-                encoded(&self.fire_reminder(grain, name, &visit.who, because).await?)
+                let (act, because) = (ReminderAct::Fire, because.as_deref());
+                encoded(&self.act_on_reminder(act, (grain, name), &visit.who, because).await?)
             }
             Question::Deactivate { grain, drop_turns, within_ms, because } => {
                 let because = because.as_deref();

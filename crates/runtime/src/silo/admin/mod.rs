@@ -1,9 +1,8 @@
 //! The admin interface of a silo: it answers questions itself, or passes them on to the silo that
 //! they are for.
 //!
-//! Whatever the questions, the silo holds a bounded amount: a client has a few under way, all
-//! together some more, and an answer has a largest size. Answers are made in tasks that give way to
-//! other work.
+//! Questions are bounded: in number, for each client and for all, in size, and in the time of an
+//! answer. Answers are made in tasks that yield to other work.
 
 mod acts;
 mod answers;
@@ -39,6 +38,10 @@ const QUESTION_BYTES_MAX: usize = 64 << 10;
 
 /// The largest answer, in bytes.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
+
+/// Time in which an answer is made, besides what an order waits for itself. A place among the
+/// questions under way is free then, whatever the store or a grain does.
+const MADE_WITHIN: Duration = Duration::from_secs(10);
 
 /// Time that another silo has to answer a question that was passed on.
 const PATIENCE: Duration = Duration::from_secs(4);
@@ -106,7 +109,7 @@ struct Visit {
     question: Question,
     /// The question as it came, for passing on.
     encoded: Bytes,
-    /// The silo that shall answer; none for the one that has the grain, or this one.
+    /// Silo that answers. None: the silo of the grain, or this silo.
     to: Option<SiloAddress>,
     /// The person or program that asks.
     who: String,
@@ -174,11 +177,13 @@ impl SiloCore {
         self.host.spawner.spawn(async move {
             // Held until the answer waits to be sent.
             let _held = (seat, room);
-            let stopped = silo.stopped.clone();
+            let (stopped, limit) = (silo.stopped.clone(), MADE_WITHIN + visit.question.takes());
             tokio::select! {
                 biased;
                 () = stopped.cancelled() => {}
-                made = silo.answer_of(visit) => answer(&connection, id, made),
+                made = tokio::time::timeout(limit, silo.answer_of(visit)) => {
+                    answer(&connection, id, made.unwrap_or(Err(AdminError::TimedOut)));
+                }
             }
         });
         Ok(())
@@ -239,8 +244,8 @@ impl SiloCore {
         Ok(())
     }
 
-    /// The silo that answers questions about a grain: that of its activation, else one that hosts
-    /// its type.
+    /// Silo that answers questions about a grain: the silo of its activation, else any silo that
+    /// hosts its type.
     async fn silo_of(&self, grain: &GrainName) -> Result<SiloAddress, AdminError> {
         if matches!(&grain.key, GrainKey::Text(text) if text.len() > GRAIN_KEY_BYTES_MAX) {
             return Err(AdminError::Failed(format!(
@@ -273,7 +278,7 @@ fn id_of(grain: &GrainName) -> GrainId {
     GrainId::new(GrainTypeId::of(&grain.grain_type), grain.key.clone())
 }
 
-/// Sends an answer. One that does not fit becomes an error.
+/// Sends an answer, or an error if the answer is too large.
 fn answer(connection: &Connection, id: u64, made: Answer) {
     let too_large = matches!(&made, Ok(bytes) if bytes.len() > ANSWER_BYTES_MAX);
     let made = if too_large { Err(AdminError::TooLarge) } else { made };
@@ -300,7 +305,7 @@ fn encoded(answer: &impl Serialize) -> Answer {
     }
 }
 
-/// Questions of the silo's own process: nobody else is asked whether it may.
+/// Questions of the silo's own process, which need no right.
 pub(in crate::silo) struct Inside(pub(in crate::silo) Arc<SiloCore>);
 
 impl Way for Inside {
