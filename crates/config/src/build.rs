@@ -12,6 +12,7 @@ use emmer_runtime::{Setting, SiloOptions};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::effective::Effective;
 use super::{ConfigError, Entry, Result, Settings, keys};
 
 /// The named sets of membership options.
@@ -86,6 +87,7 @@ impl Settings {
             Some(entry) => entry.wrong(&error.option, error.reason),
             None => ConfigError::new(error),
         })?;
+        options.settings = self.effective()?.into_iter().map(Effective::look).collect();
         Ok(options)
     }
 

@@ -1,9 +1,7 @@
 //! Every setting with the value that holds, and the place it comes from.
 
-use std::time::Duration;
-
-use emmer_membership::humantime;
 use emmer_runtime::SiloOptions;
+use emmer_runtime::admin::SettingLook;
 use emmer_store::url::StoreUrl;
 use serde::Serialize;
 
@@ -58,6 +56,13 @@ impl Settings {
     }
 }
 
+impl Effective {
+    /// The setting as operators of a silo see it.
+    pub(super) fn look(self) -> SettingLook {
+        SettingLook::new(self.key, self.value, self.place.map(|place| place.to_string()))
+    }
+}
+
 /// A value as it is written after `--set`.
 pub(super) fn plain(value: &toml::Value) -> String {
     match value {
@@ -81,34 +86,16 @@ fn shown(url: &str) -> String {
 
 /// The default of a key that is in no table of options.
 fn top(key: &str, defaults: &SiloOptions) -> Option<String> {
-    let time = |time: Duration| Some(humantime::print(time));
     match key {
-        "update_zone" => Some(defaults.update_zone.to_string()),
-        "fault_zone" => Some(defaults.fault_zone.to_string()),
+        // They have to be set.
+        "cluster_id" | "listen" => None,
         "log" => Some("warn".to_owned()),
         "log_format" => Some("text".to_owned()),
-        "response_timeout" => time(defaults.response_timeout),
-        "collection_age" => time(defaults.collection_age),
-        "balance" => Some(defaults.balance.to_string()),
-        "balance_share" => Some(defaults.balance_share.to_string()),
-        "repartition" => Some(defaults.repartition.to_string()),
-        "memory_max" => Some(defaults.memory_max.to_string()),
-        "load_period" => time(defaults.load_period),
-        "activation_count_choices" => Some(defaults.activation_count_choices.to_string()),
-        "version_selector" => Some(defaults.version_selector.to_string()),
         keys::PLACEMENT => Some("random".to_owned()),
-        "activation_timeout" => time(defaults.activation_timeout),
-        "deactivation_timeout" => time(defaults.deactivation_timeout),
-        "shutdown_timeout" => time(defaults.shutdown_timeout),
-        "liveness_timeout" => time(defaults.liveness_timeout),
-        "connect_timeout" => time(defaults.connect_timeout),
-        "insecure" => Some(defaults.insecure.to_string()),
-        "list_types_to_clients" => Some(defaults.list_types_to_clients.to_string()),
         keys::PROFILE => Some("default".to_owned()),
         "tls.rollout" => Some("require".to_owned()),
         "tls.overlap" => Some("1h".to_owned()),
-        "tls.telemetry" => Some("false".to_owned()),
-        "tls.anonymous_clients" => Some("false".to_owned()),
-        _ => None,
+        "tls.telemetry" | "tls.anonymous_clients" => Some("false".to_owned()),
+        _ => defaults.listed().into_iter().find(|(known, _)| *known == key)?.1,
     }
 }

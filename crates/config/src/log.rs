@@ -1,13 +1,17 @@
 //! The log on stderr, as the settings `log` and `log_format` say.
 
+mod book;
+
 use std::io::IsTerminal;
 use std::str::FromStr;
 
+use emmer_runtime::admin::show_log;
 use tracing_subscriber::filter::{LevelFilter, ParseError, Targets};
 use tracing_subscriber::layer::{Identity, SubscriberExt as _};
 use tracing_subscriber::util::SubscriberInitExt as _;
-use tracing_subscriber::{Layer, Registry};
+use tracing_subscriber::{Layer, Registry, reload};
 
+use self::book::{Book, Change};
 use super::{ConfigError, Result, Settings};
 
 /// The level that is logged by default.
@@ -65,19 +69,42 @@ impl Settings {
         let lines = tracing_subscriber::fmt::layer()
             .with_ansi(std::io::stderr().is_terminal())
             .with_writer(std::io::stderr);
-        // Lines do not name their traces: few of them belong to one.
-        let filter = filter.with_target(emmer_runtime::trace::TARGET, LevelFilter::OFF);
-        let registry = tracing_subscriber::registry().with(spans);
-        // It fails only if the program has a subscriber already.
-        let _ = match format {
-            LogFormat::Text => registry.with(lines.with_filter(filter)).try_init(),
+        let (written, write) = reload::Layer::new(without_spans(filter.clone()));
+        let (kept, keep) = reload::Layer::new(none());
+        let book = Book::new(filter, written_by(write), written_by(keep));
+        let tap = book.tap().with_filter(kept);
+        let registry = tracing_subscriber::registry().with(spans).with(tap);
+        let started = match format {
+            LogFormat::Text => registry.with(lines.with_filter(written)).try_init(),
             LogFormat::Json => {
                 let lines = lines.json().flatten_event(true);
-                registry.with(lines.with_filter(filter)).try_init()
+                registry.with(lines.with_filter(written)).try_init()
             }
         };
+        // It fails only if the program has a subscriber already.
+        if started.is_ok() {
+            show_log(book);
+        }
         Ok(())
     }
+}
+
+/// The filter without the spans of calls: few lines belong to one, and none names its trace.
+fn without_spans(filter: Targets) -> Targets {
+    filter.with_target(emmer_runtime::trace::TARGET, LevelFilter::OFF)
+}
+
+/// The filter that lets nothing through.
+fn none() -> Targets {
+    Targets::new().with_default(LevelFilter::OFF)
+}
+
+/// Changes a filter that is in use.
+fn written_by<S: 'static>(handle: reload::Handle<Targets, S>) -> Change {
+    Box::new(move |filter| {
+        // It fails only if the subscriber is gone.
+        let _ = handle.reload(filter);
+    })
 }
 
 /// The filter that a text stands for: levels, and targets with levels.

@@ -166,6 +166,9 @@ impl Gather {
         for (silo, look) in told {
             own.insert(silo, own_row(self.silos.get(&silo), &look, at));
             self.picture.view = self.picture.view.max(look.view);
+            if self.picture.cluster.is_empty() {
+                self.picture.cluster.clone_from(&look.cluster);
+            }
             looks.insert(silo, (at, look));
         }
         self.silos = looks;
@@ -283,6 +286,7 @@ fn own_row(before: Option<&(Instant, SiloLook)>, look: &SiloLook, at: Instant) -
         waiting: told.turns_waiting,
         suspended: look.turns_suspended,
         held_threads: look.held_threads,
+        probes: look.probes.clone(),
         in_flight: told.calls_in_flight,
         timers: told.timers,
         reminders: told.reminders,

@@ -13,6 +13,8 @@ use crate::events::Event;
 pub struct Picture {
     /// The cluster's members that are not dead, by address, and those that died of late.
     pub silos: Vec<SiloRow>,
+    /// The id of the cluster; empty until a silo has said it.
+    pub cluster: String,
     /// The newest version of the view that a silo has.
     pub view: u64,
     /// The grain types, by name, over all silos.
@@ -87,6 +89,8 @@ pub struct SiloOwn {
     pub suspended: u64,
     /// Threads that turns hold without an await.
     pub held_threads: u32,
+    /// The silos that it probes.
+    pub probes: Vec<SiloAddress>,
     /// Calls that it waits for.
     pub in_flight: u64,
     /// Timers that wait for their next tick.
@@ -138,6 +142,8 @@ pub struct MethodRow {
     pub p50_ns: Option<u64>,
     /// 99 % took at most this long.
     pub p99_ns: Option<u64>,
+    /// Calls by duration, of the same time: the end of each bucket in nanoseconds, and its samples.
+    pub buckets: Vec<(u64, u64)>,
     /// Share of the time of all turns, 0 to 1, as far as samples tell.
     pub share: f64,
 }

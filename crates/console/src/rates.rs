@@ -32,7 +32,7 @@ fn newer(before: Option<&Buckets>, now: &Buckets) -> Buckets {
 }
 
 /// The end of the bucket in which the share `quantile` of all is reached.
-fn quantile(buckets: &Buckets, quantile: f64) -> Option<u64> {
+pub(crate) fn quantile(buckets: &Buckets, quantile: f64) -> Option<u64> {
     let all: u64 = buckets.iter().map(|(_, n)| n).sum();
     let wanted = (share(all) * quantile).max(1.0);
     let mut seen = 0;
@@ -114,12 +114,13 @@ impl Methods {
             .into_iter()
             .map(|((grain_type, method), sum)| {
                 let own = time(&sum);
-                let buckets = if sum.new.is_empty() { &sum.all } else { &sum.new };
+                let buckets = if sum.new.is_empty() { sum.all } else { sum.new };
                 MethodRow {
                     grain_type,
                     method,
-                    p50_ns: quantile(buckets, 0.5),
-                    p99_ns: quantile(buckets, 0.99),
+                    p50_ns: quantile(&buckets, 0.5),
+                    p99_ns: quantile(&buckets, 0.99),
+                    buckets,
                     share: if total > 0.0 { own / total } else { 0.0 },
                     ..sum.row
                 }

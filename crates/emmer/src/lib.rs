@@ -71,8 +71,9 @@ pub mod admin {
     pub use emmer_runtime::admin::{
         ActivationLook, Admin, AdminError, ArgumentLook, ChangeLook, ConnectionLook, Deactivated,
         DueLook, FailedLook, FailureLook, GrainLook, GrainName, GrainPage, GrainRow, HeldThread,
-        HotGrain, HotLook, MethodLook, MetricLook, Moved, Question, ReminderLook, SiloLook,
-        StateLook, TurnLook, TypeLook, WaitLook,
+        HotGrain, HotLook, LogBook, LogLine, LogPage, MethodLook, MetricLook, Moved, Question,
+        ReminderLook, SettingLook, SiloLook, StateLook, TracePage, TracedLook, TurnLook, TypeLook,
+        WaitLook, show_log,
     };
 }
 
@@ -101,9 +102,11 @@ pub mod certs {
 /// Pictures of a running cluster, gathered from all its silos.
 #[cfg(feature = "console")]
 pub mod console {
+    #[cfg(feature = "console-web")]
+    pub use emmer_console::{Console, ConsoleError, ConsoleOptions, Serving};
     pub use emmer_console::{
-        Event, Gather, HotRow, MethodRow, Picture, QueueRow, ReminderRow, SiloOwn, SiloRow,
-        TurnRow, TypeRow, Wants,
+        Event, Gather, GrainDocument, HotRow, MethodRow, Picture, QueueRow, ReminderRow, SiloOwn,
+        SiloRow, StateDocument, TurnRow, TypeRow, Wants, key_of, merge_pages, payload,
     };
 }
 

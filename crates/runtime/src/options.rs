@@ -6,6 +6,7 @@ mod records;
 mod reminders;
 mod setting;
 mod shedding;
+mod shown;
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -14,6 +15,8 @@ use emmer_core::ClusterId;
 use emmer_core::limits::{GRAIN_KEY_BYTES_MAX, Limits};
 use emmer_placement::hosted::VersionSelector;
 use emmer_placement::{ActivationCountDirector, Metadata};
+
+use crate::admin::SettingLook;
 
 pub use self::admin::AdminOptions;
 pub use self::check::OptionError;
@@ -115,6 +118,9 @@ pub struct SiloOptions {
     /// A client that calls a type or a method that no silo has hears which types there are: for
     /// development. The log of its gateway says it always. Default false.
     pub list_types_to_clients: bool,
+    /// The settings as operators see them, without secrets: the options that the program itself
+    /// sets are added. Default none.
+    pub settings: Vec<SettingLook>,
     /// The settings of the admin interface.
     pub admin: AdminOptions,
     /// The settings of load shedding.
@@ -160,6 +166,7 @@ impl Default for SiloOptions {
             connect_timeout: Duration::from_secs(5),
             insecure: false,
             list_types_to_clients: false,
+            settings: Vec::new(),
             admin: AdminOptions::default(),
             load_shedding: SheddingOptions::default(),
             records: RecordOptions::default(),

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use emmer::CallError;
 use emmer::admin::{MethodLook, TypeLook};
+use emmer::console::payload;
 use serde_json::{Map, Value as Json};
 
 use super::grain::{GrainArgs, find};
 use super::output::write_out;
-use super::payload;
 use super::reach::ReachArgs;
 use crate::exit::{Failure, Result};
 use crate::process::runtime;

@@ -1,6 +1,7 @@
 //! `emmer grains`: how many grains of each type are on each silo, or a page of them.
 
-use emmer::admin::{GrainPage, GrainRow, Question};
+use emmer::admin::{GrainRow, Question};
+use emmer::console::merge_pages;
 use emmer::tables::SiloAddress;
 use serde::Serialize;
 
@@ -133,21 +134,8 @@ async fn page(reached: &Reached, question: Question, limit: u32) -> Result<Page>
     };
     let (answers, silent) = reached.ask_all(asked).await?;
     tell_silent(&silent);
-    // A silo that has more may have the next one anywhere behind its page.
-    let end = answers.values().filter_map(|page: &GrainPage| page.next).min();
-    let mut rows: Vec<(SiloAddress, GrainRow)> = answers
-        .into_iter()
-        .flat_map(|(silo, page)| page.grains.into_iter().map(move |row| (silo, row)))
-        .filter(|(_, row)| end.is_none_or(|end| row.place <= end))
-        .collect();
-    rows.sort_by_key(|(_, row)| row.place);
     let limit = usize::try_from(limit).map_err(Failure::usage)?;
-    let mut next = end;
-    if rows.len() > limit {
-        let last = rows[limit - 1].1.place;
-        rows.retain(|(_, row)| row.place <= last);
-        next = Some(last);
-    }
+    let (rows, next) = merge_pages(answers, limit);
     let row = |(silo, row): (SiloAddress, GrainRow)| Row {
         grain_type: row.grain_type,
         key: row.key.to_string(),

@@ -5,6 +5,8 @@ pub mod certs;
 pub mod child;
 pub mod clusters;
 pub mod config;
+#[cfg(feature = "console")]
+mod console;
 mod deactivate;
 pub mod dead;
 pub mod demo;
@@ -15,7 +17,6 @@ mod grains;
 pub mod members;
 mod named;
 pub mod output;
-mod payload;
 mod ports;
 mod reach;
 mod rebalance;
@@ -119,6 +120,12 @@ pub enum Command {
     /// Keys sort, filter, open a grain, and give orders after a question; `?` lists them.
     #[cfg(feature = "top")]
     Top(top::Args),
+    /// Show a cluster in a browser: silos, timeline, methods, grains, turns, stores, settings, log
+    ///
+    /// Prints its address, and serves until Ctrl-C. Without a token programs on this host see it,
+    /// and no others.
+    #[cfg(feature = "console")]
+    Console(console::Args),
     /// Show the reminders of a service: what is due next, what was fired and missed
     ///
     /// Reads the table only, so it works while no silo runs.
@@ -211,6 +218,8 @@ impl Command {
             Self::Deactivate(args) => deactivate::run(args, log),
             #[cfg(feature = "top")]
             Self::Top(args) => top::run(args, log),
+            #[cfg(feature = "console")]
+            Self::Console(args) => console::run(args, log),
             Self::Reminders(args) => reminders::run(args, log),
             Self::State(args) => state::run(args, log),
             Self::Metrics(args) => records::metrics::run(args, log),

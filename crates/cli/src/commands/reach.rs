@@ -57,7 +57,8 @@ impl ReachArgs {
                  gateway",
             ));
         }
-        let token = self.token_file.as_deref().map(read_token).transpose()?;
+        let token =
+            self.token_file.as_deref().map(|file| read_token("--token-file", file)).transpose()?;
         Ok(Way { settings, gateways: self.gateway, token })
     }
 }
@@ -70,6 +71,12 @@ pub(super) struct Way {
 }
 
 impl Way {
+    /// The settings of the process.
+    #[cfg(all(feature = "console", feature = "tls"))]
+    pub(super) const fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
     /// Connects, and asks who is there.
     pub(super) async fn reach(&self) -> Result<Reached> {
         let client = self.connect().await?;
@@ -110,8 +117,9 @@ impl Way {
     }
 }
 
-fn read_token(file: &Path) -> Result<String> {
-    let wrong = |why: String| Failure::usage(format!("--token-file {}: {why}", file.display()));
+/// Reads the file with a token that `flag` names.
+pub(super) fn read_token(flag: &str, file: &Path) -> Result<String> {
+    let wrong = |why: String| Failure::usage(format!("{flag} {}: {why}", file.display()));
     let bytes = std::fs::metadata(file).map_err(|error| wrong(error.to_string()))?.len();
     if bytes > TOKEN_BYTES_MAX {
         return Err(wrong(format!("expected a token of at most {TOKEN_BYTES_MAX} bytes")));

@@ -2,13 +2,13 @@
 
 use emmer::GrainKey;
 use emmer::config::ConfigArgs;
+use emmer::console::payload;
 use emmer::store::{GrainRef, StateTable, StoreErrorKind, reference};
 use emmer::tables::ClusterId;
 use serde::Serialize;
 use serde_json::Value as Json;
 
 use super::output::write_out;
-use super::payload;
 use super::store::{self, ServiceArgs};
 use crate::exit::{Failure, Result};
 use crate::process::runtime;

@@ -3,6 +3,7 @@
 use emmer::access::Access;
 use emmer::admin::{
     AdminError, ChangeLook, ConnectionLook, DueLook, FailedLook, GrainName, MetricLook, Question,
+    SettingLook, TracePage,
 };
 use emmer::prelude::*;
 use emmer::reminders::Tick;
@@ -163,4 +164,74 @@ async fn questions_that_wait_for_a_grain_free_their_places(world: World) {
     assert!(matches!(admin.silo(None).await, Err(AdminError::Busy(_))));
     world.advance(secs(5)).await;
     admin.silo(None).await.unwrap();
+}
+
+#[emmer::test(seeds = 4)]
+async fn a_grain_is_traced_for_a_time_and_its_class_alone_pays(world: World) {
+    let cluster = world.cluster(1, alarms).await;
+    let client = cluster.client().await;
+    let (admin, one, other) =
+        (client.admin(), client.grain::<dyn Alarm>(1_u64), client.grain::<dyn Alarm>(2_u64));
+    for _ in 0..200 {
+        one.rung().await.unwrap();
+    }
+    let traced = Question::Traced { grain: alarm(1) };
+    let page: TracePage = admin.ask(None, &traced).await.unwrap();
+    assert_eq!((page.left_ms, page.turns.len()), (None, 0));
+    let because = Some("ticket 4".to_owned());
+    let order = Question::Trace { grain: alarm(1), for_ms: 60_000, because };
+    assert_eq!(admin.ask::<u64>(None, &order).await.unwrap(), 60_000);
+    for _ in 0..5 {
+        one.rung().await.unwrap();
+        other.rung().await.unwrap();
+    }
+    one.fail().await.unwrap_err();
+    one.jam().await.unwrap();
+    let page: TracePage = admin.ask(None, &traced).await.unwrap();
+    let told: Vec<_> = page
+        .turns
+        .iter()
+        .map(|turn| (turn.method.as_str(), turn.end.as_deref().unwrap()))
+        .collect();
+    let rung = [("Alarm.rung", "done")].repeat(5);
+    assert_eq!(told, [&rung[..], &[("Alarm.fail", "failed"), ("Alarm.jam", "done")]].concat());
+    assert!(page.left_ms.is_some_and(|left| left <= 60_000));
+    assert!(page.turns.windows(2).all(|two| two[0].at_ms <= two[1].at_ms));
+    world.advance(secs(61)).await;
+    one.rung().await.unwrap();
+    let page: TracePage = admin.ask(None, &traced).await.unwrap();
+    assert_eq!((page.left_ms, page.turns.len()), (Some(0), 7));
+    world.advance(secs(420)).await;
+    assert_eq!(admin.ask::<TracePage>(None, &traced).await.unwrap(), TracePage::default());
+    let history: Vec<ChangeLook> = admin.ask(None, &Question::History { max: 50 }).await.unwrap();
+    let act = history.iter().find(|one| one.change == "traced").unwrap();
+    assert!(act.evidence.iter().any(|line| line.contains("ticket 4")), "{act:?}");
+    // Its class is sampled again: a second trace misses what came before it.
+    for _ in 0..200 {
+        one.rung().await.unwrap();
+    }
+    let most = 9_u64;
+    for key in 1..most {
+        let order = Question::Trace { grain: alarm(key), for_ms: 1, because: None };
+        admin.ask::<u64>(None, &order).await.unwrap();
+    }
+    let order = Question::Trace { grain: alarm(most), for_ms: 1, because: None };
+    let refused = admin.ask::<u64>(None, &order).await.unwrap_err();
+    assert!(matches!(&refused, AdminError::Failed(why) if why.contains("as many grains")));
+}
+
+#[emmer::test(seeds = 2)]
+async fn a_silo_shows_what_its_program_has_set(world: World) {
+    let describe = |silo: emmer::SiloBuilder| alarms(silo).configure(|o| o.balance_share = 33);
+    let cluster = world.cluster(1, describe).await;
+    let admin = cluster.client().await.admin();
+    let settings: Vec<SettingLook> = admin.ask(None, &Question::Settings).await.unwrap();
+    let row = |key: &str| settings.iter().find(|row| row.key == key).unwrap();
+    let share = row("balance_share");
+    assert_eq!((share.value.as_deref(), share.place.as_deref()), (Some("33"), Some("the program")));
+    assert_eq!(row("liveness_timeout").place, None);
+    // The test program starts no log of its own.
+    let log = Question::Log { level: "info".to_owned(), after: 0, max: 10 };
+    let refused = admin.ask::<emmer::admin::LogPage>(None, &log).await.unwrap_err();
+    assert!(refused.to_string().contains("show_log"), "{refused}");
 }

@@ -102,3 +102,50 @@ pub struct ChangeLook {
     /// The evidence, one line for each piece.
     pub evidence: Vec<String>,
 }
+
+/// The turns of a grain while it is traced.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct TracePage {
+    /// The last turns, oldest first. The first calls after the order may be missing.
+    pub turns: Vec<TracedLook>,
+    /// Time that is left of the trace, in milliseconds; none if the silo has no trace of it.
+    pub left_ms: Option<u64>,
+}
+
+/// A turn of a traced grain.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct TracedLook {
+    /// Its number in the trace, from 1.
+    pub number: u64,
+    /// Arrival of the call, in milliseconds since 1970.
+    pub at_ms: i64,
+    /// `Interface.method`.
+    pub method: String,
+    /// The grain that made the call; none for a client, or a call outside of a turn.
+    pub caller: Option<String>,
+    /// Time from the arrival to the end, in nanoseconds; none while it runs.
+    pub took_ns: Option<u64>,
+    /// One word: `done`, `error` (the method's own), `failed`, `elsewhere`; none while it runs.
+    pub end: Option<String>,
+}
+
+/// A setting of a silo.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct SettingLook {
+    /// The key, as files and `--set` name it.
+    pub key: String,
+    /// Its value, without secrets; none without one.
+    pub value: Option<String>,
+    /// Place that it comes from; none for a default.
+    pub place: Option<String>,
+}
+
+impl SettingLook {
+    /// A setting.
+    pub const fn new(key: String, value: Option<String>, place: Option<String>) -> Self {
+        Self { key, value, place }
+    }
+}

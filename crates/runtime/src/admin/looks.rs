@@ -12,6 +12,9 @@ use crate::metrics::SiloStatistics;
 pub struct SiloLook {
     /// The silo.
     pub silo: SiloAddress,
+    /// The id of its cluster.
+    #[serde(default)]
+    pub cluster: String,
     /// Its name for people.
     pub name: String,
     /// Version of Emmer that it runs.
@@ -32,6 +35,9 @@ pub struct SiloLook {
     pub turns_suspended: u64,
     /// Number of threads that turns hold without an await.
     pub held_threads: u32,
+    /// The silos that it probes.
+    #[serde(default)]
+    pub probes: Vec<SiloAddress>,
     /// Its counters.
     pub statistics: SiloStatistics,
 }

@@ -12,6 +12,7 @@ mod asked;
 mod error;
 mod handle;
 mod lists;
+mod log;
 mod looks;
 mod message;
 mod question;
@@ -20,7 +21,11 @@ pub(crate) use self::asked::Asked;
 pub use self::error::AdminError;
 pub use self::handle::Admin;
 pub(crate) use self::handle::Way;
-pub use self::lists::{ChangeLook, ConnectionLook, DueLook, FailedLook, MetricLook};
+pub use self::lists::{
+    ChangeLook, ConnectionLook, DueLook, FailedLook, MetricLook, SettingLook, TracePage, TracedLook,
+};
+pub(crate) use self::log::log;
+pub use self::log::{LogBook, LogLine, LogPage, show_log};
 pub use self::looks::{
     ActivationLook, ArgumentLook, Deactivated, FailureLook, GrainLook, GrainPage, GrainRow,
     HeldThread, HotGrain, HotLook, MethodLook, Moved, ReminderLook, SiloLook, StateLook, TurnLook,
@@ -28,6 +33,9 @@ pub use self::looks::{
 };
 pub(crate) use self::message::{AdminMessage, Reply};
 pub use self::question::{GrainName, Question};
+
+/// Number of questions of one client that a silo answers at once.
+pub(crate) const OF_CLIENT_MAX: u32 = 8;
 
 /// The longest wait for turns before an activation ends, in milliseconds.
 pub(crate) const WITHIN_MS_MAX: u64 = 60_000;

@@ -76,6 +76,42 @@ pub enum Question {
         /// Number of changes, at most.
         max: u32,
     },
+    /// The settings of the silo: [`SettingLook`](super::SettingLook)s.
+    Settings,
+    /// Lines of the log of its process: [`LogPage`](super::LogPage). The first question has lines
+    /// kept, and a minute without one ends that.
+    Log {
+        /// Lines of this level and above: `error`, `warn`, `info`, `debug` or `trace`.
+        level: String,
+        /// Number of the last line of the page before; 0 for all that are kept.
+        after: u64,
+        /// Number of lines, at most.
+        max: u32,
+    },
+    /// The turns of a grain on the silo while it is traced: [`TracePage`](super::TracePage).
+    Traced {
+        /// The grain.
+        grain: GrainName,
+    },
+    /// Traces a grain on the silo, for a time: the time in milliseconds. Every call of the grain's
+    /// type is timed meanwhile.
+    Trace {
+        /// The grain.
+        grain: GrainName,
+        /// Time in milliseconds: an hour at most.
+        for_ms: u64,
+        /// Words for the log and the history.
+        because: Option<String>,
+    },
+    /// Has the log of the silo's process written by another filter for a time: the filter before.
+    SetLog {
+        /// The filter, as the setting `log` has it. None: as it was at the start.
+        filter: Option<String>,
+        /// Time in milliseconds: a day at most.
+        for_ms: u64,
+        /// Words for the log and the history.
+        because: Option<String>,
+    },
     /// Ends an activation: [`Deactivated`](super::Deactivated).
     Deactivate {
         /// The grain.
@@ -149,12 +185,17 @@ impl Question {
             | Self::Connections { .. }
             | Self::Reminders { .. }
             | Self::Failures { .. }
-            | Self::History { .. } => Right::Look,
+            | Self::History { .. }
+            | Self::Settings
+            | Self::Log { .. }
+            | Self::Traced { .. } => Right::Look,
             Self::Deactivate { .. }
             | Self::Move { .. }
             | Self::RemoveReminder { .. }
             | Self::FireReminder { .. }
-            | Self::GiveDuty { .. } => Right::Act,
+            | Self::GiveDuty { .. }
+            | Self::Trace { .. }
+            | Self::SetLog { .. } => Right::Act,
         }
     }
 
@@ -174,6 +215,8 @@ impl Question {
             Self::Look(grain)
             | Self::Deactivate { grain, .. }
             | Self::Move { grain, .. }
+            | Self::Trace { grain, .. }
+            | Self::Traced { grain }
             | Self::RemoveReminder { grain, .. }
             | Self::FireReminder { grain, .. } => Some(&mut grain.grain_type),
             Self::Grains { grain_type, .. } => grain_type.as_mut(),
@@ -187,6 +230,8 @@ impl Question {
             Self::Look(grain)
             | Self::Deactivate { grain, .. }
             | Self::Move { grain, .. }
+            | Self::Trace { grain, .. }
+            | Self::Traced { grain }
             | Self::RemoveReminder { grain, .. }
             | Self::FireReminder { grain, .. } => Some(grain),
             _ => None,

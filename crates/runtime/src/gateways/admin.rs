@@ -43,6 +43,9 @@ impl Way for ClientCore {
         patience: Duration,
     ) -> BoxFuture<'_, Result<Bytes, AdminError>> {
         Box::pin(async move {
+            // A gateway refuses more of one client.
+            let turn = tokio::time::timeout(patience, self.questions.acquire()).await;
+            let _turn = turn.map_err(|_| AdminError::TimedOut)?;
             let gateway = {
                 let gateways = self.gateways.read();
                 let own = gateways.iter().find(|gateway| Some(gateway.silo) == to);

@@ -19,7 +19,7 @@ use emmer_net::warn_seldom;
 use emmer_net::world::{self, Spawner, Watched};
 use emmer_wire::{GoodbyeCode, PeerKind, channel};
 use parking_lot::{Mutex, RwLock};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use super::dialling::{Dials, Settled};
@@ -28,7 +28,7 @@ use super::listing::{Listed, Listing};
 use super::message::GatewayMessage;
 use super::records::Figures;
 use super::state::ClientState;
-use crate::admin::Asked;
+use crate::admin::{Asked, OF_CLIENT_MAX};
 use crate::cluster::locations::Locations;
 use crate::filters::Filters;
 use crate::metrics::SiloStatistics;
@@ -105,6 +105,8 @@ pub(crate) struct ClientCore {
     pub(super) figures: Figures,
     /// Questions of operators that wait for an answer.
     pub(super) asked: Arc<Asked>,
+    /// Turns of questions of operators.
+    pub(super) questions: Semaphore,
     /// Ends of streams in this process.
     pub(crate) streams: Arc<Hub>,
     pub(super) wheel: Arc<Wheel>,
@@ -167,6 +169,7 @@ impl ClientCore {
             statistics_changed: Notify::new(),
             figures: Figures::default(),
             asked: Arc::default(),
+            questions: Semaphore::new(OF_CLIENT_MAX as usize),
         }
     }
 

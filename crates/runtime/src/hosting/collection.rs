@@ -8,6 +8,7 @@ use emmer_net::world;
 
 use super::Host;
 use super::catalog::{BUSY_FOR, Catalog};
+use crate::admin;
 
 /// Shortest pause between two looks for idle activations.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
@@ -32,6 +33,10 @@ impl Collection {
             let now = host.clock.mono();
             host.ages.note(host.catalog.next_number(), now);
             host.metrics.hot.rest(now);
+            host.rest_traces(now);
+            if let Some(log) = admin::log() {
+                log.rest();
+            }
         }
     }
 

@@ -27,6 +27,7 @@ use super::shortage::Shortage;
 use super::standing::Standing;
 use super::states::States;
 use super::timers::Timers;
+use super::traced::Traces;
 use super::workers::Place;
 use crate::cluster::directory::DirectoryService;
 use crate::cluster::load::LoadService;
@@ -66,6 +67,8 @@ pub(crate) struct Host {
     pub(crate) standing: Standing<Arc<Activation>>,
     /// The last failures of turns.
     pub(crate) failures: Failures,
+    /// Turns of grains that operators trace.
+    pub(crate) traces: Traces,
     /// Notes of which activation came when.
     pub(crate) ages: Ages,
     /// Grains on their way to other silos, and from them.

@@ -143,7 +143,7 @@ impl Activation {
                 (Admitted::Shared(lock.grain().ok()?, run), now)
             }
         };
-        let timed = self.count(place);
+        let timed = self.count(place, chain);
         let context = TurnContext::instant(entry.info.exclusive, due.settle(now), chain.clone());
         let polling = self.host.metrics.watch.polling(method, now);
         let ended = TurnContext::scope_instant(me, context, || match ends {
@@ -208,12 +208,6 @@ impl Activation {
         };
         empty(slot);
         Ok(ended)
-    }
-
-    /// Counts the turn. Returns its start, if the turn is timed.
-    #[inline]
-    fn count(&self, place: u16) -> Option<NonZeroU64> {
-        self.class.metrics.begin(usize::from(place)).then(|| self.host.clock.stamp())
     }
 
     #[inline]

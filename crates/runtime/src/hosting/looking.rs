@@ -4,16 +4,17 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use emmer_core::{GrainId, GrainTypeId};
-use emmer_net::clock::CoarseInstant;
+use emmer_core::{GrainId, GrainTypeId, Instant};
+use emmer_net::clock::{CoarseInstant, wall};
 use emmer_wire::ChainLink;
 
 use super::catalog::Catalog;
 use super::standing::Stood;
+use super::traced::TracedTurn;
 use super::{Activation, Class, Host};
 use crate::admin::{
     ActivationLook, ArgumentLook, FailedLook, FailureLook, GrainPage, GrainRow, HeldThread,
-    HotGrain, HotLook, MethodLook, TurnLook, TypeLook, WaitLook,
+    HotGrain, HotLook, MethodLook, TracePage, TracedLook, TurnLook, TypeLook, WaitLook,
 };
 use crate::metrics::{BLOCKING_MIN, Counted, name_of_thread};
 
@@ -289,6 +290,47 @@ impl Host {
             called: hottest.called.into_iter().map(named).collect(),
             busy: hottest.busy.into_iter().map(named).collect(),
         }
+    }
+
+    /// Traces a grain for a time. False if the silo traces as many grains as it may.
+    pub(crate) fn trace(&self, id: &GrainId, within: Duration) -> bool {
+        let began = self.traces.begin(id, self.clock.mono() + within);
+        if began && let Some(class) = self.classes.get(&id.grain_type()) {
+            class.metrics.time_all(true);
+        }
+        began
+    }
+
+    /// The turns of a grain that is traced.
+    pub(crate) fn traced(&self, id: &GrainId) -> TracePage {
+        let (now, at) = (self.clock.mono(), wall().as_millis());
+        let Some((turns, left)) = self.traces.of_grain(id, now) else {
+            return TracePage::default();
+        };
+        let look = |turn: TracedTurn| {
+            let ago = now.saturating_since(Instant::from_nanos(turn.arrived.get()));
+            TracedLook {
+                number: turn.number,
+                at_ms: at.saturating_sub(i64::try_from(millis(ago)).unwrap_or(i64::MAX)),
+                method: turn.method.to_owned(),
+                caller: turn.caller.map(|caller| self.load.title(&caller)),
+                took_ns: turn
+                    .ended
+                    .map(|(took, _)| u64::try_from(took.as_nanos()).unwrap_or(u64::MAX)),
+                end: turn.ended.map(|(_, end)| end.word().to_owned()),
+            }
+        };
+        TracePage { turns: turns.into_iter().map(look).collect(), left_ms: Some(millis(left)) }
+    }
+
+    /// Ends traces whose time is over.
+    pub(super) fn rest_traces(&self, now: Instant) {
+        if !self.traces.is_on() {
+            return;
+        }
+        let traced = self.traces.rest(now);
+        let others = self.classes.iter().filter(|(id, _)| !traced.contains(id));
+        others.for_each(|(_, class)| class.metrics.time_all(false));
     }
 
     /// The last failures of a grain.

@@ -43,6 +43,7 @@ mod standing;
 mod states;
 mod stays;
 mod timers;
+mod traced;
 mod turn;
 mod workers;
 

@@ -114,7 +114,7 @@ impl Activation {
             return Err(StartError::NoSuchMethod);
         };
         self.check_queue()?;
-        let timed = self.class.metrics.begin(usize::from(place)).then(|| self.host.clock.stamp());
+        let timed = self.count(place, &chain);
         let (start, exclusive) = (entry.start, entry.info.exclusive);
         let mut context = TurnContext::new(held, place, exclusive, due, chain, timed);
         let started = match input {
@@ -177,13 +177,33 @@ impl Activation {
     /// A turn of the method at `method` ended; `timed` says when it was started, if it is to be
     /// timed.
     pub(crate) fn note_end(&self, method: u16, ended: Ended, timed: Option<NonZeroU64>) {
-        let took = timed.map(|since| self.host.clock.since_stamp(since));
-        if let Some(took) = took
-            && self.host.metrics.hot.is_watched()
-        {
-            self.host.metrics.hot.note(&self.id, took);
+        let (host, metrics) = (&self.host, &self.class.metrics);
+        let mut took = timed.map(|since| host.clock.since_stamp(since));
+        if let (Some(whole), Some(since)) = (took, timed) {
+            if host.traces.is_on() {
+                host.traces.ends(&self.id, since, whole, ended);
+            }
+            took = took.filter(|_| metrics.is_sample(since));
         }
-        self.class.metrics.end(usize::from(method), ended, took);
+        if let Some(took) = took
+            && host.metrics.hot.is_watched()
+        {
+            host.metrics.hot.note(&self.id, took);
+        }
+        metrics.end(usize::from(method), ended, took);
+    }
+
+    /// Counts a turn of the method at `method`. Returns its start, if the turn is timed.
+    #[inline]
+    pub(super) fn count(&self, method: u16, chain: &CallChain) -> Option<NonZeroU64> {
+        if !self.class.metrics.begin(usize::from(method)) {
+            return None;
+        }
+        let now = self.host.clock.stamp();
+        if self.host.traces.is_on() {
+            self.host.traces.arrives(&self.id, self.class.name_of(method), chain, now);
+        }
+        Some(now)
     }
 
     /// Notes a failed turn of the method at `method`, for operators.

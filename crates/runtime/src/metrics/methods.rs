@@ -4,8 +4,9 @@
 //! [`SAMPLE_EVERY`] of each thread and method is timed by the exact clock, its wait for the turn
 //! included. The gaps vary, so that calls which follow a pattern are all met.
 
+use std::num::NonZeroU64;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use emmer_core::GrainTypeId;
@@ -40,6 +41,18 @@ pub enum Ended {
     Closed,
 }
 
+impl Ended {
+    /// The end in one word.
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::OwnError => "error",
+            Self::Failed => "failed",
+            Self::Closed => "elsewhere",
+        }
+    }
+}
+
 #[derive(Debug, Default)]
 struct Cells {
     calls: AtomicU64,
@@ -60,6 +73,8 @@ struct OfThread(Box<[Cells]>);
 pub(crate) struct MethodMetrics {
     threads: Box<[OnceLock<OfThread>]>,
     latencies: Box<[Histogram]>,
+    /// True while every call is timed: a grain of the class is traced.
+    all: AtomicBool,
 }
 
 impl MethodMetrics {
@@ -67,6 +82,7 @@ impl MethodMetrics {
         Self {
             threads: (0..=SHARED).map(|_| OnceLock::new()).collect(),
             latencies: (0..methods).map(|_| Histogram::default()).collect(),
+            all: AtomicBool::new(false),
         }
     }
 
@@ -86,8 +102,23 @@ impl MethodMetrics {
         if number < cells.next.load(Ordering::Relaxed) {
             return false;
         }
-        cells.next.store(next_sample(number), Ordering::Relaxed);
+        let next = if self.all.load(Ordering::Relaxed) { number + 1 } else { next_sample(number) };
+        cells.next.store(next, Ordering::Relaxed);
         true
+    }
+
+    /// Has every call timed, or samples again.
+    pub(crate) fn time_all(&self, all: bool) {
+        self.all.store(all, Ordering::Relaxed);
+        if all {
+            let cells = self.threads.iter().filter_map(OnceLock::get).flat_map(|own| &own.0);
+            cells.for_each(|cells| cells.next.store(0, Ordering::Relaxed));
+        }
+    }
+
+    /// Returns true if a call that was timed counts among the samples.
+    pub(crate) fn is_sample(&self, stamp: NonZeroU64) -> bool {
+        !self.all.load(Ordering::Relaxed) || stamp.get().is_multiple_of(SAMPLE_EVERY)
     }
 
     /// Counts how a call ended, and how long it took if it was timed. Successes that were not timed

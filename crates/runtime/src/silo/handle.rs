@@ -132,7 +132,7 @@ impl Silo {
 
     /// Questions about the cluster, and orders to it, from the silo's own process.
     pub fn admin(&self) -> Admin {
-        Admin::new(Arc::new(Inside(self.core.clone())))
+        Admin::new(Arc::new(Inside(Arc::downgrade(&self.core))))
     }
 
     /// Tells if the silo is ready for work.

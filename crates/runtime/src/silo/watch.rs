@@ -8,7 +8,9 @@ use emmer_core::{Duty, Instant, SiloAddress, SiloStatus};
 use emmer_membership::TerminateReason;
 use emmer_store::operator::{DutyError, Written};
 
+use super::admin::Inside;
 use super::core::SiloCore;
+use crate::admin::Admin;
 use crate::metrics::Sample;
 
 /// Watches a silo from its first moment: it gets the silo's watch before the silo joins the
@@ -67,6 +69,11 @@ impl SiloWatch {
             Some(core) => core.change_duty(duty, None, because).await,
             None => Err(DutyError::NotActive(self.address, SiloStatus::Dead)),
         }
+    }
+
+    /// Questions about the cluster, and orders to it. They need no right.
+    pub fn admin(&self) -> Admin {
+        Admin::new(Arc::new(Inside(self.core.clone())))
     }
 
     /// Waits until the silo has ended.

@@ -156,6 +156,7 @@ pub(super) fn wire(given: Given) -> Arc<SiloCore> {
         kept: Kept::default(),
         standing: Default::default(),
         failures: Default::default(),
+        traces: Default::default(),
         ages: Default::default(),
         moves: Moves::new(peers, locations),
         directory,

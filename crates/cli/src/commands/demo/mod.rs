@@ -10,9 +10,12 @@
 //! | `verify` | every grain's totals against the file's |
 //! | `report` | what is printed at the end |
 //! | `shares` | which silo has how many grains, as bars |
+//! | `console` | the cluster in a browser meanwhile, where that is asked for |
 //! | `screen` | lines, and the bar on a terminal |
 
 mod children;
+#[cfg(feature = "console")]
+mod console;
 mod input;
 mod play;
 mod report;
@@ -87,6 +90,10 @@ pub struct Args {
     /// for this run
     #[arg(long)]
     tls: bool,
+    /// Show the cluster in a browser meanwhile, and go on until Enter
+    #[cfg(feature = "console")]
+    #[arg(long)]
+    console: bool,
 }
 
 impl Args {
@@ -187,6 +194,12 @@ async fn on_cluster(
         cluster.wait_active(&name, &watcher).await?;
     }
     let connect = || connect(store.clone(), cluster_id.clone(), certs.as_deref());
+    #[cfg(feature = "console")]
+    let shown = if args.console {
+        Some(console::Shown::begin(connect().await?, screen).await?)
+    } else {
+        None
+    };
     let client = connect().await?;
     let told = play::Play { seed: args.seed, drains: args.drain, placement: placement.clone() };
     let played = play::play(input, &client, &mut cluster, &watcher, screen, &told).await?;
@@ -196,6 +209,10 @@ async fn on_cluster(
     let client = connect().await?;
     let shares = shares::of(&client, &watcher).await;
     client.close().await;
+    #[cfg(feature = "console")]
+    if let Some(shown) = shown {
+        shown.until_enter(screen).await;
+    }
     let stopped = cluster.stop().await;
     watcher.refresh().await;
     report::print(screen, input, &played, &verdict, &watcher.history(), &told);

@@ -1,12 +1,11 @@
 //! `emmer grain`: one grain, wherever it is: what runs there, who waits, its states and reminders.
 
-mod json;
 mod name;
 mod table;
 
 use emmer::admin::GrainLook;
+use emmer::console::GrainDocument;
 
-use self::json::Document;
 pub(super) use self::name::{GrainArgs, find};
 use super::output::{Format, show};
 use super::reach::{ReachArgs, failed};
@@ -28,7 +27,7 @@ pub struct Args {
 /// A grain as a page for people.
 #[cfg(feature = "top")]
 pub(super) fn page(look: &GrainLook) -> String {
-    table::print(&Document::of(look, look.silo.to_string()))
+    table::print(&GrainDocument::of(look, look.silo.to_string()))
 }
 
 pub(super) fn run(args: Args, log: Option<String>) -> Result<()> {
@@ -38,7 +37,7 @@ pub(super) fn run(args: Args, log: Option<String>) -> Result<()> {
         let (grain, _) = find(&reached, &args.grain).await?;
         let look: GrainLook = reached.admin.grain(grain).await.map_err(failed)?;
         reached.client.close().await;
-        let document = Document::of(&look, reached.name_of(&look.silo));
+        let document = GrainDocument::of(&look, reached.name_of(&look.silo));
         show(args.format, || table::print(&document), &document)
     })
 }

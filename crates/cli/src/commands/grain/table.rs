@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use emmer::admin::{ActivationLook, TurnLook};
 
-use super::json::{Document, State};
 use crate::text::{self, plain};
+use emmer::console::{GrainDocument, StateDocument};
 
-pub(super) fn print(grain: &Document) -> String {
+pub(super) fn print(grain: &GrainDocument) -> String {
     let mut out = format!("{}/{}", grain.grain_type, plain(&grain.key));
     let at = match grain.silo_name == grain.silo {
         true => grain.silo.clone(),
@@ -90,9 +90,9 @@ fn turn_lines(out: &mut String, turn: &TurnLook) {
     }
 }
 
-fn state_lines(out: &mut String, state: &State) {
+fn state_lines(out: &mut String, state: &StateDocument) {
     let store = state.store.as_deref().map_or_else(String::new, |name| format!(" in {name}"));
-    let State { name, bytes, etag, modified, .. } = state;
+    let StateDocument { name, bytes, etag, modified, .. } = state;
     let name = plain(name);
     let _ = writeln!(out, "state {name}{store}: {bytes} bytes, etag {}, {modified}", plain(etag));
     match &state.unreadable {

@@ -12,7 +12,7 @@ use emmer_store::history::Recorded;
 use futures_util::future::join_all;
 
 use super::id_of;
-use crate::admin::{AdminError, Deactivated, GrainName, Moved, WITHIN_MS_MAX};
+use crate::admin::{self, AdminError, Deactivated, GrainName, LogBook, Moved, WITHIN_MS_MAX};
 use crate::hosting::Activation;
 use crate::silo::core::SiloCore;
 use crate::turn::DeactivationReason;
@@ -28,6 +28,12 @@ const TURNS_MAX: usize = 100_000;
 
 /// Time that a grain is tried to move.
 const MOVE_MAX: Duration = Duration::from_secs(3);
+
+/// The longest trace, in milliseconds.
+const TRACE_MS_MAX: u64 = 3_600_000;
+
+/// The longest time of another filter of the log, in milliseconds.
+const LOG_MS_MAX: u64 = 86_400_000;
 
 /// The least number of an act among the changes of a version, in the history.
 const NUMBER_MIN: u64 = 100_000;
@@ -176,6 +182,46 @@ impl SiloCore {
             .map_err(|error| AdminError::Failed(error.to_string()))
     }
 
+    /// Traces a grain on this silo. Returns the time in milliseconds.
+    pub(super) fn trace_grain(
+        &self,
+        grain: &GrainName,
+        for_ms: u64,
+        who: &str,
+        because: Option<&str>,
+    ) -> Result<u64, AdminError> {
+        let (id, words) = (id_of(grain), words(who, because));
+        if !self.host.classes.contains_key(&id.grain_type()) {
+            return Err(AdminError::NoType(grain.grain_type.clone()));
+        }
+        let for_ms = for_ms.min(TRACE_MS_MAX);
+        if !self.host.trace(&id, Duration::from_millis(for_ms)) {
+            let why = "the silo traces as many grains as it may; a trace ends by itself";
+            return Err(AdminError::Failed(why.to_owned()));
+        }
+        let title = self.cluster.placing.load.title(&id);
+        tracing::info!(grain = %Plain(&title), by = words, for_ms, "an operator traces a grain");
+        self.record_act("traced", &[title, words]);
+        Ok(for_ms)
+    }
+
+    /// Has the log written by another filter for a time. Returns the filter before.
+    pub(super) fn set_log(
+        &self,
+        filter: Option<&str>,
+        for_ms: u64,
+        who: &str,
+        because: Option<&str>,
+    ) -> Result<String, AdminError> {
+        let (words, for_ms) = (words(who, because), for_ms.min(LOG_MS_MAX));
+        let before = log()?.set_filter(filter, Duration::from_millis(for_ms));
+        let before = before.map_err(AdminError::Failed)?;
+        let told = filter.unwrap_or("as at the start");
+        tracing::info!(filter = %Plain(told), by = words, for_ms, "an operator changes the log");
+        self.record_act("log-changed", &[format!("{}", Plain(told)), words]);
+        Ok(before)
+    }
+
     /// Has an act written into the history, behind the changes of the version in force.
     fn record_act(&self, change: &str, evidence: &[String]) {
         if self.options.records.history_retention.is_zero() {
@@ -195,6 +241,15 @@ impl SiloCore {
             evidence: evidence.iter().map(|line| line.as_str().into()).collect(),
         });
     }
+}
+
+/// The log of this process.
+pub(super) fn log() -> Result<&'static dyn LogBook, AdminError> {
+    admin::log().ok_or_else(|| {
+        let why = "this program writes its log by itself, and shows it to no operator \
+            (emmer::admin::show_log)";
+        AdminError::Failed(why.to_owned())
+    })
 }
 
 fn count(many: usize) -> u32 {

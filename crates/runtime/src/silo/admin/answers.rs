@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use emmer_core::reminder::Reminder;
-use emmer_core::{GrainId, GrainTypeId, SiloEntry, Timestamp};
+use emmer_core::{GrainId, GrainTypeId, SiloAddress, SiloEntry, Timestamp};
+use emmer_membership::ring_targets;
 use emmer_net::clock::wall;
 use emmer_net::transport::Connection;
 use emmer_store::history::Recorded;
 use emmer_store::state::StoredState;
 
-use super::acts::ReminderAct;
+use super::acts::{ReminderAct, log};
 use super::{Answer, Visit, encoded, id_of};
 use crate::access::Known;
 use crate::admin::{
@@ -63,6 +64,19 @@ impl SiloCore {
             }
             Question::Failures { max } => encoded(&self.host.last_failures(most(*max))),
             Question::History { max } => encoded(&self.changes(most(*max)).await?),
+            Question::Settings => encoded(&self.options.all_settings()),
+            Question::Log { level, after, max } => {
+                let page = log()?.lines(level, *after, most(*max));
+                encoded(&page.map_err(AdminError::Failed)?)
+            }
+            Question::Traced { grain } => encoded(&self.host.traced(&id_of(grain))),
+            Question::Trace { grain, for_ms, because } => {
+                encoded(&self.trace_grain(grain, *for_ms, &visit.who, because.as_deref())?)
+            }
+            Question::SetLog { filter, for_ms, because } => {
+                let (filter, because) = (filter.as_deref(), because.as_deref());
+                encoded(&self.set_log(filter, *for_ms, &visit.who, because)?)
+            }
             Question::RemoveReminder { grain, name, because } => {
                 let (act, because) = (ReminderAct::Remove, because.as_deref());
                 encoded(&self.act_on_reminder(act, (grain, name), &visit.who, because).await?)
@@ -90,6 +104,7 @@ impl SiloCore {
         let host = &self.host;
         SiloLook {
             silo: self.address,
+            cluster: self.options.cluster_id.to_string(),
             name: self.name.to_string(),
             emmer: env!("CARGO_PKG_VERSION").to_owned(),
             status: *self.cluster.status.borrow(),
@@ -100,8 +115,16 @@ impl SiloCore {
             memory_bytes: self.memory_bytes(),
             turns_suspended: host.standing.len() as u64,
             held_threads: u32::try_from(host.held_count()).unwrap_or(u32::MAX),
+            probes: self.probes(),
             statistics: self.statistics(),
         }
+    }
+
+    /// The silos that this silo probes.
+    fn probes(&self) -> Vec<SiloAddress> {
+        let (config, view) = (&self.options.membership, self.cluster.view());
+        let (rings, wanted) = (config.num_probe_rings, config.num_probed_silos);
+        ring_targets(&view, &self.address, rings, wanted).into_iter().collect()
     }
 
     /// The activations of a grain.

@@ -9,7 +9,7 @@ mod answers;
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -25,13 +25,12 @@ use tokio::sync::Semaphore;
 
 use super::core::SiloCore;
 use crate::access::{AdminRules, AdminVisit, Known};
-use crate::admin::{AdminError, AdminMessage, Asked, GrainName, Question, Reply, Way};
+use crate::admin::{
+    AdminError, AdminMessage, Asked, GrainName, OF_CLIENT_MAX, Question, Reply, Way,
+};
 
 /// Number of questions that a silo answers, or has passed on, at once.
 const UNDER_WAY_MAX: usize = 64;
-
-/// Number of questions of one client among them.
-const OF_CLIENT_MAX: u32 = 8;
 
 /// The largest question, in bytes.
 const QUESTION_BYTES_MAX: usize = 64 << 10;
@@ -306,7 +305,7 @@ fn encoded(answer: &impl Serialize) -> Answer {
 }
 
 /// Questions of the silo's own process, which need no right.
-pub(in crate::silo) struct Inside(pub(in crate::silo) Arc<SiloCore>);
+pub(in crate::silo) struct Inside(pub(in crate::silo) Weak<SiloCore>);
 
 impl Way for Inside {
     fn ask(
@@ -315,8 +314,9 @@ impl Way for Inside {
         encoded: Bytes,
         patience: Duration,
     ) -> BoxFuture<'_, Answer> {
-        let silo = self.0.clone();
+        let silo = self.0.upgrade();
         Box::pin(async move {
+            let silo = silo.ok_or(AdminError::NoGateway)?;
             let question: Question =
                 codec::decode(&encoded).map_err(|_| AdminError::Unknown(silo.address))?;
             let who = APPLICATION.to_owned();

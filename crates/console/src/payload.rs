@@ -9,7 +9,7 @@ const DEPTH_MAX: usize = 128;
 ///
 /// # Errors
 /// It cannot be read, in these words.
-pub(super) fn of_state(format: &str, payload: &[u8]) -> Result<Json, String> {
+pub fn of_state(format: &str, payload: &[u8]) -> Result<Json, String> {
     match format.split('/').next() {
         Some("msgpack") => of_msgpack(payload),
         // The head of a journal.
@@ -22,7 +22,7 @@ pub(super) fn of_state(format: &str, payload: &[u8]) -> Result<Json, String> {
 ///
 /// # Errors
 /// It cannot be read, in these words.
-pub(super) fn of_msgpack(payload: &[u8]) -> Result<Json, String> {
+pub fn of_msgpack(payload: &[u8]) -> Result<Json, String> {
     let mut rest = payload;
     let value = rmpv::decode::read_value_with_max_depth(&mut rest, DEPTH_MAX)
         .map_err(|error| format!("the payload is not MessagePack: {error}"))?;
@@ -33,7 +33,7 @@ pub(super) fn of_msgpack(payload: &[u8]) -> Result<Json, String> {
 }
 
 /// JSON as MessagePack.
-pub(super) fn to_msgpack(json: &Json) -> Vec<u8> {
+pub fn to_msgpack(json: &Json) -> Vec<u8> {
     let mut out = Vec::new();
     // Writing into memory does not fail.
     let _ = rmpv::encode::write_value(&mut out, &value_of(json));
