@@ -12,7 +12,7 @@ use crate::workspace::Workspace;
 
 /// Features added to the packages' own. The other tiers take them too, to share compiled code.
 pub(crate) const FEATURES: &[&str] =
-    &["emmer/test", "emmer-cli/otlp", "emmer-cli/tls", "emmer-cli/top"];
+    &["emmer/test", "emmer-cli/otlp", "emmer-cli/tls", "emmer-cli/top", "emmer-cli/console"];
 
 /// The packages: all of `crates/`.
 pub(crate) fn packages() -> Result<Vec<String>, String> {

@@ -88,10 +88,19 @@ export function grainLink(type, key, text) {
   return h("a", { class: "to", href, title: `${type}/${key}` }, text ?? key);
 }
 
-/** A grain as a silo names it in a text: type/key. */
+let named = (address) => address;
+
+/** Has silos in texts shown by their names, which `of` returns by the address. */
+export function nameSilos(of) { named = of; }
+
+/** A number of things, in words. */
+export const many = (count, one, more = `${one}s`) => `${num(count)} ${count === 1 ? one : more}`;
+
+/** A grain as a silo names it in a text: type/key; or a silo. */
 export function titleLink(title) {
+  if (title.startsWith("silo ")) return h("span", {}, "silo ", siloLink(named(title.slice(5))));
   const at = title.indexOf("/");
-  if (at < 1 || title.startsWith("silo ")) return h("span", {}, title);
+  if (at < 1) return h("span", {}, title);
   return grainLink(title.slice(0, at), title.slice(at + 1), title);
 }
 
@@ -157,6 +166,8 @@ export function confirmAct(question, order) {
   dialog.showModal();
 }
 
+const collator = new Intl.Collator("en", { numeric: true });
+
 /**
  * A table whose rows stay the same elements while their values change.
  * A column: { name, label, n: a number, wide: left out on phones, value: row => for the order,
@@ -196,9 +207,11 @@ export class Table {
   draw() {
     const by = this.columns.find((column) => column.name === this.sort.by) ?? this.columns[0];
     const value = by.value ?? by.text;
+    const first = this.columns[0].text;
     const order = (a, b) => {
       const [x, y] = [value(a) ?? -Infinity, value(b) ?? -Infinity];
-      return (x < y ? -1 : x > y ? 1 : 0) * (this.sort.down ? -1 : 1);
+      const found = typeof x === "string" && typeof y === "string" ? collator.compare(x, y) : x - y || 0;
+      return found * (this.sort.down ? -1 : 1) || collator.compare(first(a), first(b));
     };
     const shown = [...this.rows].sort(order).slice(0, this.limit);
     this.columns.forEach((column, at) => {

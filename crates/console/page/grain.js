@@ -1,5 +1,5 @@
 // One grain: where it is, what runs, who waits, its states, reminders, failures, its last turns.
-import { h, put, ask, num, span, nanos, bytes, clock, siloLink, titleLink, actButton, confirmAct, rights } from "./base.js";
+import { h, put, ask, num, many, span, nanos, bytes, clock, siloLink, titleLink, actButton, confirmAct, rights } from "./base.js";
 import { live } from "./live.js";
 
 const section = (title, small, ...rest) => h("section", { class: "panel" }, h("h2", {}, title, small ? h("small", {}, small) : null), ...rest);
@@ -12,12 +12,13 @@ export function summary(grain) {
   const [one] = grain.activations;
   if (!one) return "It is not in memory: the next call activates it.";
   const turn = one.turns[0];
+  const waiting = one.waiting ? ` ${many(one.waiting, "call waits", "calls wait")}.` : "";
   if (one.threads.length) return `A turn of ${one.threads[0].method} holds the thread ${one.threads[0].thread} for ${span(one.threads[0].held_ms)} without an await.`;
   if (turn) {
     const waits = turn.waits_for.length ? ` and waits for ${turn.waits_for.join(", ")}` : "";
-    return `${turn.method} has run for ${span(turn.age_ms)}${waits}.${one.waiting ? ` ${one.waiting} calls wait.` : ""}`;
+    return `${turn.method} has run for ${span(turn.age_ms)}${waits}.${waiting}`;
   }
-  if (one.is_running) return `A turn runs.${one.waiting ? ` ${one.waiting} calls wait.` : ""}`;
+  if (one.is_running) return `A turn runs.${waiting}`;
   return `It is at rest; its last call was ${span(one.idle_ms)} ago.`;
 }
 

@@ -110,7 +110,7 @@ export const settings = {
       const all = silos.slice(0, 5).map((silo) => live.byAddress.get(silo)?.label ?? silo).join(", ");
       return silos.length > 5 ? `${all} and ${silos.length - 5} more` : all;
     };
-    root.append(h("h1", {}, "Settings", h("small", {}, "secrets are left out")), h("div", { class: "bar" }, filter, h("label", {}, set, "set by somebody"), h("label", {}, differ, "that differ")),
+    root.append(h("h1", {}, "Settings", h("small", {}, "secrets are left out")), h("div", { class: "bar" }, filter, h("label", {}, set, "not a default"), h("label", {}, differ, "that differ")),
       h("section", { class: "panel" }, table.element));
     let rows = [];
     function draw() {

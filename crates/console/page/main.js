@@ -1,5 +1,5 @@
 // Pages, keys, login.
-import { h, put, toast, post, ask, rights } from "./base.js";
+import { h, put, toast, post, ask, rights, nameSilos } from "./base.js";
 import { live, see, onPicture, looks } from "./live.js";
 import overview, { siloPage } from "./overview.js";
 import timeline from "./timeline.js";
@@ -151,6 +151,7 @@ function login() {
 }
 document.addEventListener("stranger", login);
 
+nameSilos((address) => live.byAddress.get(address) ?? address);
 onPicture(frame);
 window.addEventListener("hashchange", route);
 ask("me").then((me) => { Object.assign(rights, me); route(); }).catch((error) => {

@@ -34,7 +34,7 @@ export default {
         { name: "new", label: "New/s", n: true, value: (r) => r.activated, text: (r) => num(r.activated) },
         { name: "silos", label: "Silos", n: true, wide: true, value: (r) => r.silos, text: (r) => num(r.silos) },
         { name: "most", label: "Most on one", n: true, wide: true, value: (r) => r.most, text: (r) => num(r.most) },
-        { name: "failed", label: "Failed", n: true, value: (r) => r.failed, text: (r) => num(r.failed), class: "bad" },
+        { name: "failed", label: "Failed", n: true, value: (r) => r.failed, text: (r) => num(r.failed), draw: (r) => h("span", { class: r.failed ? "bad" : "" }, num(r.failed)) },
       ],
     });
     let most = 1;
@@ -48,7 +48,7 @@ export default {
         { name: "p99", label: "p99", n: true, value: (r) => r.p99, text: (r) => nanos(r.p99) },
         { name: "share", label: "Time", n: true, wide: true, value: (r) => r.share, text: (r) => `${Math.round(r.share * 100)} %` },
         { name: "errors", label: "Errors/s", n: true, value: (r) => r.errors, text: (r) => num(r.errors) },
-        { name: "failures", label: "Failures/s", n: true, value: (r) => r.failures, text: (r) => num(r.failures) },
+        { name: "failures", label: "Failures/s", n: true, value: (r) => r.failures, text: (r) => num(r.failures), draw: (r) => h("span", { class: r.failures ? "bad" : "" }, num(r.failures)) },
         { name: "calls", label: "Calls", n: true, wide: true, value: (r) => r.calls, text: (r) => num(r.calls) },
       ],
     });
@@ -79,7 +79,7 @@ export default {
       if (picture.methods) {
         most = Math.max(1e-9, ...picture.methods.map((row) => row.rate));
         methods.update(picture.methods.filter(has));
-        picked ??= picture.methods.toSorted((a, b) => b.rate - a.rate).filter((row) => row.rate > 0).map((row) => `${row.type} ${row.method}`)[0] ?? null;
+        picked ??= picture.methods.toSorted((a, b) => b.rate - a.rate || b.calls - a.calls).map((row) => `${row.type} ${row.method}`)[0] ?? null;
         const row = picture.methods.find((one) => `${one.type} ${one.method}` === picked);
         put(title, row ? `Latencies of ${row.method}` : "Latencies");
         if (row) chart.replaceChildren(histogram(row.buckets, row.p50, row.p99));

@@ -1,7 +1,8 @@
 // The whole cluster at a glance, and one silo's page.
-import { h, put, num, bytes, span, clock, endpoint, siloLink, Table, meter, spark, ask, actButton, toast } from "./base.js";
+import { h, put, num, bytes, span, clock, endpoint, siloLink, Table, meter, spark, ask, actButton } from "./base.js";
 import { live, looks } from "./live.js";
 import { Ring, tint } from "./ring.js";
+import { WORDS } from "./timeline.js";
 
 const TILES = [
   ["silos", "Silos", null], ["turns", "Turns a second", "turns"], ["activations", "Activations", "activations"],
@@ -24,14 +25,15 @@ function siloTable() {
   const table = new Table({
     id: (silo) => silo.address,
     open: (silo) => { location.hash = `#/silo/${encodeURIComponent(silo.address)}`; },
-    sort: { by: "name", down: false },
+    // Those that need a look stand first.
+    sort: { by: "status", down: false },
     columns: [
       { name: "name", label: "Silo", text: (s) => s.label, draw: siloLink },
-      { name: "status", label: "Status", text: (s) => tint(s) + s.status, mark: (s) => [tint(s), s.status, s.duty], draw: statusPill },
+      { name: "status", label: "Status", value: (s) => ["bad", "warn", "ok", "soft"].indexOf(tint(s)), text: (s) => s.status, mark: (s) => [tint(s), s.status, s.duty], draw: statusPill },
       { name: "address", label: "Address", wide: true, text: (s) => endpoint(s.address), class: "mono soft" },
       { name: "activations", label: "Activations", n: true, value: share((o) => o.activations),
         text: (s) => [num(s.own?.activations), Math.round((100 * (s.own?.activations ?? 0)) / most)].join(),
-        draw: (s) => meter((s.own?.activations ?? 0) / most, num(s.own?.activations)) },
+        draw: (s) => (s.own ? meter(s.own.activations / most, num(s.own.activations)) : "–") },
       { name: "turns", label: "Turns/s", n: true, value: share((o) => o.turns), text: (s) => num(s.own?.turns) },
       { name: "waiting", label: "Waiting", n: true, value: share((o) => o.waiting), text: (s) => num(s.own?.waiting) },
       { name: "suspended", label: "Suspended", n: true, wide: true, value: share((o) => o.suspended), text: (s) => num(s.own?.suspended) },
@@ -52,11 +54,14 @@ function siloTable() {
   };
 }
 
-export function changes(events, count) {
-  return events.slice(0, count).map(([at, address, name, words]) => h("li", {},
+/** A text with the names of silos in place of their addresses. */
+const withNames = (words) => words.split(" ").map((word) => live.byAddress.get(word)?.label ?? word).join(" ");
+
+function changes(events) {
+  return events.map(([at, address, name, words]) => h("li", {},
     h("time", {}, clock(at)),
     h("div", {}, siloLink(live.byAddress.get(address) ?? address), ` ${live.byAddress.has(address) || !name ? "" : `(${name}) `}`,
-      h("span", { class: words.includes("dead") || words.includes("suspect") ? "bad" : words.includes("active") ? "ok" : "" }, words))));
+      h("span", { class: words.includes("dead") || words.includes("suspect") ? "bad" : words.includes("active") ? "ok" : "" }, withNames(words)))));
 }
 
 export default {
@@ -68,20 +73,26 @@ export default {
       const element = h("div", { class: "tile", "data-name": name }, h("span", {}, label), value, canvas);
       return { name, series, value, canvas, element };
     });
-    const list = h("ul", { class: "looks", "aria-live": "polite" });
+    const look = h("ul", { class: "looks", "aria-live": "polite" });
     const ring = new Ring();
     const silos = siloTable();
     const events = h("ul", { class: "changes" });
     const filter = h("input", { type: "search", placeholder: "Filter silos", "aria-label": "Filter silos", oninput: () => update(live) });
     root.append(
-      h("div", { class: "tiles" }, tiles.map((tile) => tile.element)), list,
+      h("div", { class: "tiles" }, tiles.map((tile) => tile.element)), look,
       h("div", { class: "grid" },
         h("section", { class: "panel s7" }, h("h2", {}, "Who probes whom", h("small", {}, "lines go from a silo to the silos that it probes")), ring.canvas,
           h("div", { class: "legend" }, [["ok", "active"], ["warn", "joins, leaves, cordoned or silent"], ["bad", "suspected, or runs no turns"]].map(([c, words]) =>
             h("span", {}, h("i", { class: `c-${c}` }), words)))),
-        h("section", { class: "panel s5" }, h("h2", {}, "Changes", h("small", {}, "while this page is open")), events)),
+        h("section", { class: "panel s5" }, h("h2", {}, "Changes", h("a", { class: "to soft", href: "#/timeline" }, h("small", {}, "timeline"))), events)),
       h("section", { class: "panel" }, h("div", { class: "split" }, h("h2", {}, "Silos"), h("span", { class: "gap" }), filter), silos.table.element));
     let drawn = "";
+    let told = "";
+    let before = [];
+    ask("history").then((all) => {
+      before = all.map((one) => [one.at_ms, one.silo, one.name, WORDS[one.change] ?? one.change]);
+      update(live);
+    }).catch(() => { /* The timeline says why. */ });
     function update({ base, silos: all, totals }) {
       if (!base) return;
       const last = totals.at(-1) ?? {};
@@ -100,16 +111,22 @@ export default {
         if (tile.name === "refused") tile.element.classList.toggle("bad", last.refused > 0);
       }
       const found = looks();
-      const mark = JSON.stringify(found);
+      const mark = JSON.stringify([found, active.length, base.view]);
       if (mark !== drawn) {
         drawn = mark;
         const row = ([kind, title, words, link]) => h("li", { class: kind }, link ? h("a", { class: "to", href: link }, title) : h("span", {}, title), h("span", {}, words));
         const shown = found.slice(0, 8).map(row);
         if (found.length > 8) shown.push(h("li", {}, h("span", {}, `${found.length - 8} more`)));
-        list.replaceChildren(...(shown.length ? shown : [h("li", { class: "ok" }, h("span", {}, "Nothing needs a look"), h("span", {}, `${active.length} silos, view ${base.view}`))]));
+        look.replaceChildren(...(shown.length ? shown : [h("li", { class: "ok" }, h("span", {}, "Nothing needs a look"), h("span", {}, `${active.length} silos, view ${base.view}`))]));
       }
       ring.update(all);
-      events.replaceChildren(...(base.events.length ? changes(base.events, 40) : [h("li", { class: "empty" }, h("span", {}), h("span", {}, "None yet. The timeline has those of before."))]));
+      const first = base.events.at(-1)?.[0] ?? Infinity;
+      const list = base.events.concat(before.filter(([at]) => at < first - 1500)).slice(0, 40);
+      const seen = JSON.stringify([list, all.map((silo) => silo.address)]);
+      if (seen !== told) {
+        told = seen;
+        events.replaceChildren(...(list.length ? changes(list) : [h("li", {}, h("span", {}), h("span", { class: "soft" }, "None yet."))]));
+      }
       const text = filter.value.toLowerCase();
       silos.update(text ? all.filter((silo) => `${silo.label} ${silo.address} ${silo.status} ${silo.role}`.toLowerCase().includes(text)) : all);
     }

@@ -78,7 +78,10 @@ export class Ring {
       for (const to of this.hovered.own?.probes ?? []) line(from, place.get(to.address ?? to), strong, 1.8);
     }
     for (const to of this.points) {
-      for (const by of to.silo.suspected) line(place.get(by.address ?? by), to, color("bad"), 2.2);
+      const isDead = to.silo.status === "Dead";
+      c.globalAlpha = isDead ? 0.3 : 1;
+      for (const by of to.silo.suspected) line(place.get(by.address ?? by), to, color("bad"), isDead ? 1.2 : 2.4);
+      c.globalAlpha = 1;
     }
     const most = Math.max(1, ...silos.map((silo) => silo.own?.activations ?? 0));
     c.font = "12px system-ui, sans-serif";

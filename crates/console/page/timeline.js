@@ -4,7 +4,7 @@ import { live } from "./live.js";
 
 const LANE = 22;
 const ENDS = new Set(["died", "left", "replaced", "given-up"]);
-const WORDS = {
+export const WORDS = {
   joins: "joins", joined: "is active", suspected: "is suspected", trusted: "is trusted again", cordoned: "is cordoned", drains: "drains",
   drained: "is drained", resumed: "has its full duty", "asked-to-leave": "is asked to leave", leaves: "leaves", left: "has left",
   "given-up": "has given up joining", died: "is declared dead", replaced: "is replaced", removed: "is removed from the table",
@@ -37,12 +37,14 @@ export default {
     const moment = h("b", { class: "mono" });
     const now = h("button", { type: "button", onclick: () => { at = null; draw(); } }, "Now");
     const spans = h("select", { "aria-label": "Span", onchange: () => draw() },
-      [["600000", "10 min"], ["3600000", "1 h"], ["86400000", "1 d"], ["604800000", "7 d"], ["0", "All"]].map(([value, words]) => h("option", { value }, words)));
+      [["120000", "2 min"], ["600000", "10 min"], ["3600000", "1 h"], ["86400000", "1 d"], ["604800000", "7 d"], ["0", "All"]].map(([value, words]) => h("option", { value }, words)));
     const state = h("div", {});
     const list = h("ul", { class: "changes" });
     const back = h("button", { type: "button", title: "Change before", onclick: () => hop(-1) }, "← change");
     const forth = h("button", { type: "button", title: "Next change", onclick: () => hop(1) }, "change →");
     spans.value = "3600000";
+    let chosen = false;
+    spans.addEventListener("change", () => { chosen = true; });
     root.append(h("h1", {}, "Timeline", h("small", {}, "the changes that the cluster has recorded in its store")),
       h("section", { class: "panel" }, h("div", { class: "bar" }, moment, h("span", { class: "gap" }), back, forth, now, spans), canvas, slider),
       h("div", { class: "grid" }, h("section", { class: "panel s5" }, h("h2", {}, "The cluster at that moment"), state),
@@ -55,6 +57,9 @@ export default {
       try {
         changes = (await ask("history")).sort((a, b) => a.at_ms - b.at_ms || a.version - b.version);
         trouble = null;
+        // The shortest span that shows all, until another one is chosen.
+        const age = Date.now() - (changes[0]?.at_ms ?? Date.now());
+        if (!chosen) spans.value = [120000, 600000, 3600000, 86400000].find((one) => age < one * 0.9) ?? "604800000";
       } catch (error) { trouble = error.message; }
       draw();
     }

@@ -14,7 +14,7 @@ use crate::process::runtime;
 #[derive(clap::Args)]
 pub struct Args {
     /// Address to listen on. Beyond this host it needs a token, and --https or --plain
-    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:8800")]
+    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:8800", value_parser = address)]
     listen: SocketAddr,
     /// Let visitors give orders too, in the name of this process; with tokens those that show the
     /// operators' one
@@ -79,9 +79,18 @@ pub(super) fn run(args: Args, log: Option<String>) -> Result<()> {
     })
 }
 
+fn address(text: &str) -> std::result::Result<SocketAddr, String> {
+    text.parse().map_err(|_| "expected ip:port, as in 127.0.0.1:8800".to_owned())
+}
+
 /// The failure of a console that does not start.
 pub(super) fn failed(error: emmer::console::ConsoleError) -> Failure {
-    use emmer::console::ConsoleError::Listen;
-    let code = if matches!(error, Listen { .. }) { Code::Listen } else { Code::Usage };
-    Failure::new(code, error)
+    use emmer::console::ConsoleError::{Listen, Open, Plain};
+    let flags = match error {
+        Listen { .. } => return Failure::new(Code::Listen, error),
+        Open(_) => " (--visitor-token-file, --operator-token-file)",
+        Plain(_) => " (--https, --plain)",
+        _ => "",
+    };
+    Failure::usage(format!("{error}{flags}"))
 }

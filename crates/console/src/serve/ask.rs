@@ -107,13 +107,14 @@ impl Shared {
         Ok(active.map(|row| row.address).take(SILOS_MAX).collect())
     }
 
-    /// Asks every Active silo. Silos without an answer are left out.
+    /// Asks every Active silo. Silos without an answer are left out, unless there is no answer at
+    /// all.
     pub(super) async fn ask_all<A: DeserializeOwned + Send + 'static>(
         &self,
         question: &Question,
     ) -> Result<BTreeMap<SiloAddress, A>, Unanswered> {
         let mut silos = self.silos().await?.into_iter();
-        let (mut asked, mut answers) = (JoinSet::new(), BTreeMap::new());
+        let (mut asked, mut answers, mut failed) = (JoinSet::new(), BTreeMap::new(), None);
         loop {
             while asked.len() < ASKED_AT_ONCE {
                 let Some(silo) = silos.next() else { break };
@@ -122,9 +123,14 @@ impl Shared {
             }
             match asked.join_next().await {
                 Some(Ok((silo, Ok(answer)))) => _ = answers.insert(silo, answer),
-                Some(_) => {}
-                None => return Ok(answers),
+                Some(Ok((_, Err(error)))) => failed = failed.or(Some(error)),
+                Some(Err(_)) => {}
+                None => break,
             }
+        }
+        match failed {
+            Some(error) if answers.is_empty() => Err(error.into()),
+            _ => Ok(answers),
         }
     }
 }
