@@ -30,7 +30,8 @@ pub struct Args {
     /// Another name by which browsers reach it, as behind a proxy; can be given several times
     #[arg(long, value_name = "HOST")]
     name: Vec<String>,
-    /// Encrypt with the certificate of the settings in [tls]
+    /// Encrypt with the certificate of the settings in [tls]; browsers with the certificate of a
+    /// client of the cluster are let in
     #[cfg(feature = "tls")]
     #[arg(long)]
     https: bool,
@@ -56,7 +57,9 @@ pub(super) fn run(args: Args, log: Option<String>) -> Result<()> {
     #[cfg(feature = "tls")]
     if args.https {
         let why = "--https: expected tls.authority, tls.certificate and tls.key in the settings";
-        options.tls = Some(way.settings().tls()?.ok_or_else(|| Failure::usage(why))?);
+        let settings = way.settings();
+        let tls = settings.tls()?.ok_or_else(|| Failure::usage(why))?;
+        options.tls = Some((tls, settings.cluster()?));
     }
     #[cfg(feature = "tls")]
     let scheme = if args.https { "https" } else { "http" };

@@ -47,6 +47,8 @@ pub(super) struct Door {
     tokens: Vec<(Box<[u8]>, Right)>,
     /// Right of a visitor without a token.
     without: Option<Right>,
+    /// Right of a visitor with the certificate of a client.
+    certified: Right,
     /// Names of the console in requests, with the port and without it.
     names: Vec<String>,
     cookie: String,
@@ -72,7 +74,7 @@ impl Door {
             return None;
         }
         // With a token for acts alone, programs on this host look without one.
-        let is_local = address.ip().is_loopback() && others.is_empty();
+        let is_local = address.ip().is_loopback() && others.is_empty() && !is_secure;
         let right = if acts { Right::Act } else { Right::Look };
         let without = (is_local && look.is_none()).then_some(right);
         let (ip, port) = (address.ip().to_string(), address.port());
@@ -82,7 +84,15 @@ impl Door {
         // Behind a proxy the port is another one.
         let names = own.chain(others.into_iter().map(|name| name.to_ascii_lowercase())).collect();
         let cookie = format!("emmer_console_{port}");
-        Some(Self { tokens, without, names, cookie, is_secure, sessions: Mutex::default() })
+        Some(Self {
+            tokens,
+            without,
+            certified: right,
+            names,
+            cookie,
+            is_secure,
+            sessions: Mutex::default(),
+        })
     }
 
     /// Returns true if the request names the console by a name of its own.
@@ -180,7 +190,14 @@ fn admit(door: &Door, request: &mut Request) -> Result<(), Response> {
             return Err(refusal(StatusCode::FORBIDDEN, "the request comes from another page"));
         }
     }
+    let is_certified = request.extensions().get::<Certified>().is_some();
     let right = door.right(headers);
+    // A token may give more than the certificate.
+    let right = match right {
+        Some(Right::Act) => right,
+        _ if is_certified => Some(door.certified),
+        _ => right,
+    };
     let path = request.uri().path();
     if (path.starts_with("/api/") || path == "/events") && right.is_none() {
         return Err(refusal(StatusCode::UNAUTHORIZED, "show a token first"));
@@ -188,6 +205,10 @@ fn admit(door: &Door, request: &mut Request) -> Result<(), Response> {
     request.extensions_mut().insert(Visitor(right));
     Ok(())
 }
+
+/// The visitor has shown the certificate of a client.
+#[derive(Clone, Copy)]
+pub(super) struct Certified;
 
 /// The right of the visitor.
 #[derive(Clone, Copy)]

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+#[cfg(feature = "tls")]
+use axum::Extension;
 use axum::Router;
 #[cfg(feature = "tls")]
 use emmer_runtime::WebTls;
@@ -13,6 +15,9 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
+
+#[cfg(feature = "tls")]
+use super::door::Certified;
 
 /// Number of connections; further ones wait to be accepted.
 const CONNECTIONS_MAX: usize = 2_048;
@@ -68,7 +73,8 @@ pub(super) async fn serve(listener: Listener, routes: Router, stop: Cancellation
 async fn connection(stream: TcpStream, tls: Option<Arc<WebTls>>, routes: Router) {
     let Some(tls) = tls else { return http(stream, routes).await };
     if let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE_TIME_MAX, tls.accept(stream)).await {
-        http(stream, routes).await;
+        let is_client = tls.is_client(&stream);
+        http(stream, if is_client { routes.layer(Extension(Certified)) } else { routes }).await;
     }
 }
 

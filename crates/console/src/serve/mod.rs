@@ -25,6 +25,8 @@ use std::sync::Arc;
 
 use axum::routing::{get, post};
 use axum::{Router, middleware};
+#[cfg(feature = "tls")]
+use emmer_core::ClusterId;
 use emmer_runtime::admin::Admin;
 use emmer_runtime::{Observer, SiloWatch};
 #[cfg(feature = "tls")]
@@ -51,7 +53,7 @@ pub enum ConsoleError {
     /// Strangers would see the cluster.
     #[error(
         "the console on {0} can be reached from other hosts, or under another name: give it a \
-         token"
+         token, or TLS for certificates of clients"
     )]
     Open(SocketAddr),
     /// The token would travel in clear text.
@@ -86,9 +88,10 @@ pub struct ConsoleOptions {
     pub names: Vec<String>,
     /// True if other hosts may reach it without TLS. Default false.
     pub plain: bool,
-    /// The certificate to encrypt with. Default none.
+    /// The certificate to encrypt with, and the cluster whose clients are let in by certificates of
+    /// the same authority: they may look, and with `acts` also act. Default none.
     #[cfg(feature = "tls")]
-    pub tls: Option<Tls>,
+    pub tls: Option<(Tls, ClusterId)>,
 }
 
 impl Default for ConsoleOptions {
@@ -162,13 +165,14 @@ impl Console {
     pub async fn bind(options: ConsoleOptions) -> Result<Self, ConsoleError> {
         let ConsoleOptions { address, token, act_token, acts, names, plain, .. } = options;
         #[cfg(feature = "tls")]
-        let tls = options.tls.map(WebTls::new).transpose()?;
+        let tls = options.tls.map(|(tls, cluster)| WebTls::asking(tls, &cluster)).transpose()?;
         #[cfg(feature = "tls")]
         let is_secure = tls.is_some();
         #[cfg(not(feature = "tls"))]
         let is_secure = false;
         let is_local = address.ip().is_loopback();
-        if (!is_local || !names.is_empty()) && token.is_none() && act_token.is_none() {
+        let has_login = token.is_some() || act_token.is_some() || is_secure;
+        if (!is_local || !names.is_empty()) && !has_login {
             return Err(ConsoleError::Open(address));
         }
         if !is_local && !is_secure && !plain {

@@ -139,15 +139,22 @@ fn accepting(checks: &Checks, own: &Own, anonymous: bool) -> Result<ServerConfig
     Ok(config)
 }
 
-/// An HTTP server that shows this certificate to every client.
+/// An HTTP server that shows this certificate to every client. With `asked` clients may show one
+/// of these authorities.
 pub(super) fn serving(
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
+    asked: Option<&[Anchor]>,
 ) -> Result<ServerConfig, Error> {
-    let mut config = ServerConfig::builder_with_provider(provider())
-        .with_protocol_versions(&[&TLS13])?
-        .with_no_client_auth()
-        .with_single_cert(chain, key)?;
+    let config =
+        ServerConfig::builder_with_provider(provider()).with_protocol_versions(&[&TLS13])?;
+    let config = match asked {
+        Some(believed) => {
+            config.with_client_cert_verifier(Checks::new(believed)?.of_dialers(true)?)
+        }
+        None => config.with_no_client_auth(),
+    };
+    let mut config = config.with_single_cert(chain, key)?;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(config)
 }

@@ -5,6 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use emmer_core::ClusterId;
 use parking_lot::Mutex;
 use rustls::ServerConfig;
 use tokio::net::TcpStream;
@@ -13,6 +14,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use super::files::{Files, Own};
+use super::names::{Names, Role};
 use super::sessions::serving;
 use super::{Means, Tls, TlsError};
 
@@ -23,6 +25,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(5);
 #[doc(hidden)]
 pub struct WebTls {
     tls: Tls,
+    /// Cluster of the clients that may show a certificate; none where the server asks for none.
+    clients: Option<(ClusterId, Names)>,
     now: Mutex<(Files, Arc<ServerConfig>, Instant)>,
 }
 
@@ -32,13 +36,27 @@ impl WebTls {
     /// # Errors
     /// They cannot be used, or are a secret's: nothing but silos and clients understands that.
     pub fn new(tls: Tls) -> Result<Self, TlsError> {
+        Self::begin(tls, None)
+    }
+
+    /// As [`new`](Self::new), of a server whose readers may show the certificate of a client of
+    /// this cluster.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn asking(tls: Tls, cluster: &ClusterId) -> Result<Self, TlsError> {
+        let names = Names::new(cluster)?;
+        Self::begin(tls, Some((cluster.clone(), names)))
+    }
+
+    fn begin(tls: Tls, clients: Option<(ClusterId, Names)>) -> Result<Self, TlsError> {
         let Means::Certificates { own: Some(_), .. } = &tls.means else {
             return Err(TlsError::NoWebCertificate);
         };
         let files = Files::read(&tls)?;
-        let config = config(&tls, &files)?;
+        let config = config(&tls, &files, clients.as_ref())?;
         let now = Mutex::new((files, config, Instant::now()));
-        Ok(Self { tls, now })
+        Ok(Self { tls, clients, now })
     }
 
     /// Encrypts an accepted connection. Files that have changed count from now on; if they cannot
@@ -54,7 +72,7 @@ impl WebTls {
                 *looked = Instant::now();
                 if let Ok(fresh) = Files::read(&self.tls)
                     && fresh != *files
-                    && let Ok(made) = self::config(&self.tls, &fresh)
+                    && let Ok(made) = self::config(&self.tls, &fresh, self.clients.as_ref())
                 {
                     (*files, *config) = (fresh, made);
                 }
@@ -63,15 +81,30 @@ impl WebTls {
         };
         TlsAcceptor::from(config).accept(stream).await
     }
+
+    /// Returns true if the reader has shown the certificate of a client of the cluster.
+    pub fn is_client(&self, stream: &TlsStream<TcpStream>) -> bool {
+        let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
+        self.clients.as_ref().zip(shown).is_some_and(|((_, names), certificate)| {
+            names.shown(certificate).is_ok_and(|shown| shown.role == Role::Client)
+        })
+    }
 }
 
-fn config(tls: &Tls, files: &Files) -> Result<Arc<ServerConfig>, TlsError> {
+fn config(
+    tls: &Tls,
+    files: &Files,
+    clients: Option<&(ClusterId, Names)>,
+) -> Result<Arc<ServerConfig>, TlsError> {
     let Some(Own::Certificate(chain, key)) = files.certificate(tls)? else {
         return Err(TlsError::NoWebCertificate);
     };
     let unfit =
         |e: rustls::Error| TlsError::Unfit { file: super::files::place(tls), why: e.to_string() };
-    serving(chain, key).map(Arc::new).map_err(unfit)
+    let asked = clients.map(|(cluster, _)| files.contents(tls, cluster, Role::Silo)).transpose()?;
+    serving(chain, key, asked.as_ref().map(|(believed, _)| &believed[..]))
+        .map(Arc::new)
+        .map_err(unfit)
 }
 
 impl fmt::Debug for WebTls {

@@ -1,7 +1,5 @@
 //! Pictures of a cluster in virtual time.
 
-#![allow(missing_docs, clippy::unwrap_used, clippy::panic, reason = "a test")]
-
 use emmer::access::Access;
 use emmer::console::{Gather, Wants};
 use emmer::prelude::*;

@@ -1,9 +1,7 @@
 //! The console over HTTP: strangers, forged requests, many pages, readers that do not read.
 
-#![cfg(feature = "serve")]
-#![allow(missing_docs, clippy::unwrap_used, clippy::panic, reason = "a test")]
-
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use emmer::Silo;
@@ -50,7 +48,10 @@ struct Shown {
 }
 
 async fn shown(set: impl FnOnce(&mut ConsoleOptions)) -> Shown {
-    let silo = Silo::builder().store("memory://").host::<dyn Note, NoteGrain>();
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    // A cluster of each test's own.
+    let store = format!("memory://console-{}", LAST.fetch_add(1, Ordering::Relaxed));
+    let silo = Silo::builder().store(store).host::<dyn Note, NoteGrain>();
     let silo = silo.authorize_admin(|_| Access::Allow).start().await.unwrap();
     let mut options = ConsoleOptions::default();
     set(&mut options);
