@@ -1,17 +1,19 @@
 //! The log on stderr, as the settings `log` and `log_format` say.
 
 mod book;
+mod filter;
 
 use std::io::IsTerminal;
 use std::str::FromStr;
 
 use emmer_runtime::admin::show_log;
-use tracing_subscriber::filter::{LevelFilter, ParseError, Targets};
+use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::{Identity, SubscriberExt as _};
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{Layer, Registry, reload};
 
 use self::book::{Book, Change};
+use self::filter::{filter, none, without_spans};
 use super::{ConfigError, Result, Settings};
 
 /// The level that is logged by default.
@@ -89,42 +91,10 @@ impl Settings {
     }
 }
 
-/// The filter without the spans of calls: few lines belong to one, and none names its trace.
-fn without_spans(filter: Targets) -> Targets {
-    filter.with_target(emmer_runtime::trace::TARGET, LevelFilter::OFF)
-}
-
-/// The filter that lets nothing through.
-fn none() -> Targets {
-    Targets::new().with_default(LevelFilter::OFF)
-}
-
 /// Changes a filter that is in use.
 fn written_by<S: 'static>(handle: reload::Handle<Targets, S>) -> Change {
     Box::new(move |filter| {
         // It fails only if the subscriber is gone.
         let _ = handle.reload(filter);
     })
-}
-
-/// The filter that a text stands for: levels, and targets with levels.
-fn filter(text: &str) -> std::result::Result<Targets, String> {
-    for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
-        // To the parser a word alone is a target of which everything is logged. Nearly always it is
-        // a level that is written wrong.
-        let level = part.split_once('=').map_or(part, |(_, level)| level);
-        if level.is_empty() {
-            return Err(format!(
-                "{part:?} has no level: expected off, error, warn, info, debug or trace, or a \
-                 list as in warn,emmer_runtime=debug"
-            ));
-        }
-        if level.parse::<LevelFilter>().is_err() {
-            return Err(format!(
-                "{level:?} is not a level: expected off, error, warn, info, debug or trace, or a \
-                 list as in warn,emmer_runtime=debug"
-            ));
-        }
-    }
-    text.parse().map_err(|error: ParseError| error.to_string())
 }

@@ -41,7 +41,10 @@ function route() {
   window.scrollTo(0, 0);
   for (const { path: own, link } of links) {
     const isIt = own === path || (path === "silo" && own === "") || (path === "grain" && own === "grains");
-    if (isIt) link.setAttribute("aria-current", "page"); else link.removeAttribute("aria-current");
+    if (isIt) {
+      link.setAttribute("aria-current", "page");
+      link.scrollIntoView({ block: "nearest", inline: "center" });
+    } else link.removeAttribute("aria-current");
   }
   document.title = `${known?.[1] ?? params.join("/")} · Emmer`;
   see(shown.see ?? "");

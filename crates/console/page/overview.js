@@ -90,7 +90,7 @@ export default {
     let told = "";
     let before = [];
     ask("history").then((all) => {
-      before = all.map((one) => [one.at_ms, one.silo, one.name, WORDS[one.change] ?? one.change]);
+      before = all.filter((one) => WORDS[one.change]).map((one) => [one.at_ms, one.silo, one.name, WORDS[one.change] ?? one.change]);
       update(live);
     }).catch(() => { /* The timeline says why. */ });
     function update({ base, silos: all, totals }) {

@@ -10,6 +10,12 @@ export const WORDS = {
   "given-up": "has given up joining", died: "is declared dead", replaced: "is replaced", removed: "is removed from the table",
 };
 
+/** Acts of operators. */
+const ACTS = {
+  deactivated: "ends a grain", moved: "moves a grain", "reminder-removed": "removes a reminder", "reminder-fired": "fires a reminder",
+  traced: "traces a grain", "log-changed": "changes its log",
+};
+
 const isMember = (change) => Object.hasOwn(WORDS, change);
 
 /** State of each silo after the changes up to `until`. */
@@ -190,16 +196,18 @@ export default {
       state.replaceChildren(shown.length ? h("div", { class: "wrap" }, h("table", {}, h("tbody", {}, shown))) : h("p", { class: "empty" }, "The history does not reach back so far."));
       const told = changes.filter((one) => one.at_ms <= until).slice(-120).reverse();
       const items = told.map((one) => {
-        const words = WORDS[one.change] ?? one.change;
+        const words = WORDS[one.change] ?? (ACTS[one.change] ? `${ACTS[one.change]} for an operator` : one.change);
         const bad = one.change === "died" || one.change === "suspected";
         return h("li", { "data-change": one.change }, h("time", { title: day(one.at_ms) }, clock(one.at_ms)), h("div", {},
           h("b", {}, one.name || endpoint(one.silo)), " ", h("span", { class: bad ? "bad" : one.change === "joined" ? "ok" : "" }, words),
           h("span", { class: "soft" }, ` · version ${one.version}, written by ${nameOf(one.writer)}`),
-          one.evidence.map((line) => h("div", { class: "more" }, line))));
+          one.evidence.map((line) => h("div", { class: "more" }, evidence(line)))));
       });
       if (trouble) items.unshift(h("li", {}, h("span", {}), h("span", { class: "bad" }, trouble)));
       list.replaceChildren(...(items.length ? items : [h("li", {}, h("span", {}), h("span", { class: "soft" }, "Nothing is recorded. Silos record changes with records.history_retention."))]));
     }
+    // As in `ip:port:epoch at 2026-11-30T20:52:27.673Z: its process is gone`.
+    const evidence = (line) => line.replace(/^(\S+:\d+) at \S+T(\S+)Z/, (_, silo, time) => `${nameOf(silo)} at ${time} UTC`);
     const nameOf = (address) => changes.findLast((one) => one.silo === address)?.name || live.byAddress.get(address)?.label || endpoint(address);
     load();
     const ticks = setInterval(load, 4000);

@@ -16,8 +16,6 @@ use emmer_core::limits::{GRAIN_KEY_BYTES_MAX, Limits};
 use emmer_placement::hosted::VersionSelector;
 use emmer_placement::{ActivationCountDirector, Metadata};
 
-use crate::admin::SettingLook;
-
 pub use self::admin::AdminOptions;
 pub use self::check::OptionError;
 pub use self::records::RecordOptions;
@@ -25,6 +23,7 @@ pub use self::reminders::ReminderOptions;
 pub use self::setting::Setting;
 pub(crate) use self::setting::Wrong;
 pub use self::shedding::SheddingOptions;
+pub use self::shown::SettingLook;
 
 /// Maximum bytes of a registration on the wire: the longest key, and the names of its type, silo
 /// and activation.

@@ -2,7 +2,7 @@
 //!
 //! It needs Chromium and its `chromedriver` (Debian: `apt install chromium-driver`):
 //! `cargo test -p emmer-lab --test browser -- --ignored`. With `CONSOLE_PICTURES` set to a folder
-//! it leaves screenshots there; the README's is `overview.png`.
+//! it leaves screenshots there; the README's is `death.png`.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
 
@@ -114,7 +114,7 @@ async fn an_operator_sees_a_death_and_frees_a_turn_that_hangs() {
     if theme != "dark" {
         assert_eq!(page.run(THEME).await, "dark");
     }
-    sleep(secs(20)).await;
+    sleep(secs(30)).await;
     picture(&page, "overview").await;
     assert_eq!(page.run(THEME).await, "light");
     picture(&page, "overview-light").await;
@@ -193,7 +193,22 @@ async fn an_operator_sees_a_death_and_frees_a_turn_that_hangs() {
     let error = hung.await.unwrap().unwrap_err();
     assert!(error.contains("ticket 12"), "{error}");
 
+    // By keys alone: to the methods, to the first row, to its page and to the help.
+    page.types("body", "gm").await;
+    page.shows("return location.hash", &json!("#/methods")).await;
+    page.shows("return document.querySelectorAll('tbody tr').length > 3", &json!(true)).await;
+    page.types("body", "gg").await;
+    page.shows("return document.querySelectorAll('tbody tr').length > 3", &json!(true)).await;
+    page.types("body", "jj").await;
+    page.types("tr:focus", "\u{e007}").await;
+    page.shows("return location.hash.startsWith('#/grain/')", &json!(true)).await;
+    page.types("body", "?").await;
+    page.shows("return !!document.querySelector('dialog[open]')", &json!(true)).await;
+    page.run("document.querySelector('dialog[open]').close(); return null").await;
+
     // Every other page, in both themes and on a phone; and a key that would like to be HTML.
+    // It may have been on the silo that died.
+    client.grain::<dyn Aircraft>(hostile).totals().await.unwrap();
     page.run("location.hash = '#/grains/aircraft'; return null").await;
     page.types("main input[type=search]", "<img").await;
     let row = "return document.querySelectorAll('tbody tr').length";
@@ -231,11 +246,26 @@ async fn an_operator_sees_a_death_and_frees_a_turn_that_hangs() {
         let wide = "return document.documentElement.scrollWidth - innerWidth";
         phone.shows(wide, &json!(0)).await;
     }
+    // A console with a token asks for it.
+    let mut options = ConsoleOptions::default();
+    options.token = Some("a token of visitors".to_owned());
+    let guarded = Console::bind(options).await.unwrap();
+    let address = guarded.address();
+    let _guarded = guarded.serve(client.admin());
+    phone.open(&format!("http://{address}/")).await;
+    phone.shows("return !!document.querySelector('.login input')", &json!(true)).await;
+    picture(&phone, "login-phone").await;
+    phone.types(".login input", "a token of visitors\u{e007}").await;
+    phone.shows(active, &json!("4 of 4")).await;
+    let acts = "return [...document.querySelectorAll('button')].some(one => \
+        /Drain|Free/.test(one.innerText))";
+    assert_eq!(phone.run(acts).await, false);
     let lines = "return document.querySelectorAll('.log div').length > 0 || \
         document.querySelector('.bar .soft').innerText.startsWith('The silo writes')";
     page.shows(lines, &json!(true)).await;
     for errors in [page.errors().await, phone.errors().await] {
-        // The dropped turn's caller is not of the page.
+        // A visitor without a token is refused.
+        let errors: Vec<_> = errors.iter().filter(|error| !error.contains(" 401 ")).collect();
         assert!(errors.is_empty(), "{errors:?}");
     }
     page.close().await;

@@ -7,6 +7,9 @@ mod bad_input;
 mod cluster;
 #[cfg(test)]
 mod config;
+#[cfg(feature = "console")]
+#[cfg(test)]
+mod console;
 #[cfg(test)]
 mod demo;
 #[cfg(test)]

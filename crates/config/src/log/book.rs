@@ -13,7 +13,7 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::Context;
 
-use super::{filter, none, without_spans};
+use super::filter::{filter, none, without_spans};
 
 /// Number of lines that are kept while somebody looks.
 const LINES_MAX: usize = 1_000;
@@ -195,7 +195,6 @@ mod tests {
     use tracing_subscriber::reload;
 
     use super::*;
-    use crate::log::written_by;
 
     #[test]
     fn lines_are_kept_from_the_first_look_on_and_filters_change_for_a_time() {
@@ -205,7 +204,11 @@ mod tests {
         let write: Change = Box::new(move |_| {
             writes.fetch_add(1, Ordering::Relaxed);
         });
-        let book = Book::new(filter("warn").unwrap(), write, written_by(keep));
+        let book = Book::new(
+            filter("warn").unwrap(),
+            write,
+            Box::new(move |filter| keep.reload(filter).unwrap()),
+        );
         let log = tracing_subscriber::registry().with(book.tap().with_filter(kept));
         tracing::subscriber::with_default(log, || {
             tracing::error!("nobody looks");

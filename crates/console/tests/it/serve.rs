@@ -175,7 +175,7 @@ async fn requests_that_another_page_makes_are_refused() {
     let order = json!({ "act": "duty", "silo": "", "duty": "leaving", "because": "" });
     for headers in [
         "",
-        "origin: http://evil.example\r\nx-emmer-console: 1\r\n",
+        "origin: http://example.org\r\nx-emmer-console: 1\r\n",
         "origin: null\r\nx-emmer-console: 1\r\n",
         "origin: http://127.0.0.1\r\nx-emmer-console: 1\r\n",
     ] {
@@ -183,7 +183,7 @@ async fn requests_that_another_page_makes_are_refused() {
         assert_eq!(status, 403, "{headers}: {body}");
     }
     // A name that leads to this host is not a name of the console.
-    for host in ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "127.0.0.1", ""] {
+    for host in ["example.org", "example.org:80", "127.0.0.1.example.org", "127.0.0.1", ""] {
         let request = format!("GET /api/me HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n");
         assert_eq!(shown.raw(&request).await.0, 421, "{host}");
     }

@@ -130,22 +130,3 @@ pub struct TracedLook {
     /// One word: `done`, `error` (the method's own), `failed`, `elsewhere`; none while it runs.
     pub end: Option<String>,
 }
-
-/// A setting of a silo.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
-pub struct SettingLook {
-    /// The key, as files and `--set` name it.
-    pub key: String,
-    /// Its value, without secrets; none without one.
-    pub value: Option<String>,
-    /// Place that it comes from; none for a default.
-    pub place: Option<String>,
-}
-
-impl SettingLook {
-    /// A setting.
-    pub const fn new(key: String, value: Option<String>, place: Option<String>) -> Self {
-        Self { key, value, place }
-    }
-}

@@ -22,7 +22,7 @@ pub use self::error::AdminError;
 pub use self::handle::Admin;
 pub(crate) use self::handle::Way;
 pub use self::lists::{
-    ChangeLook, ConnectionLook, DueLook, FailedLook, MetricLook, SettingLook, TracePage, TracedLook,
+    ChangeLook, ConnectionLook, DueLook, FailedLook, MetricLook, TracePage, TracedLook,
 };
 pub(crate) use self::log::log;
 pub use self::log::{LogBook, LogLine, LogPage, show_log};
@@ -33,6 +33,7 @@ pub use self::looks::{
 };
 pub(crate) use self::message::{AdminMessage, Reply};
 pub use self::question::{GrainName, Question};
+pub use crate::options::SettingLook;
 
 /// Number of questions of one client that a silo answers at once.
 pub(crate) const OF_CLIENT_MAX: u32 = 8;

@@ -3,12 +3,31 @@
 use std::time::Duration;
 
 use emmer_membership::humantime;
+use serde::{Deserialize, Serialize};
 
 use super::SiloOptions;
-use crate::admin::SettingLook;
 
 /// Place of a value that the settings do not have.
 const PROGRAM: &str = "the program";
+
+/// A setting of a silo.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct SettingLook {
+    /// The key, as files and `--set` name it.
+    pub key: String,
+    /// Its value, without secrets; none without one.
+    pub value: Option<String>,
+    /// Place that it comes from; none for a default.
+    pub place: Option<String>,
+}
+
+impl SettingLook {
+    /// A setting.
+    pub const fn new(key: String, value: Option<String>, place: Option<String>) -> Self {
+        Self { key, value, place }
+    }
+}
 
 impl SiloOptions {
     /// The options that are in no table, by the keys of the settings, as they are written there.
