@@ -32,7 +32,11 @@ const links = PAGES.map(([path, label]) => {
 
 function route() {
   if (stranger) return;
-  const [path, ...params] = location.hash.replace(/^#\/?/, "").split("/").map(decodeURIComponent);
+  let path = "";
+  let params = [];
+  try {
+    [path, ...params] = location.hash.replace(/^#\/?/, "").split("/").map(decodeURIComponent);
+  } catch { /* It is no address of ours. */ }
   const known = PAGES.find(([own]) => own === path);
   const shown = known?.[2] ?? MORE[path];
   if (!shown) { location.hash = "#/"; return; }
@@ -149,7 +153,7 @@ function login() {
   } }, h("h1", {}, "Emmer console"), h("p", { class: "soft" }, "This cluster is shown to visitors with a token."), token,
   h("button", { class: "main", type: "submit" }, "Enter"));
   main.replaceChildren(form);
-  nav.hidden = true;
+  document.body.classList.add("stranger");
   token.focus();
 }
 document.addEventListener("stranger", login);

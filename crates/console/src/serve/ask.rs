@@ -1,6 +1,7 @@
 //! Answers to questions of a page.
 
 use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
 
 use axum::Json;
 use axum::extract::{Query, State};
@@ -13,15 +14,20 @@ use emmer_runtime::admin::{
 use parking_lot::Mutex;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 use super::Shared;
 use super::door::refusal;
+use super::shared::once;
 use crate::{GrainDocument, key_of, merge_pages};
 
 /// Number of silos that one request asks at once.
-const ASKED_AT_ONCE: usize = 8;
+const ASKED_AT_ONCE: usize = 3;
+
+/// Time of a request that asks all silos.
+const FAN_MAX: Duration = Duration::from_secs(20);
 
 /// Number of silos that a request asks.
 const SILOS_MAX: usize = 2_000;
@@ -113,6 +119,18 @@ impl Shared {
         &self,
         question: &Question,
     ) -> Result<BTreeMap<SiloAddress, A>, Unanswered> {
+        let busy = || {
+            let why = "the silos answer too slowly for all that is asked: try again in a moment";
+            Unanswered(StatusCode::SERVICE_UNAVAILABLE, why.to_owned())
+        };
+        timeout(FAN_MAX, self.ask_in_turn(question)).await.map_err(|_| busy())?
+    }
+
+    async fn ask_in_turn<A: DeserializeOwned + Send + 'static>(
+        &self,
+        question: &Question,
+    ) -> Result<BTreeMap<SiloAddress, A>, Unanswered> {
+        let _turn = self.answers.fans.acquire().await;
         let mut silos = self.silos().await?.into_iter();
         let (mut asked, mut answers, mut failed) = (JoinSet::new(), BTreeMap::new(), None);
         loop {
@@ -201,9 +219,12 @@ pub(super) async fn grains(State(shared): State<Shared>, Query(of): Query<OfGrai
 
 /// The history of the cluster, latest first.
 pub(super) async fn history(State(shared): State<Shared>) -> Answer {
-    let history = Question::History { max: 1_000 };
-    let changes: Vec<ChangeLook> = shared.admin().ask(None, &history).await?;
-    Ok(Json(changes).into_response())
+    let ask = async {
+        let history = Question::History { max: 1_000 };
+        let changes: Vec<ChangeLook> = shared.admin().ask(None, &history).await?;
+        Ok(changes)
+    };
+    once(&shared.answers.history, "", ask).await
 }
 
 #[derive(Deserialize)]
@@ -214,6 +235,10 @@ pub(super) struct OfSilo {
 
 /// The last failures of turns on all silos.
 pub(super) async fn failures(State(shared): State<Shared>) -> Answer {
+    once(&shared.answers.failures, "", last_failures(&shared)).await
+}
+
+async fn last_failures(shared: &Shared) -> Result<Vec<Value>, Unanswered> {
     let failures = Question::Failures { max: 100 };
     let told: BTreeMap<SiloAddress, Vec<FailedLook>> = shared.ask_all(&failures).await?;
     let mut rows: Vec<(SiloAddress, FailedLook)> = told
@@ -225,7 +250,7 @@ pub(super) async fn failures(State(shared): State<Shared>) -> Answer {
         let key = row.key.to_string();
         json!([silo.to_string(), row.grain_type, key, row.ago_ms, row.method, row.words])
     };
-    Ok(Json(rows.into_iter().take(200).map(row).collect::<Vec<_>>()).into_response())
+    Ok(rows.into_iter().take(200).map(row).collect())
 }
 
 /// The connections of a silo.

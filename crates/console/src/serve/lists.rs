@@ -2,16 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use axum::Json;
 use axum::extract::{Query, State};
 use axum::response::IntoResponse;
 use emmer_core::SiloAddress;
 use emmer_runtime::admin::{LogPage, MetricLook, Question, SettingLook, TracePage};
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Value as Json, json};
 
 use super::Shared;
-use super::ask::{Answer, OfGrain, silo_of};
+use super::ask::{Answer, OfGrain, Unanswered, silo_of};
+use super::shared::once;
 
 /// Number of metrics in an answer.
 const METRICS_MAX: usize = 2_000;
@@ -32,6 +32,10 @@ struct Value {
 
 /// The settings of all silos, value by value.
 pub(super) async fn settings(State(shared): State<Shared>) -> Answer {
+    once(&shared.answers.settings, "", all_settings(&shared)).await
+}
+
+async fn all_settings(shared: &Shared) -> Result<Vec<Setting>, Unanswered> {
     let told: BTreeMap<SiloAddress, Vec<SettingLook>> = shared.ask_all(&Question::Settings).await?;
     let (mut settings, mut places) = (Vec::<Setting>::new(), BTreeMap::<String, usize>::new());
     for (silo, rows) in told {
@@ -51,7 +55,7 @@ pub(super) async fn settings(State(shared): State<Shared>) -> Answer {
             }
         }
     }
-    Ok(Json(settings).into_response())
+    Ok(settings)
 }
 
 #[derive(Deserialize)]
@@ -65,6 +69,11 @@ pub(super) struct OfMetrics {
 
 /// Metrics, summed over all silos.
 pub(super) async fn metrics(State(shared): State<Shared>, Query(of): Query<OfMetrics>) -> Answer {
+    let question = format!("{} {}", of.silo, of.names);
+    once(&shared.answers.metrics, &question, sums(&shared, &of)).await
+}
+
+async fn sums(shared: &Shared, of: &OfMetrics) -> Result<Vec<Json>, Unanswered> {
     let told: BTreeMap<SiloAddress, Vec<MetricLook>> = match silo_of(&of.silo)? {
         Some(silo) => [(silo, shared.admin().ask(Some(silo), &Question::Metrics).await?)].into(),
         None => shared.ask_all(&Question::Metrics).await?,
@@ -86,8 +95,7 @@ pub(super) async fn metrics(State(shared): State<Shared>, Query(of): Query<OfMet
         let quantile = |q| crate::rates::quantile(&buckets, q);
         json!([name, labels, sum.value, quantile(0.5), quantile(0.99)])
     };
-    let rows: Vec<_> = sums.into_iter().take(METRICS_MAX).map(row).collect();
-    Ok(Json(rows).into_response())
+    Ok(sums.into_iter().take(METRICS_MAX).map(row).collect())
 }
 
 #[derive(Default)]
@@ -109,12 +117,12 @@ pub(super) struct OfLog {
 pub(super) async fn log(State(shared): State<Shared>, Query(of): Query<OfLog>) -> Answer {
     let question = Question::Log { level: of.level, after: of.after, max: 500 };
     let page: LogPage = shared.admin().ask(silo_of(&of.silo)?, &question).await?;
-    Ok(Json(page).into_response())
+    Ok(axum::Json(page).into_response())
 }
 
 /// The turns of a grain while it is traced, where it is now.
 pub(super) async fn trace(State(shared): State<Shared>, Query(of): Query<OfGrain>) -> Answer {
     let grain = shared.grain_of(&of.r#type, &of.key).await?;
     let page: TracePage = shared.admin().ask(None, &Question::Traced { grain }).await?;
-    Ok(Json(page).into_response())
+    Ok(axum::Json(page).into_response())
 }

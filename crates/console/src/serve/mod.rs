@@ -9,6 +9,7 @@
 //! | `ask` | answers to questions of a page |
 //! | `lists` | answers about all silos: settings, metrics, log, traces |
 //! | `act` | orders |
+//! | `shared` | answers that all pages share |
 //! | `page` | the files of the page |
 
 mod act;
@@ -19,6 +20,7 @@ mod listen;
 mod lists;
 mod live;
 mod page;
+mod shared;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -37,6 +39,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use self::ask::Kinds;
 use self::door::{Door, TOKEN_BYTES_MIN};
 use self::live::Live;
+use self::shared::Answers;
 
 /// The reason that there is no console.
 #[derive(Debug, thiserror::Error)]
@@ -149,6 +152,7 @@ struct Shared {
     live: Arc<Live>,
     door: Arc<Door>,
     kinds: Arc<Kinds>,
+    answers: Arc<Answers>,
 }
 
 impl Shared {
@@ -207,7 +211,12 @@ impl Console {
             let (live, stop) = (live.clone(), stop.clone());
             async move { stop.run_until_cancelled(live.run()).await }
         });
-        let shared = Shared { live, door: Arc::new(self.door), kinds: Arc::default() };
+        let shared = Shared {
+            live,
+            door: Arc::new(self.door),
+            kinds: Arc::default(),
+            answers: Arc::default(),
+        };
         let listener = listen::Listener {
             listener: self.listener,
             #[cfg(feature = "tls")]

@@ -1,13 +1,18 @@
 //! The console over HTTP: strangers, forged requests, many pages, readers that do not read.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use bytes::BytesMut;
 use emmer::Silo;
 use emmer::access::Access;
+use emmer::admin::{Admin, Question};
 use emmer::console::{Console, ConsoleError, ConsoleOptions, Serving};
 use emmer::prelude::*;
+use emmer::tables::{SiloEntry, SiloStatus, Timestamp};
+use emmer_wire::codec::encode_into;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -300,4 +305,74 @@ async fn pages_that_do_not_read_hold_up_nothing() {
     let mut page = open().await;
     let bytes = timeout(PATIENCE, page.read(&mut read)).await.unwrap().unwrap();
     assert!(String::from_utf8_lossy(&read[..bytes]).starts_with("HTTP/1.1 200"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_silo_serves_its_console_until_it_ends() {
+    let console = Console::bind(ConsoleOptions::default()).await.unwrap();
+    let address = console.address();
+    let silo = Silo::builder().store("memory://console-inside").observer(console);
+    let silo = silo.start().await.unwrap();
+    let ask = async || {
+        let mut stream = TcpStream::connect(address).await?;
+        let request =
+            format!("GET /api/settings HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await?;
+        Ok::<_, std::io::Error>(answer)
+    };
+    let answer = ask().await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("liveness_timeout"), "{answer}");
+    silo.stop().await.unwrap();
+    drop(silo);
+    let begin = tokio::time::Instant::now();
+    while ask().await.is_ok() {
+        assert!(begin.elapsed() < PATIENCE);
+        tokio::task::yield_now().await;
+    }
+}
+
+/// A hundred visitors ask for the same lists: the silos are asked now and then.
+#[tokio::test(flavor = "multi_thread")]
+async fn many_visitors_ask_the_silos_once() {
+    let asked = Arc::new(AtomicU64::new(0));
+    let counts = asked.clone();
+    let row = SiloEntry::new(
+        "127.0.0.1:1:1".parse().unwrap(),
+        SiloStatus::Active,
+        Timestamp::from_millis(1),
+    );
+    let admin = Admin::answered_by(move |_, question| {
+        let mut answer = BytesMut::new();
+        let encoded = match question {
+            Question::Members => encode_into(&mut answer, &[&row]),
+            _ => {
+                counts.fetch_add(1, Ordering::Relaxed);
+                encode_into(&mut answer, &[(); 0])
+            }
+        };
+        encoded.unwrap();
+        Ok(answer.freeze())
+    });
+    let console = Console::bind(ConsoleOptions::default()).await.unwrap();
+    let address = console.address();
+    let _serving = console.serve(admin);
+    let visitors = (0..100).map(|n| {
+        let path = ["history", "settings", "failures", "metrics"][n % 4];
+        tokio::spawn(async move {
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            let request =
+                format!("GET /api/{path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
+            stream.write_all(request.as_bytes()).await.unwrap();
+            let mut answer = String::new();
+            timeout(PATIENCE, stream.read_to_string(&mut answer)).await.unwrap().unwrap();
+            assert!(answer.starts_with("HTTP/1.1 200"), "{path}: {answer}");
+        })
+    });
+    for visitor in visitors.collect::<Vec<_>>() {
+        visitor.await.unwrap();
+    }
+    let asked = asked.load(Ordering::Relaxed);
+    assert!((4..=40).contains(&asked), "{asked}");
 }
