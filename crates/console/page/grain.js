@@ -63,7 +63,7 @@ export default {
       if (left === null) { traced.replaceChildren(); return; }
       const level = { failed: "bad", error: "warn" };
       const rows = turns.slice(-100).reverse().map((turn) => [clock(turn.at_ms, true), turn.method, turn.caller ? titleLink(turn.caller) : h("span", { class: "soft" }, "a client"),
-        nanos(turn.took_ns), h("span", { class: level[turn.end] ?? "" }, turn.end ?? "runs")]);
+        nanos(turn.took_ns), h("span", { class: level[turn.end] ?? "" }, turn.end)]);
       traced.replaceChildren(section("Turns", left ? `traced for another ${span(left)}` : "of the last trace",
         rows.length ? list(["At", "Method", "Caller", "Took", "End"], rows) : h("p", { class: "empty" }, "No call has come since.")));
       traced.firstChild.style.marginTop = "12px";

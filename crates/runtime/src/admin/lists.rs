@@ -107,7 +107,7 @@ pub struct ChangeLook {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct TracePage {
-    /// The last turns, oldest first. The first calls after the order may be missing.
+    /// The last turns that have ended, in the order of their ends. The first calls after the order may be missing.
     pub turns: Vec<TracedLook>,
     /// Time that is left of the trace, in milliseconds; none if the silo has no trace of it.
     pub left_ms: Option<u64>,
@@ -125,8 +125,8 @@ pub struct TracedLook {
     pub method: String,
     /// The grain that made the call; none for a client, or a call outside of a turn.
     pub caller: Option<String>,
-    /// Time from the arrival to the end, in nanoseconds; none while it runs.
-    pub took_ns: Option<u64>,
-    /// One word: `done`, `error` (the method's own), `failed`, `elsewhere`; none while it runs.
-    pub end: Option<String>,
+    /// Time from the arrival to the end, in nanoseconds.
+    pub took_ns: u64,
+    /// One word: `done`, `error` (the method's own), `failed`, `elsewhere`.
+    pub end: String,
 }

@@ -490,7 +490,9 @@ impl TurnContext {
         if let Some(activation) =
             self.activation.as_ref().filter(|_| ended != Ended::Done || self.timed.is_some())
         {
-            activation.note_end(self.method, ended, self.timed);
+            let own = usize::from(self.linked);
+            let callers = self.chain.get(..self.chain.len().saturating_sub(own));
+            activation.note_end(self.method, ended, self.timed, callers.unwrap_or_default());
         }
     }
 }

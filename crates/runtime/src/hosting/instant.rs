@@ -143,7 +143,7 @@ impl Activation {
                 (Admitted::Shared(lock.grain().ok()?, run), now)
             }
         };
-        let timed = self.count(place, chain);
+        let timed = self.class.metrics.begin(usize::from(place)).then(|| self.host.clock.stamp());
         let context = TurnContext::instant(entry.info.exclusive, due.settle(now), chain.clone());
         let polling = self.host.metrics.watch.polling(method, now);
         let ended = TurnContext::scope_instant(me, context, || match ends {
@@ -151,7 +151,7 @@ impl Activation {
             Ends::Wire(body, sink) => self.arrived(entry, chain, admitted, body, sink),
         });
         polling.end();
-        Some(self.after_instant(me, place, timed, ended))
+        Some(self.after_instant(me, place, timed, ended, chain))
     }
 
     /// Runs the method with the arguments in a request's body.
@@ -217,18 +217,32 @@ impl Activation {
         place: u16,
         timed: Option<NonZeroU64>,
         ended: InPlace,
+        chain: &CallChain,
     ) -> Result<TurnEnd, StartError> {
         let (end, ended) = ended.map_err(StartError::BadArguments)?;
         if let TurnEnd::Panicked(text) = &end {
             me.activation().deactivate(DeactivationReason::Broken(text.clone()));
         }
         if ended != Ended::Done || timed.is_some() {
-            if ended == Ended::Failed {
-                self.note_failure(place, &end);
-            }
-            self.note_end(place, ended, timed);
+            self.note_instant(place, &end, (ended, timed), chain);
         }
         Ok(end)
+    }
+
+    /// A turn has ended that was timed or did not succeed.
+    #[cold]
+    #[inline(never)]
+    fn note_instant(
+        &self,
+        place: u16,
+        end: &TurnEnd,
+        (ended, timed): (Ended, Option<NonZeroU64>),
+        chain: &CallChain,
+    ) {
+        if ended == Ended::Failed {
+            self.note_failure(place, end);
+        }
+        self.note_end(place, ended, timed, chain);
     }
 
     /// Asks the fence, under the grain's lock, and notes the grain's use.

@@ -314,10 +314,8 @@ impl Host {
                 at_ms: at.saturating_sub(i64::try_from(millis(ago)).unwrap_or(i64::MAX)),
                 method: turn.method.to_owned(),
                 caller: turn.caller.map(|caller| self.load.title(&caller)),
-                took_ns: turn
-                    .ended
-                    .map(|(took, _)| u64::try_from(took.as_nanos()).unwrap_or(u64::MAX)),
-                end: turn.ended.map(|(_, end)| end.word().to_owned()),
+                took_ns: u64::try_from(turn.took.as_nanos()).unwrap_or(u64::MAX),
+                end: turn.end.word().to_owned(),
             }
         };
         TracePage { turns: turns.into_iter().map(look).collect(), left_ms: Some(millis(left)) }

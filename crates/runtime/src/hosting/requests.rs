@@ -10,7 +10,7 @@ use emmer_net::clock::{CoarseInstant, Due};
 use emmer_store::BoxFuture;
 use emmer_store::journal::JournalSlot;
 use emmer_store::state::StateSlot;
-use emmer_wire::CallChain;
+use emmer_wire::{CallChain, ChainLink};
 
 use super::activation::Held;
 use super::arriving::arriving;
@@ -114,7 +114,7 @@ impl Activation {
             return Err(StartError::NoSuchMethod);
         };
         self.check_queue()?;
-        let timed = self.count(place, &chain);
+        let timed = self.class.metrics.begin(usize::from(place)).then(|| self.host.clock.stamp());
         let (start, exclusive) = (entry.start, entry.info.exclusive);
         let mut context = TurnContext::new(held, place, exclusive, due, chain, timed);
         let started = match input {
@@ -175,35 +175,38 @@ impl Activation {
     }
 
     /// A turn of the method at `method` ended; `timed` says when it was started, if it is to be
-    /// timed.
-    pub(crate) fn note_end(&self, method: u16, ended: Ended, timed: Option<NonZeroU64>) {
-        let (host, metrics) = (&self.host, &self.class.metrics);
-        let mut took = timed.map(|since| host.clock.since_stamp(since));
-        if let (Some(whole), Some(since)) = (took, timed) {
-            if host.traces.is_on() {
-                host.traces.ends(&self.id, since, whole, ended);
-            }
-            took = took.filter(|_| metrics.is_sample(since));
-        }
-        if let Some(took) = took
-            && host.metrics.hot.is_watched()
-        {
-            host.metrics.hot.note(&self.id, took);
-        }
-        metrics.end(usize::from(method), ended, took);
+    /// timed. `callers` are the turns that wait for it.
+    pub(crate) fn note_end(
+        &self,
+        method: u16,
+        ended: Ended,
+        timed: Option<NonZeroU64>,
+        callers: &[ChainLink],
+    ) {
+        let took = timed.map(|since| self.note_timed(method, ended, since, callers));
+        self.class.metrics.end(usize::from(method), ended, took.flatten());
     }
 
-    /// Counts a turn of the method at `method`. Returns its start, if the turn is timed.
-    #[inline]
-    pub(super) fn count(&self, method: u16, chain: &CallChain) -> Option<NonZeroU64> {
-        if !self.class.metrics.begin(usize::from(method)) {
+    /// A turn that was timed has ended. Returns its duration if it is a sample.
+    fn note_timed(
+        &self,
+        method: u16,
+        ended: Ended,
+        since: NonZeroU64,
+        callers: &[ChainLink],
+    ) -> Option<Duration> {
+        let (host, took) = (&self.host, self.host.clock.since_stamp(since));
+        if host.traces.is_on() {
+            let caller = callers.last().map(|link| &link.grain);
+            host.traces.note(&self.id, self.class.name_of(method), caller, since, (took, ended));
+        }
+        if !self.class.metrics.is_sample(since) {
             return None;
         }
-        let now = self.host.clock.stamp();
-        if self.host.traces.is_on() {
-            self.host.traces.arrives(&self.id, self.class.name_of(method), chain, now);
+        if host.metrics.hot.is_watched() {
+            host.metrics.hot.note(&self.id, took);
         }
-        Some(now)
+        Some(took)
     }
 
     /// Notes a failed turn of the method at `method`, for operators.

@@ -11,7 +11,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use emmer_core::{GrainId, GrainTypeId, Instant};
-use emmer_wire::CallChain;
 use parking_lot::Mutex;
 
 use crate::metrics::Ended;
@@ -36,8 +35,9 @@ pub(crate) struct TracedTurn {
     pub(crate) caller: Option<GrainId>,
     /// Stamp of its arrival.
     pub(crate) arrived: NonZeroU64,
-    /// Time from its arrival to its end, and the end.
-    pub(crate) ended: Option<(Duration, Ended)>,
+    /// Time from its arrival to its end.
+    pub(crate) took: Duration,
+    pub(crate) end: Ended,
 }
 
 struct Trace {
@@ -79,41 +79,26 @@ impl Traces {
         true
     }
 
-    /// A timed turn has arrived.
+    /// A turn has ended that had arrived at `arrived`.
     #[cold]
-    pub(super) fn arrives(
+    pub(super) fn note(
         &self,
         grain: &GrainId,
         method: &'static str,
-        chain: &CallChain,
+        caller: Option<&GrainId>,
         arrived: NonZeroU64,
+        (took, end): (Duration, Ended),
     ) {
         let mut kept = self.kept.lock();
         let trace = kept.iter_mut().find(|trace| trace.grain == *grain);
-        let Some(trace) = trace.filter(|trace| arrived.get() < trace.until.as_nanos()) else {
-            return;
-        };
+        let is_on = |trace: &&mut Trace| arrived.get() < trace.until.as_nanos();
+        let Some(trace) = trace.filter(is_on) else { return };
         trace.last += 1;
         if trace.turns.len() >= TURNS_MAX {
             trace.turns.pop_front();
         }
-        let caller = chain.last().map(|link| link.grain.clone());
-        let number = trace.last;
-        trace.turns.push_back(TracedTurn { number, method, caller, arrived, ended: None });
-    }
-
-    /// A timed turn has ended.
-    #[cold]
-    pub(super) fn ends(&self, grain: &GrainId, arrived: NonZeroU64, took: Duration, end: Ended) {
-        let mut kept = self.kept.lock();
-        let trace = kept.iter_mut().find(|trace| trace.grain == *grain);
-        let turn = trace.and_then(|trace| {
-            let is_own = |turn: &&mut TracedTurn| turn.arrived == arrived && turn.ended.is_none();
-            trace.turns.iter_mut().find(is_own)
-        });
-        if let Some(turn) = turn {
-            turn.ended = Some((took, end));
-        }
+        let (number, caller) = (trace.last, caller.cloned());
+        trace.turns.push_back(TracedTurn { number, method, caller, arrived, took, end });
     }
 
     /// The turns of a trace, oldest first, and the time that is left of the trace. None without a
@@ -148,19 +133,16 @@ mod tests {
         let grain = |n: u64| GrainId::new(GrainTypeId::of("t"), n);
         let stamp = |n: u64| NonZeroU64::new(n).unwrap();
         assert!(traces.begin(&grain(1), at(60)) && traces.is_on());
-        for n in 1..=600 {
-            traces.arrives(&grain(n % 2), "I.m", &CallChain::EMPTY, stamp(n));
-            if n != 599 {
-                traces.ends(&grain(n % 2), stamp(n), Duration::from_nanos(n), Ended::Done);
-            }
-        }
+        let note = |n: u64, at: u64| {
+            traces.note(&grain(n), "I.m", None, stamp(at), (Duration::from_nanos(at), Ended::Done));
+        };
+        (1..=1_200).for_each(|n| note(n % 2, n));
         let (turns, left) = traces.of_grain(&grain(1), at(50)).unwrap();
-        assert_eq!((turns.len(), left), (300, Duration::from_secs(10)));
-        let last = turns.last().unwrap();
-        assert_eq!((last.number, last.ended), (300, None));
-        assert_eq!(turns[0].ended, Some((Duration::from_nanos(1), Ended::Done)));
-        traces.arrives(&grain(1), "I.m", &CallChain::EMPTY, stamp(61_000_000_000));
-        assert_eq!(traces.of_grain(&grain(1), at(61)).unwrap().0.len(), 300);
+        assert_eq!((turns.len(), left), (TURNS_MAX, Duration::from_secs(10)));
+        let numbers = (turns[0].number, turns[499].number, turns[499].took);
+        assert_eq!(numbers, (101, 600, Duration::from_nanos(1_199)));
+        note(1, 61_000_000_000);
+        assert_eq!(traces.of_grain(&grain(1), at(61)).unwrap().0[499].number, 600);
         assert_eq!(traces.rest(at(59)), [GrainTypeId::of("t")]);
         assert!(traces.rest(at(60)).is_empty() && traces.is_on());
         assert!(traces.rest(at(360)).is_empty() && !traces.is_on());
