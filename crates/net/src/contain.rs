@@ -13,7 +13,8 @@ use pin_project_lite::pin_project;
 ///
 /// # Errors
 /// The words of the panic.
-#[inline]
+// Each call of a grain in its place passes through it.
+#[inline(always)]
 pub fn contain<T>(code: impl FnOnce() -> T) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(code)).map_err(words_of)
 }
