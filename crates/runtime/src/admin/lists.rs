@@ -107,7 +107,8 @@ pub struct ChangeLook {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct TracePage {
-    /// The last turns that have ended, in the order of their ends. The first calls after the order may be missing.
+    /// The last turns that have ended, in the order of their ends. The first calls after the order
+    /// may be missing.
     pub turns: Vec<TracedLook>,
     /// Time that is left of the trace, in milliseconds; none if the silo has no trace of it.
     pub left_ms: Option<u64>,
