@@ -6,7 +6,7 @@ const KEPT = 180;
 const OWN = ["readiness", "view", "emmer", "up", "cpu", "memory", "memoryBytes", "activations", "turns",
   "refused", "waiting", "suspended", "held", "inFlight", "timers", "reminders", "missed", "probes"];
 const ROWS = {
-  types: ["type", "silos", "activations", "most", "busy", "activated", "failed"],
+  types: ["type", "silos", "activations", "most", "busy", "activated", "failed", "bytes"],
   methods: ["type", "method", "rate", "errors", "failures", "calls", "p50", "p99", "share", "buckets"],
 };
 

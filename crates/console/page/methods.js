@@ -1,5 +1,5 @@
 // Types and methods: rates, latencies and their histograms; hot keys.
-import { h, put, num, nanos, Table, meter, grainLink, siloLink } from "./base.js";
+import { h, put, num, nanos, bytes, Table, meter, grainLink, siloLink } from "./base.js";
 import { live } from "./live.js";
 
 /** Bars of samples by powers of two of nanoseconds. */
@@ -33,6 +33,7 @@ export default {
         { name: "busy", label: "Busy", n: true, value: (r) => r.busy, text: (r) => num(r.busy) },
         { name: "new", label: "New/s", n: true, value: (r) => r.activated, text: (r) => num(r.activated) },
         { name: "silos", label: "Silos", n: true, wide: true, value: (r) => r.silos, text: (r) => num(r.silos) },
+        { name: "bytes", label: "Bytes", n: true, wide: true, value: (r) => r.bytes, text: (r) => bytes(r.bytes) },
         { name: "most", label: "Most on one", n: true, wide: true, value: (r) => r.most, text: (r) => num(r.most) },
         { name: "failed", label: "Failed", n: true, value: (r) => r.failed, text: (r) => num(r.failed), draw: (r) => h("span", { class: r.failed ? "bad" : "" }, num(r.failed)) },
       ],
@@ -69,7 +70,7 @@ export default {
     function pick(row) { picked = `${row.type} ${row.method}`; update(live); chart.scrollIntoView({ block: "nearest" }); }
     root.append(h("div", { class: "split" }, h("h1", {}, "Types and methods"), h("span", { class: "gap" }), filter),
       h("section", { class: "panel" }, h("h2", {}, "Methods", h("small", {}, "latencies from arrival at the grain to the end, of the last moment")), methods.element),
-      h("div", { class: "grid" }, h("section", { class: "panel s6" }, title, chart), h("section", { class: "panel s6" }, h("h2", {}, "Types"), types.element)),
+      h("div", { class: "grid" }, h("section", { class: "panel s6" }, title, chart), h("section", { class: "panel s6" }, h("h2", {}, "Types", h("small", {}, "bytes without what fields hold elsewhere")), types.element)),
       h("div", { class: "grid" }, h("section", { class: "panel s6" }, h("h2", {}, "Keys that are called most", h("small", {}, "one call in 64 is counted")), called.element),
         h("section", { class: "panel s6" }, h("h2", {}, "Keys that take most time"), busy.element)));
     root.lastElementChild.previousElementSibling.style.marginTop = root.lastElementChild.style.marginTop = "12px";

@@ -160,7 +160,7 @@ export const siloPage = {
       h("section", { class: "panel s7" }, h("h2", {}, "Connections", h("small", {}, "those with most that waits first")), table.element)));
     acts.append(...[
       order("Cordon", "Have this silo take no new grains?", "cordoned"), order("Uncordon", "Have this silo take new grains again?", "full"),
-      order("Drain", "Have all grains of this silo go to other silos?", "draining", true), order("Stop", "Have this silo leave the cluster, in good order?", "leaving", true),
+      order("Drain", "Have all grains of this silo go to other silos?", "draining", true), order("Even out", "Have this silo give recently used grains to silos that have fewer?", "giving"), order("Stop", "Have this silo leave the cluster, in good order?", "leaving", true),
       h("a", { class: "to soft", href: `#/log/${encodeURIComponent(address)}` }, "Log"),
     ].filter(Boolean));
     let asked = false;

@@ -202,7 +202,10 @@ impl Gather {
         self.types_at = Some(Instant::now());
         let (mut rows, mut counts) = (BTreeMap::<String, TypeRow>::new(), HashMap::new());
         for (silo, types) in told {
-            for TypeLook { grain_type, activations, busy, activated, failed, .. } in types {
+            for one in types {
+                let TypeLook {
+                    grain_type, activations, busy, activated, failed, bytes_each, ..
+                } = one;
                 let key = (silo, grain_type.clone());
                 let row = rows.entry(grain_type.clone()).or_default();
                 row.grain_type = grain_type;
@@ -211,6 +214,7 @@ impl Gather {
                 row.most = row.most.max(activations);
                 row.busy += busy;
                 row.failed += failed;
+                row.bytes += activations * bytes_each;
                 let before = self.types.get(&key).copied();
                 row.activated_per_second += per_second(before, activated, span);
                 counts.insert(key, activated);

@@ -119,6 +119,8 @@ pub struct TypeRow {
     pub activated_per_second: f64,
     /// Number of activations that failed.
     pub failed: u64,
+    /// Bytes of its activations, without what their fields hold elsewhere.
+    pub bytes: u64,
 }
 
 /// A method over all silos.

@@ -55,7 +55,7 @@ enum Order {
         name: String,
         because: String,
     },
-    /// Gives a silo a duty: `full`, `cordoned`, `draining` or `leaving`.
+    /// Gives a silo a duty: `full`, `cordoned`, `draining`, `giving` or `leaving`.
     Duty {
         silo: String,
         duty: String,
@@ -142,11 +142,12 @@ async fn give(shared: &Shared, order: Order) -> Result<String, Unanswered> {
             if there { "removed" } else { "there is no such reminder" }.to_owned()
         }
         Order::Duty { silo, duty, because } => {
-            let given = [Duty::Full, Duty::Cordoned, Duty::Draining, Duty::Leaving]
+            let given = [Duty::Full, Duty::Cordoned, Duty::Draining, Duty::Giving, Duty::Leaving]
                 .into_iter()
                 .find(|one| one.name().eq_ignore_ascii_case(&duty));
             let given = given.ok_or_else(|| {
-                let why = format!("{duty:?} is not a duty: full, cordoned, draining or leaving");
+                let why =
+                    format!("{duty:?} is not a duty: full, cordoned, draining, giving or leaving");
                 Unanswered(StatusCode::BAD_REQUEST, why)
             })?;
             let order = Question::GiveDuty { duty: given, because: words(&because) };

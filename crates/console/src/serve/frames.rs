@@ -100,6 +100,7 @@ pub(super) fn types(picture: &Picture) -> String {
             row.busy,
             short(row.activated_per_second),
             row.failed,
+            row.bytes,
         ])
     });
     text(&rows.collect::<Vec<_>>())

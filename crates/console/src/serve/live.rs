@@ -19,7 +19,7 @@ use emmer_runtime::admin::Admin;
 use futures_util::stream;
 use serde::Deserialize;
 use tokio::sync::{Mutex, Notify, watch};
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::Shared;
 use super::door::refusal;
@@ -36,7 +36,7 @@ const PERIOD_OF_SILO: Duration = Duration::from_millis(5);
 /// A page that waits for a part that no other shows gets it after this time.
 const SOON: Duration = Duration::from_millis(200);
 
-/// A picture that is older is not shown to a page that opens.
+/// A picture that is older is not shown to a page that opens, unless other pages show it.
 const FRESH: Duration = Duration::from_secs(3);
 
 /// A line that keeps the connection, where nothing else is sent.
@@ -132,12 +132,14 @@ impl Live {
             let period = PERIOD_MIN.max(PERIOD_OF_SILO.saturating_mul(silos));
             let next = began + period;
             // Another part is wanted at once, and never more often than once in a while.
-            let soon = Instant::now() + SOON;
             let wake = async {
                 opened.await;
-                sleep_until(soon).await;
-                if self.wants() == wants {
-                    std::future::pending::<()>().await;
+                loop {
+                    sleep(SOON).await;
+                    if self.wants() != wants {
+                        return;
+                    }
+                    self.opened.notified().await;
                 }
             };
             tokio::select! {
@@ -195,9 +197,10 @@ impl Watching {
         let is_seen = |name: &str| name == "base" || see.split(',').any(|part| part == name);
         for (part, _) in PARTS.iter().filter(|(_, name)| is_seen(name)) {
             let shown = &live.parts[*part as usize];
-            shown.watchers.fetch_add(1, Ordering::Relaxed);
+            let is_shown = shown.watchers.fetch_add(1, Ordering::Relaxed) > 0;
             let mut last = shown.last.subscribe();
-            let is_fresh = last.borrow().as_ref().is_some_and(|(at, _)| at.elapsed() < FRESH);
+            let is_good = |(at, _): &(Instant, Bytes)| is_shown || at.elapsed() < FRESH;
+            let is_fresh = last.borrow().as_ref().is_some_and(is_good);
             if is_fresh {
                 last.mark_changed();
             }

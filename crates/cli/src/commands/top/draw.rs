@@ -179,3 +179,47 @@ fn foot_line(app: &App) -> Line<'static> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use bytes::BytesMut;
+    use emmer::admin::{Admin, AdminError, Question};
+    use emmer::console::{Gather, Wants};
+    use emmer::tables::{SiloEntry, SiloStatus, Timestamp};
+    use emmer_wire::codec::encode_into;
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn of_a_thousand_silos_those_are_drawn_that_fit() {
+        let row = |n: u16| {
+            let address = format!("10.0.{}.{}:1:1", n / 250, n % 250).parse().unwrap();
+            let mut row = SiloEntry::new(address, SiloStatus::Active, Timestamp::from_millis(1));
+            row.instance_name = format!("silo-{n:04}").into();
+            row
+        };
+        let rows: Vec<SiloEntry> = (0..1_000).map(row).collect();
+        let mut gather = Gather::new(Admin::answered_by(move |_, question| {
+            let mut answer = BytesMut::new();
+            match question {
+                Question::Members => encode_into(&mut answer, &rows).unwrap(),
+                _ => return Err(AdminError::TimedOut),
+            }
+            Ok(answer.freeze())
+        }));
+        let mut app = App::default();
+        app.see(gather.step(Wants::default()).await.clone());
+        let mut terminal = Terminal::new(TestBackend::new(200, 50)).unwrap();
+        let begin = std::time::Instant::now();
+        for _ in 0..10 {
+            terminal.draw(|frame| draw(frame, &mut app)).unwrap();
+        }
+        println!("1,000 silos are drawn in {:?}", begin.elapsed() / 10);
+        let text: String =
+            terminal.backend().buffer().content().iter().map(|cell| cell.symbol()).collect();
+        let shown = text.matches("silo-0").count();
+        assert!((30..50).contains(&shown), "{shown}");
+    }
+}
