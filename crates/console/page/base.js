@@ -104,6 +104,12 @@ export function titleLink(title) {
   return grainLink(title.slice(0, at), title.slice(at + 1), title);
 }
 
+/** Does something again and again while the page is seen. Returns how to end that. */
+export function every(ms, work) {
+  const timer = setInterval(() => { if (!document.hidden) work(); }, ms);
+  return () => clearInterval(timer);
+}
+
 export class Failed extends Error {
   constructor(status, message) { super(message); this.status = status; }
 }

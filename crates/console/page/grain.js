@@ -1,5 +1,5 @@
 // One grain: where it is, what runs, who waits, its states, reminders, failures, its last turns.
-import { h, put, ask, num, many, span, nanos, bytes, clock, siloLink, titleLink, actButton, confirmAct, rights } from "./base.js";
+import { h, put, ask, num, many, span, nanos, bytes, clock, siloLink, titleLink, actButton, confirmAct, rights, every } from "./base.js";
 import { live } from "./live.js";
 
 const section = (title, small, ...rest) => h("section", { class: "panel" }, h("h2", {}, title, small ? h("small", {}, small) : null), ...rest);
@@ -117,7 +117,7 @@ export default {
     const acted = () => { tracing = true; load(); };
     document.addEventListener("acted", acted);
     load();
-    const ticks = setInterval(load, 1000);
-    return { end: () => { over = true; clearInterval(ticks); document.removeEventListener("acted", acted); } };
+    const stop = every(1000, load);
+    return { end: () => { over = true; stop(); document.removeEventListener("acted", acted); } };
   },
 };

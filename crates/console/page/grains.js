@@ -2,17 +2,19 @@
 import { h, put, num, span, ask, Table, grainLink, siloLink } from "./base.js";
 import { live } from "./live.js";
 
+const NOTHING = "No such grain is in memory. Open one by its key to see its state.";
+
 export default {
   see: "types",
   show(root, [type = "", silo = ""]) {
-    const kind = h("select", { "aria-label": "Type", onchange: () => first() }, h("option", { value: "" }, "All types"));
-    const where = h("select", { "aria-label": "Silo", onchange: () => first() }, h("option", { value: "" }, "All silos"));
+    const kind = h("select", { "aria-label": "Type", onchange: () => { type = kind.value; first(); } }, h("option", { value: "" }, "All types"));
+    const where = h("select", { "aria-label": "Silo", onchange: () => { silo = where.value; first(); } }, h("option", { value: "" }, "All silos"));
     const key = h("input", { type: "search", placeholder: "Key has", "aria-label": "Text in the key", spellcheck: "false" });
     const busy = h("input", { type: "checkbox", onchange: () => first() });
     const total = h("small", {});
     const more = h("button", { type: "button", hidden: true, onclick: () => load() }, "Next page");
     const table = new Table({
-      id: (row) => `${row.type} ${row.key} ${row.silo}`, limit: 5000, empty: "No such grain is in memory. Open one by its key to see its state.",
+      id: (row) => `${row.type} ${row.key} ${row.silo}`, limit: 5000, empty: NOTHING,
       open: (row) => { location.hash = `#/grain/${encodeURIComponent(row.type)}/${encodeURIComponent(row.key)}`; },
       sort: { by: "order", down: false },
       columns: [
@@ -33,10 +35,11 @@ export default {
       const mine = turn;
       more.disabled = true;
       try {
-        const page = await ask("grains", { type: kind.value || type, silo: where.value || silo, key: key.value, busy: busy.checked ? "true" : undefined, after: next ?? undefined });
+        const page = await ask("grains", { type, silo, key: key.value, busy: busy.checked ? "true" : undefined, after: next ?? undefined });
         if (mine !== turn) return;
         rows = rows.concat(page.rows.map(([silo, type, key, waiting, running, idle], at) => ({ silo, type, key, waiting, running, idle, at: rows.length + at })));
         next = page.next;
+        put(table.nothing, NOTHING);
       } catch (error) {
         if (mine !== turn) return;
         rows = [];
@@ -47,7 +50,7 @@ export default {
       more.hidden = next === null;
       more.disabled = false;
     }
-    function first() { turn += 1; rows = []; next = null; if (kind.value) type = ""; if (where.value) silo = ""; load(); }
+    function first() { turn += 1; rows = []; next = null; load(); }
     let typing = null;
     key.addEventListener("input", () => { clearTimeout(typing); typing = setTimeout(first, 250); });
     let options = "";
@@ -59,11 +62,10 @@ export default {
         const mark = JSON.stringify([types.map((row) => row.type), silos.map((silo) => silo.address)]);
         if (mark === options) return;
         options = mark;
-        const [was, at] = [kind.value || type, where.value || silo];
         kind.replaceChildren(h("option", { value: "" }, "All types"), ...types.map((row) => h("option", { value: row.type }, row.type)));
         where.replaceChildren(h("option", { value: "" }, "All silos"), ...silos.filter((silo) => silo.status === "Active").map((silo) => h("option", { value: silo.address }, silo.label)));
-        kind.value = was;
-        where.value = at;
+        kind.value = type;
+        where.value = silo;
       },
     };
   },

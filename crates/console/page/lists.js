@@ -1,5 +1,5 @@
 // Reminders, streams, stores, settings.
-import { h, put, num, span, nanos, ask, Table, grainLink, siloLink, rights, confirmAct } from "./base.js";
+import { h, put, num, span, nanos, ask, Table, grainLink, siloLink, rights, confirmAct, every } from "./base.js";
 import { live } from "./live.js";
 
 export const reminders = {
@@ -75,8 +75,8 @@ function metricsPage(title, names, groups, note) {
         } catch (error) { put(trouble, error.message); trouble.hidden = false; }
       }
       load();
-      const ticks = setInterval(load, 2000);
-      return { end: () => clearInterval(ticks) };
+      const stop = every(2000, load);
+      return { end: stop };
     },
   };
 }

@@ -113,6 +113,17 @@ export function see(wanted) {
   };
 }
 
+// A page that nobody sees asks for nothing. A browser has few connections for all its pages, too.
+document.addEventListener("visibilitychange", () => {
+  const wanted = seen;
+  if (wanted === null) return;
+  if (document.hidden) {
+    source?.close();
+  } else {
+    see(wanted);
+  }
+});
+
 /** Lines that are worth a look, the worst first: [level, title, words, link]. */
 export function looks() {
   const out = [];

@@ -1,5 +1,5 @@
 // Lines of the log as they come, and its level.
-import { h, put, ask, clock, rights, confirmAct } from "./base.js";
+import { h, put, ask, clock, rights, confirmAct, every } from "./base.js";
 import { live } from "./live.js";
 
 const KEPT = 3000;
@@ -60,10 +60,10 @@ export default {
       if (mine === turn) asking = false;
     }
     load();
-    const ticks = setInterval(load, 700);
+    const stop = every(700, load);
     let options = "";
     return {
-      end: () => clearInterval(ticks),
+      end: stop,
       update({ silos }) {
         const active = silos.filter((one) => one.status === "Active");
         const mark = active.map((one) => one.address).join();

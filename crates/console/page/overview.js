@@ -1,5 +1,5 @@
 // The whole cluster at a glance, and one silo's page.
-import { h, put, num, bytes, span, clock, endpoint, siloLink, Table, meter, spark, ask, actButton } from "./base.js";
+import { h, put, num, bytes, span, clock, endpoint, siloLink, Table, meter, spark, ask, actButton, every } from "./base.js";
 import { live, looks } from "./live.js";
 import { Ring, tint } from "./ring.js";
 import { WORDS } from "./timeline.js";
@@ -171,9 +171,9 @@ export const siloPage = {
       asked = false;
     }
     connections();
-    const ticks = setInterval(connections, 2000);
+    const stop = every(2000, connections);
     return {
-      end: () => clearInterval(ticks),
+      end: stop,
       update({ byAddress, silos }) {
         const silo = byAddress.get(address);
         if (!silo) { facts.replaceChildren(h("dt", {}, "Status"), h("dd", {}, "It is no member of the cluster any longer.")); return; }

@@ -1,5 +1,5 @@
 // The history of the membership, scrubbed back and forth.
-import { h, put, ask, day, clock, span, endpoint, color, paper } from "./base.js";
+import { h, put, ask, day, clock, span, endpoint, color, paper, every } from "./base.js";
 import { live } from "./live.js";
 
 const LANE = 22;
@@ -210,12 +210,12 @@ export default {
     const evidence = (line) => line.replace(/^(\S+:\d+) at \S+T(\S+)Z/, (_, silo, time) => `${nameOf(silo)} at ${time} UTC`);
     const nameOf = (address) => changes.findLast((one) => one.silo === address)?.name || live.byAddress.get(address)?.label || endpoint(address);
     load();
-    const ticks = setInterval(load, 4000);
+    const stop = every(4000, load);
     const resized = () => { view = null; draw(); };
     window.addEventListener("resize", resized);
     let version = 0;
     return {
-      end: () => { clearInterval(ticks); window.removeEventListener("resize", resized); },
+      end: () => { stop(); window.removeEventListener("resize", resized); },
       update({ base }) {
         // A change that was just seen will be in the history in a moment.
         if (base.view !== version) { version = base.view; load(); } else if (at === null) draw();

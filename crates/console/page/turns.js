@@ -1,5 +1,5 @@
 // What is stuck: old turns, held threads, long queues, failures.
-import { h, num, span, ask, Table, grainLink, titleLink, siloLink, rights, confirmAct } from "./base.js";
+import { h, num, span, ask, Table, grainLink, titleLink, siloLink, rights, confirmAct, every } from "./base.js";
 import { live } from "./live.js";
 
 const open = (row) => { location.hash = `#/grain/${encodeURIComponent(row.type)}/${encodeURIComponent(row.key)}`; };
@@ -52,9 +52,9 @@ export default {
       } catch (error) { failures.nothing.textContent = error.message; failures.update([]); }
     }
     load();
-    const ticks = setInterval(load, 3000);
+    const stop = every(3000, load);
     return {
-      end: () => clearInterval(ticks),
+      end: stop,
       update(picture) {
         if (picture.turns) { turns.update(picture.turns.turns); threads.update(picture.turns.threads); }
         if (picture.queues) queues.update(picture.queues);

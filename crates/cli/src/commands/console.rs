@@ -10,6 +10,9 @@ use super::reach::{ReachArgs, read_token};
 use crate::exit::{Code, Failure, Result};
 use crate::process::runtime;
 
+/// Number of connections at once. The process has nothing else to do.
+const CONNECTIONS_MAX: usize = 2_048;
+
 /// The flags of `emmer console`.
 #[derive(clap::Args)]
 pub struct Args {
@@ -53,6 +56,7 @@ pub(super) fn run(args: Args, log: Option<String>) -> Result<()> {
     options.acts = args.acts;
     options.names = args.name;
     options.plain = args.plain;
+    options.connections_max = CONNECTIONS_MAX;
     let way = args.reach.settle(log)?;
     #[cfg(feature = "tls")]
     if args.https {

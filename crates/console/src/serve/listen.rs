@@ -19,9 +19,6 @@ use tokio_util::sync::CancellationToken;
 #[cfg(feature = "tls")]
 use super::door::Certified;
 
-/// Number of connections; further ones wait to be accepted.
-const CONNECTIONS_MAX: usize = 2_048;
-
 /// Time for a request's header, and for a connection without a request.
 const HEADER_TIME_MAX: Duration = Duration::from_secs(15);
 
@@ -37,13 +34,14 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 pub(super) struct Listener {
     pub(super) listener: TcpListener,
+    pub(super) connections_max: usize,
     #[cfg(feature = "tls")]
     pub(super) tls: Option<Arc<WebTls>>,
 }
 
 /// Serves until `stop`.
 pub(super) async fn serve(listener: Listener, routes: Router, stop: CancellationToken) {
-    let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let room = Arc::new(Semaphore::new(listener.connections_max));
     loop {
         let Ok(place) = room.clone().acquire_owned().await else { return };
         let accepted = tokio::select! {

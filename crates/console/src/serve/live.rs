@@ -26,9 +26,6 @@ use super::door::refusal;
 use super::frames;
 use crate::{Gather, Picture, Wants};
 
-/// Number of pages that are open at once.
-const WATCHERS_MAX: usize = 1_000;
-
 /// Time between two pictures, at least, and for each silo.
 const PERIOD_MIN: Duration = Duration::from_secs(1);
 const PERIOD_OF_SILO: Duration = Duration::from_millis(5);
@@ -74,6 +71,8 @@ pub(super) struct Live {
     gather: Mutex<Gather>,
     parts: [Shown; PARTS.len()],
     watchers: AtomicUsize,
+    /// Number of pages that may be open.
+    watchers_max: usize,
     /// A page was opened.
     opened: Notify,
 }
@@ -85,13 +84,14 @@ struct Shown {
 }
 
 impl Live {
-    pub(super) fn new(admin: Admin) -> Self {
+    pub(super) fn new(admin: Admin, watchers_max: usize) -> Self {
         let shown = || Shown { last: watch::channel(None).0, watchers: AtomicUsize::new(0) };
         Self {
             gather: Mutex::new(Gather::new(admin.clone())),
             admin,
             parts: std::array::from_fn(|_| shown()),
             watchers: AtomicUsize::new(0),
+            watchers_max,
             opened: Notify::new(),
         }
     }
@@ -191,7 +191,7 @@ impl Watching {
     fn begin(live: &Arc<Live>, see: &str) -> Option<Self> {
         let before = live.watchers.fetch_add(1, Ordering::Relaxed);
         let mut own = Self { live: live.clone(), parts: Vec::new() };
-        if before >= WATCHERS_MAX {
+        if before >= live.watchers_max {
             return None;
         }
         let is_seen = |name: &str| name == "base" || see.split(',').any(|part| part == name);

@@ -91,6 +91,9 @@ pub struct ConsoleOptions {
     pub names: Vec<String>,
     /// True if other hosts may reach it without TLS. Default false.
     pub plain: bool,
+    /// Number of connections at once, each of which takes a descriptor of the process: further ones
+    /// wait. Half as many pages may be open. Default 256.
+    pub connections_max: usize,
     /// The certificate to encrypt with, and the cluster whose clients are let in by certificates of
     /// the same authority: they may look, and with `acts` also act. Default none.
     #[cfg(feature = "tls")]
@@ -106,6 +109,7 @@ impl Default for ConsoleOptions {
             acts: false,
             names: Vec::new(),
             plain: false,
+            connections_max: 256,
             #[cfg(feature = "tls")]
             tls: None,
         }
@@ -131,6 +135,7 @@ impl Default for ConsoleOptions {
 pub struct Console {
     listener: TcpListener,
     address: SocketAddr,
+    connections_max: usize,
     door: Door,
     #[cfg(feature = "tls")]
     tls: Option<WebTls>,
@@ -168,6 +173,7 @@ impl Console {
     /// The address cannot be listened on, or strangers would see the cluster.
     pub async fn bind(options: ConsoleOptions) -> Result<Self, ConsoleError> {
         let ConsoleOptions { address, token, act_token, acts, names, plain, .. } = options;
+        let connections_max = options.connections_max.max(2);
         #[cfg(feature = "tls")]
         let tls = options.tls.map(|(tls, cluster)| WebTls::asking(tls, &cluster)).transpose()?;
         #[cfg(feature = "tls")]
@@ -190,6 +196,7 @@ impl Console {
         Ok(Self {
             listener,
             address,
+            connections_max,
             door,
             #[cfg(feature = "tls")]
             tls,
@@ -206,7 +213,7 @@ impl Console {
     pub fn serve(self, admin: Admin) -> Serving {
         let stop = CancellationToken::new();
         let guard = stop.clone().drop_guard();
-        let live = Arc::new(Live::new(admin));
+        let live = Arc::new(Live::new(admin, self.connections_max / 2));
         tokio::spawn({
             let (live, stop) = (live.clone(), stop.clone());
             async move { stop.run_until_cancelled(live.run()).await }
@@ -219,6 +226,7 @@ impl Console {
         };
         let listener = listen::Listener {
             listener: self.listener,
+            connections_max: self.connections_max,
             #[cfg(feature = "tls")]
             tls: self.tls.map(Arc::new),
         };
