@@ -24,6 +24,7 @@
 //! | `config`, `clap`, `log` | settings from a file, the environment and flags, and the log as they say: `emmer::config`, `emmer::run` |
 //! | `tls`, `certs` | encrypted connections, and proofs of who is at the other end: `Tls`; certificates for development: `emmer::certs` |
 //! | `telemetry`, `otlp` | metrics and health over HTTP; metrics and traces for a collector |
+//! | `console`, `console-web` | pictures of a cluster, gathered from all its silos; pages of them for a browser |
 //!
 //! The book (`docs/` in the repository) explains the rest.
 
