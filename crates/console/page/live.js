@@ -113,7 +113,7 @@ export function see(wanted) {
   };
 }
 
-// A page that nobody sees asks for nothing. A browser has few connections for all its pages, too.
+// A hidden page asks for nothing. A browser has few connections for all its pages, too.
 document.addEventListener("visibilitychange", () => {
   const wanted = seen;
   if (wanted === null) return;

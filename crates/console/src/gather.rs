@@ -8,9 +8,9 @@ use emmer_core::{SiloAddress, SiloEntry, SiloStatus, Timestamp};
 use emmer_runtime::admin::{
     Admin, AdminError, DueLook, HotGrain, HotLook, Question, SiloLook, TypeLook,
 };
-use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use crate::asking::ask_silos;
 use crate::events::Events;
 use crate::picture::{HotRow, Picture, QueueRow, ReminderRow, SiloOwn, SiloRow, TurnRow, TypeRow};
 use crate::rates::{Methods, per_second, share};
@@ -247,22 +247,9 @@ impl Gather {
         F: Future<Output = Result<A, AdminError>> + Send + 'static,
     {
         let active = self.members.iter().filter(|row| row.status == SiloStatus::Active);
-        let mut waiting = active.map(|row| row.address);
-        let (mut asked, mut answers) = (JoinSet::new(), Vec::new());
-        loop {
-            while asked.len() < ASKED_AT_ONCE {
-                let Some(silo) = waiting.next() else { break };
-                let answer = ask(self.admin.clone(), Some(silo));
-                asked.spawn(async move { (silo, answer.await) });
-            }
-            match asked.join_next().await {
-                Some(Ok((silo, Ok(answer)))) => answers.push((silo, answer)),
-                Some(_) => {}
-                None => break,
-            }
-        }
-        answers.sort_by_key(|(silo, _)| *silo);
-        answers
+        let active = active.map(|row| row.address).collect();
+        let asked = |silo| ask(self.admin.clone(), Some(silo));
+        ask_silos(active, ASKED_AT_ONCE, asked).await.0.into_iter().collect()
     }
 }
 

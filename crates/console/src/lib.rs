@@ -3,6 +3,7 @@
 //! | module | subject |
 //! |---|---|
 //! | `gather` | asks the silos, once for each picture ([`Gather`]) |
+//! | `asking` | one question to many silos |
 //! | `rates` | counts that grow, as rates and latencies of the last moment |
 //! | `events` | changes of the membership between two pictures |
 //! | `picture` | the result ([`Picture`]) |
@@ -11,6 +12,7 @@
 //! | `payload` | MessagePack as JSON, and back |
 //! | `serve` | the console: pages for a browser (feature `serve`) |
 
+mod asking;
 mod events;
 mod gather;
 mod grain;
@@ -21,6 +23,7 @@ mod rates;
 #[cfg(feature = "serve")]
 mod serve;
 
+pub use self::asking::{Asked, ask_silos};
 pub use self::events::Event;
 pub use self::gather::{Gather, Wants};
 pub use self::grain::{GrainDocument, StateDocument};

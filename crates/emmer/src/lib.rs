@@ -103,12 +103,13 @@ pub mod certs {
 /// Pictures of a running cluster, gathered from all its silos.
 #[cfg(feature = "console")]
 pub mod console {
+    pub use emmer_console::{
+        Asked, Event, Gather, GrainDocument, HotRow, MethodRow, Picture, QueueRow, ReminderRow,
+        SiloOwn, SiloRow, StateDocument, TurnRow, TypeRow, Wants, ask_silos, key_of, merge_pages,
+        payload,
+    };
     #[cfg(feature = "console-web")]
     pub use emmer_console::{Console, ConsoleError, ConsoleOptions, Serving};
-    pub use emmer_console::{
-        Event, Gather, GrainDocument, HotRow, MethodRow, Picture, QueueRow, ReminderRow, SiloOwn,
-        SiloRow, StateDocument, TurnRow, TypeRow, Wants, key_of, merge_pages, payload,
-    };
 }
 
 /// Code around calls ([`SiloBuilder::filter_incoming`]).

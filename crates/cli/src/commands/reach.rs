@@ -8,10 +8,10 @@ use std::time::Duration;
 use emmer::Client;
 use emmer::admin::{Admin, AdminError};
 use emmer::config::Settings;
+use emmer::console::ask_silos;
 use emmer::errors::ConnectError;
 use emmer::options::ClientBuilder;
 use emmer::tables::{SiloAddress, SiloEntry, SiloStatus};
-use tokio::task::JoinSet;
 
 use super::duty::secured;
 use super::store;
@@ -158,25 +158,15 @@ impl Reached {
         A: Send + 'static,
         F: Future<Output = std::result::Result<A, AdminError>> + Send + 'static,
     {
-        let (mut asked, mut answers, mut silent) = (JoinSet::new(), BTreeMap::new(), Vec::new());
-        let mut waiting = self.active().map(|silo| silo.address);
-        loop {
-            while asked.len() < ASKED_AT_ONCE {
-                let Some(silo) = waiting.next() else { break };
-                let answer = ask(self.admin.clone(), silo);
-                asked.spawn(async move { (silo, answer.await) });
+        let silos = self.active().map(|silo| silo.address).collect();
+        let asked = |silo| ask(self.admin.clone(), silo);
+        let (answers, unanswered) = ask_silos(silos, ASKED_AT_ONCE, asked).await;
+        let mut silent = Vec::new();
+        for (silo, error) in unanswered {
+            if matches!(error, AdminError::Refused(_) | AdminError::NoType(_)) {
+                return Err(failed(error));
             }
-            let Some(answered) = asked.join_next().await else { break };
-            match answered {
-                Ok((silo, Ok(answer))) => {
-                    answers.insert(silo, answer);
-                }
-                Ok((_, Err(error @ (AdminError::Refused(_) | AdminError::NoType(_))))) => {
-                    return Err(failed(error));
-                }
-                Ok((silo, Err(error))) => silent.push(Silent { silo, why: error.to_string() }),
-                Err(error) => return Err(Failure::other(error)),
-            }
+            silent.push(Silent { silo, why: error.to_string() });
         }
         if answers.is_empty() {
             let why = silent.first().map_or("no silo is active", |silent| silent.why.as_str());

@@ -1,4 +1,4 @@
-//! The log as operators see it: lines while somebody looks, and a filter for a time.
+//! The log as operators see it: its last lines, and a filter for a time.
 
 use std::collections::VecDeque;
 use std::fmt::{self, Write};
@@ -15,7 +15,7 @@ use tracing_subscriber::layer::Context;
 
 use super::filter::{filter, none, without_spans};
 
-/// Number of lines that are kept while somebody looks.
+/// Number of lines that are kept while operators look.
 const LINES_MAX: usize = 1_000;
 
 /// Characters of a line.
@@ -106,7 +106,12 @@ impl LogBook for Book {
     }
 
     fn rest(&self) {
-        let now = Instant::now();
+        self.rest_at(Instant::now());
+    }
+}
+
+impl Book {
+    fn rest_at(&self, now: Instant) {
         let mut filters = self.filters.lock();
         if filters.until.is_some_and(|until| until <= now) {
             filters.until = None;
@@ -175,7 +180,7 @@ impl Visit for Words {
     }
 }
 
-/// A text that takes so many characters and no others.
+/// A text of at most [`CHARS_MAX`] bytes: what is longer is cut.
 struct Short<'a>(&'a mut String);
 
 impl Write for Short<'_> {
@@ -207,7 +212,7 @@ mod tests {
         let book = Book::new(
             filter("warn").unwrap(),
             write,
-            Box::new(move |filter| keep.reload(filter).unwrap()),
+            Box::new(move |filter| _ = keep.reload(filter)),
         );
         let log = tracing_subscriber::registry().with(book.tap().with_filter(kept));
         tracing::subscriber::with_default(log, || {
@@ -233,6 +238,14 @@ mod tests {
             }
             let page = book.lines("info", 1, 3).unwrap();
             assert_eq!((page.lost, page.lines.len(), page.last), (1, 3, 1_002));
+            // Lines are kept for a minute after the last look.
+            let last = Instant::now();
+            book.rest_at(last + WATCHED_FOR - Duration::from_secs(1));
+            tracing::error!("seen");
+            assert_eq!(book.lines.lock().last, 1_003);
+            book.rest_at(last + WATCHED_FOR);
+            tracing::error!("unseen");
+            assert!(book.lines.lock().kept.is_empty());
         });
         assert!(book.set_filter(Some("loud"), Duration::ZERO).is_err());
         assert_eq!(book.set_filter(Some("info"), Duration::ZERO).unwrap(), "warn");

@@ -28,7 +28,7 @@ enum Order {
         drop_turns: bool,
         because: String,
     },
-    /// Moves a grain; without a silo to the one that placement chooses.
+    /// Moves a grain. Without a silo, placement chooses it.
     Move {
         r#type: String,
         key: String,

@@ -15,13 +15,12 @@ use parking_lot::Mutex;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::Shared;
 use super::door::refusal;
 use super::shared::once;
-use crate::{GrainDocument, key_of, merge_pages};
+use crate::{GrainDocument, ask_silos, key_of, merge_pages};
 
 /// Number of silos that one request asks at once.
 const ASKED_AT_ONCE: usize = 3;
@@ -95,13 +94,13 @@ impl Shared {
     async fn kind_of(&self, grain_type: &str) -> Result<String, Unanswered> {
         for silo in [None].into_iter().chain(self.silos().await?.into_iter().map(Some)) {
             let Ok(types) = self.admin().types(silo).await else { continue };
+            let found = types.iter().find(|one| one.grain_type == grain_type);
+            let Some(kind) = found.map(|one| one.key.clone()) else { continue };
             let mut kinds = self.kinds.lock();
             if kinds.len() < KINDS_MAX {
-                kinds.extend(types.into_iter().map(|one| (one.grain_type, one.key)));
+                kinds.insert(grain_type.to_owned(), kind.clone());
             }
-            if let Some(kind) = kinds.get(grain_type) {
-                return Ok(kind.clone());
-            }
+            return Ok(kind);
         }
         Err(AdminError::NoType(grain_type.to_owned()).into())
     }
@@ -131,23 +130,13 @@ impl Shared {
         question: &Question,
     ) -> Result<BTreeMap<SiloAddress, A>, Unanswered> {
         let _turn = self.answers.fans.acquire().await;
-        let mut silos = self.silos().await?.into_iter();
-        let (mut asked, mut answers, mut failed) = (JoinSet::new(), BTreeMap::new(), None);
-        loop {
-            while asked.len() < ASKED_AT_ONCE {
-                let Some(silo) = silos.next() else { break };
-                let (admin, question) = (self.admin().clone(), question.clone());
-                asked.spawn(async move { (silo, admin.ask::<A>(Some(silo), &question).await) });
-            }
-            match asked.join_next().await {
-                Some(Ok((silo, Ok(answer)))) => _ = answers.insert(silo, answer),
-                Some(Ok((_, Err(error)))) => failed = failed.or(Some(error)),
-                Some(Err(_)) => {}
-                None => break,
-            }
-        }
-        match failed {
-            Some(error) if answers.is_empty() => Err(error.into()),
+        let ask = |silo| {
+            let (admin, question) = (self.admin().clone(), question.clone());
+            async move { admin.ask::<A>(Some(silo), &question).await }
+        };
+        let (answers, silent) = ask_silos(self.silos().await?, ASKED_AT_ONCE, ask).await;
+        match silent.into_iter().next() {
+            Some((_, error)) if answers.is_empty() => Err(error.into()),
             _ => Ok(answers),
         }
     }

@@ -1,6 +1,6 @@
 //! Pictures of the cluster for all pages that are open.
 //!
-//! One task gathers while somebody looks, and rests otherwise. Each part of a picture is written
+//! One task gathers while a page is open, and rests otherwise. Each part of a picture is written
 //! once, and every page that shows the part gets the same bytes. A page that reads slowly misses
 //! pictures, and holds none of them.
 
@@ -18,7 +18,7 @@ use bytes::Bytes;
 use emmer_runtime::admin::Admin;
 use futures_util::stream;
 use serde::Deserialize;
-use tokio::sync::{Mutex, Notify, watch};
+use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::Shared;
@@ -68,7 +68,6 @@ type Last = Option<(Instant, Bytes)>;
 /// The pictures of a console.
 pub(super) struct Live {
     admin: Admin,
-    gather: Mutex<Gather>,
     parts: [Shown; PARTS.len()],
     watchers: AtomicUsize,
     /// Number of pages that may be open.
@@ -87,7 +86,6 @@ impl Live {
     pub(super) fn new(admin: Admin, watchers_max: usize) -> Self {
         let shown = || Shown { last: watch::channel(None).0, watchers: AtomicUsize::new(0) };
         Self {
-            gather: Mutex::new(Gather::new(admin.clone())),
             admin,
             parts: std::array::from_fn(|_| shown()),
             watchers: AtomicUsize::new(0),
@@ -117,7 +115,7 @@ impl Live {
 
     /// Gathers while a page is open.
     pub(super) async fn run(&self) {
-        let mut gather = self.gather.lock().await;
+        let mut gather = Gather::new(self.admin.clone());
         loop {
             let opened = self.opened.notified();
             if self.watchers.load(Ordering::Relaxed) == 0 {
@@ -153,26 +151,15 @@ impl Live {
         let now = Instant::now();
         let silos = frames::Places::of(picture);
         for ((part, name), shown) in PARTS.iter().zip(&self.parts) {
-            let is_new = match part {
-                Part::Base => true,
-                Part::Types => wants.types,
-                Part::Methods => wants.methods,
-                Part::Hot => wants.hot,
-                Part::Turns => wants.turns,
-                Part::Queues => wants.queues,
-                Part::Reminders => wants.reminders,
-            };
-            if !is_new {
-                continue;
-            }
             let json = match part {
                 Part::Base => frames::base(picture, &silos),
-                Part::Types => frames::types(picture),
-                Part::Methods => frames::methods(picture),
-                Part::Hot => frames::hot(picture, &silos),
-                Part::Turns => frames::turns(picture, &silos),
-                Part::Queues => frames::queues(picture, &silos),
-                Part::Reminders => frames::reminders(picture, &silos),
+                Part::Types if wants.types => frames::types(picture),
+                Part::Methods if wants.methods => frames::methods(picture),
+                Part::Hot if wants.hot => frames::hot(picture, &silos),
+                Part::Turns if wants.turns => frames::turns(picture, &silos),
+                Part::Queues if wants.queues => frames::queues(picture, &silos),
+                Part::Reminders if wants.reminders => frames::reminders(picture, &silos),
+                _ => continue,
             };
             let frame = format!("event: {name}\ndata: {json}\n\n");
             shown.last.send_replace(Some((now, frame.into())));

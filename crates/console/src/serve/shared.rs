@@ -47,8 +47,8 @@ impl Default for Answers {
     }
 }
 
-/// The answer to `question`, as JSON: the one that is kept, or a new one. Others that ask the same
-/// kind wait for it.
+/// The answer to `question`, as JSON: kept, or asked for now. Requests of the same kind wait for
+/// it.
 pub(super) async fn once<A: Serialize>(
     kept: &Kept,
     question: &str,

@@ -166,6 +166,22 @@ async fn questions_that_wait_for_a_grain_free_their_places(world: World) {
     admin.silo(None).await.unwrap();
 }
 
+/// A gateway takes eight questions of a client: further ones wait at the client, and none is lost.
+#[emmer::test(seeds = 2)]
+async fn more_questions_than_a_gateway_takes_wait_for_their_turn(world: World) {
+    let cluster = world.cluster(1, alarms).await;
+    let admin = cluster.client().await.admin();
+    let asked: Vec<_> = (0..100)
+        .map(|_| {
+            let admin = admin.clone();
+            tokio::spawn(async move { admin.types(None).await })
+        })
+        .collect();
+    for asked in asked {
+        asked.await.unwrap().unwrap();
+    }
+}
+
 #[emmer::test(seeds = 4)]
 async fn a_grain_is_traced_for_a_time_and_its_class_alone_pays(world: World) {
     let cluster = world.cluster(1, alarms).await;

@@ -1,4 +1,4 @@
-//! The log of the process, for operators: lines while somebody looks, and the levels.
+//! The log of the process, for operators: its last lines, and its levels.
 //!
 //! Whatever writes the log keeps the lines. The runtime knows it by [`LogBook`] alone, so that a
 //! program may have any subscriber of `tracing`.
@@ -25,7 +25,7 @@ pub trait LogBook: Send + Sync + 'static {
     /// The text is not a filter.
     fn set_filter(&self, filter: Option<&str>, within: Duration) -> Result<String, String>;
 
-    /// Ends what nobody looks at any longer, and filters whose time is over. Called often.
+    /// Stops keeping lines after the last look, and ends filters whose time is over. Called often.
     fn rest(&self);
 }
 

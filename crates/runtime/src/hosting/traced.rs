@@ -62,7 +62,7 @@ impl Traces {
         self.is_on.load(Ordering::Relaxed)
     }
 
-    /// Traces a grain until then; a trace that it has goes on. False if the silo traces as many
+    /// Traces a grain until then, or prolongs the trace that it has. False if the silo traces as many
     /// grains as it may.
     pub(super) fn begin(&self, grain: &GrainId, until: Instant) -> bool {
         let mut kept = self.kept.lock();

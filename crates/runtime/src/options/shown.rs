@@ -67,7 +67,7 @@ impl SiloOptions {
     /// Every setting for operators: those of the files, the environment and the flags, and what the
     /// program itself has set.
     pub(crate) fn all_settings(&self) -> Vec<SettingLook> {
-        let mut all = self.settings.clone();
+        let (mut all, defaults) = (self.settings.clone(), Self::default().listed());
         for (key, value) in self.listed() {
             let place = || Some(PROGRAM.to_owned());
             match all.iter_mut().find(|row| row.key == key) {
@@ -77,8 +77,7 @@ impl SiloOptions {
                 }
                 Some(_) => {}
                 None => {
-                    let default = Self::default().listed();
-                    let is_default = default.contains(&(key, value.clone()));
+                    let is_default = defaults.contains(&(key, value.clone()));
                     let place = if is_default { None } else { place() };
                     all.push(SettingLook::new(key.to_owned(), value, place));
                 }

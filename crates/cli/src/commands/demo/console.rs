@@ -29,7 +29,7 @@ impl Shown {
     /// Serves on until Enter is pressed, or the standard input ends.
     pub(super) async fn until_enter(self, screen: &Screen) {
         screen.finish();
-        screen.line("the silos go on for the console: Enter stops them");
+        screen.line("the silos stay for the console: Enter stops them");
         let (pressed, wait) = tokio::sync::oneshot::channel();
         // A thread of its own: reading cannot be broken off.
         std::thread::spawn(move || {

@@ -90,7 +90,7 @@ pub struct Args {
     /// for this run
     #[arg(long)]
     tls: bool,
-    /// Show the cluster in a browser meanwhile, and go on until Enter
+    /// Show the cluster in a browser meanwhile, and keep the silos until Enter
     #[cfg(feature = "console")]
     #[arg(long)]
     console: bool,
