@@ -62,8 +62,8 @@ impl Traces {
         self.is_on.load(Ordering::Relaxed)
     }
 
-    /// Traces a grain until then, or prolongs the trace that it has. False if the silo traces as many
-    /// grains as it may.
+    /// Traces a grain until then, or prolongs the trace that it has. False if the silo traces as
+    /// many grains as it may.
     pub(super) fn begin(&self, grain: &GrainId, until: Instant) -> bool {
         let mut kept = self.kept.lock();
         if let Some(trace) = kept.iter_mut().find(|trace| trace.grain == *grain) {
