@@ -88,6 +88,7 @@ fn run_step(context: &Context, step: &str) -> Result<Vec<Row>, String> {
                 smoke(step, &[])?,
                 smoke("mutants of reminders", &["--reminders"])?,
                 smoke("mutants of streams", &["--streams"])?,
+                smoke("mutants of connections", &["--link"])?,
             ]
         }
         "mechanical" => vec![mechanical(context)?],

@@ -40,6 +40,6 @@ pub use duty::Duty;
 pub use grain::{GrainId, GrainKey, GrainTypeId};
 pub use reminder::Reminder;
 pub use silo::{SiloEntry, SiloStatus, TableId, TableVersion, Vote};
-pub use time::{Instant, Now, Timestamp};
+pub use time::{CoarseInstant, Instant, Now, Timestamp};
 /// A kind of grain key.
 pub use uuid::Uuid;

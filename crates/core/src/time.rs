@@ -56,6 +56,67 @@ impl Sub<Duration> for Instant {
     }
 }
 
+/// Length of an idle tick. Idle times are kept as 31 bits of such ticks, which is more than four
+/// years.
+const IDLE_TICK_MS: u64 = 64;
+
+/// A point on one process's coarse clock: milliseconds since the clock was made. Good enough for
+/// deadlines and idle times, and a few nanoseconds to read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CoarseInstant(u64);
+
+impl CoarseInstant {
+    /// Later than any other.
+    pub const LAST: Self = Self(u64::MAX);
+
+    /// The instant `millis` milliseconds after the clock was made.
+    #[inline]
+    pub const fn from_millis(millis: u64) -> Self {
+        Self(millis)
+    }
+
+    /// The instant that comes `d` later, by a millisecond at least.
+    #[inline]
+    pub fn after(self, d: Duration) -> Self {
+        Self(self.0.saturating_add(u64::try_from(d.as_millis()).unwrap_or(u64::MAX).max(1)))
+    }
+
+    /// Time left until this instant; zero when it has passed.
+    #[inline]
+    pub const fn left(self, now: Self) -> Duration {
+        Duration::from_millis(self.0.saturating_sub(now.0))
+    }
+
+    /// Time left until this instant as requests carry it: milliseconds, at least 1, because 0 says
+    /// that there is no deadline.
+    #[inline]
+    pub fn left_on_wire(self, now: Self) -> u32 {
+        u32::try_from(self.left(now).as_millis()).unwrap_or(u32::MAX).max(1)
+    }
+
+    /// The idle ticks until this instant, for [`idle_since`](Self::idle_since).
+    #[expect(clippy::cast_possible_truncation, reason = "the low bits are what is asked for")]
+    #[inline]
+    pub const fn as_idle_ticks(self) -> u32 {
+        (self.0 / IDLE_TICK_MS) as u32
+    }
+
+    /// Shortest time that can have passed since the idle tick `since`.
+    #[inline]
+    pub const fn idle_since(self, since: u32) -> Duration {
+        let ticks = self.as_idle_ticks().wrapping_sub(since);
+        // Another thread may have read a later clock than this one.
+        let ticks = if ticks > u32::MAX / 2 { 0 } else { ticks.saturating_sub(1) };
+        Duration::from_millis(ticks as u64 * IDLE_TICK_MS)
+    }
+
+    /// Milliseconds since the clock was made.
+    #[inline]
+    pub const fn as_millis(self) -> u64 {
+        self.0
+    }
+}
+
 /// A wall-clock time in milliseconds since 1970-01-01 UTC, as the runtime tables store it.
 ///
 /// Never used to decide a timeout of one's own; different machines' timestamps may disagree.
@@ -146,6 +207,21 @@ pub struct Now {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn idle_times_are_told_for_years_and_never_too_early() {
+        let day = 86_400_000;
+        let idle =
+            |from: u64, to: u64| CoarseInstant(to).idle_since(CoarseInstant(from).as_idle_ticks());
+        for (from, to) in [(0, 1), (63, 64), (5, 2_000), (9, 60 * day), (3 * day, 1_500 * day)] {
+            let (told, true_one) = (idle(from, to), Duration::from_millis(to - from));
+            assert!(
+                told <= true_one && true_one - told <= Duration::from_millis(2 * IDLE_TICK_MS),
+                "{told:?}"
+            );
+        }
+        assert_eq!(idle(1_000, 900), Duration::ZERO, "a clock that was read before");
+    }
 
     #[test]
     fn timestamps_print_as_rfc_3339() {

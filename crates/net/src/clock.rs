@@ -13,6 +13,7 @@
 use std::num::NonZeroU64;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+pub use emmer_core::CoarseInstant;
 use emmer_core::{Instant, Now, Timestamp};
 
 use crate::elsewhere;
@@ -25,71 +26,9 @@ pub const COARSE_TICK: Duration = Duration::from_millis(5);
 /// tick in use, the shortest sleep that is noticed, and a little more.
 pub const COARSE_LAG: Duration = Duration::from_millis(30);
 
-/// Length of an idle tick. Idle times are kept as 31 bits of such ticks, which is more than four
-/// years.
-const IDLE_TICK_MS: u64 = 64;
-
 /// A wait for a moment is cut into pieces of this length: timers stand still while the machine
 /// sleeps.
 const SLEEP_PIECE: Duration = Duration::from_millis(200);
-
-/// Milliseconds since the clock was made, by the kernel's coarse clock. Good enough for deadlines
-/// and idle times, and a few nanoseconds to read. It continues while the process is stopped and
-/// while the machine sleeps, so a process that wakes up late knows it before the first turn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct CoarseInstant(u64);
-
-impl CoarseInstant {
-    /// Later than any other.
-    pub const LAST: Self = Self(u64::MAX);
-
-    /// The instant `millis` milliseconds after the clock was made.
-    #[inline]
-    pub const fn from_millis(millis: u64) -> Self {
-        Self(millis)
-    }
-
-    /// The instant that comes `d` later, by a millisecond at least.
-    #[inline]
-    pub fn after(self, d: Duration) -> Self {
-        Self(self.0.saturating_add(u64::try_from(d.as_millis()).unwrap_or(u64::MAX).max(1)))
-    }
-
-    /// Time left until this instant; zero when it has passed.
-    #[inline]
-    pub const fn left(self, now: Self) -> Duration {
-        Duration::from_millis(self.0.saturating_sub(now.0))
-    }
-
-    /// Time left until this instant as requests carry it: milliseconds, at least 1, because 0 says
-    /// that there is no deadline.
-    #[inline]
-    pub fn left_on_wire(self, now: Self) -> u32 {
-        u32::try_from(self.left(now).as_millis()).unwrap_or(u32::MAX).max(1)
-    }
-
-    /// The idle ticks until this instant, for [`idle_since`](Self::idle_since).
-    #[expect(clippy::cast_possible_truncation, reason = "the low bits are what is asked for")]
-    #[inline]
-    pub const fn as_idle_ticks(self) -> u32 {
-        (self.0 / IDLE_TICK_MS) as u32
-    }
-
-    /// Shortest time that can have passed since the idle tick `since`.
-    #[inline]
-    pub const fn idle_since(self, since: u32) -> Duration {
-        let ticks = self.as_idle_ticks().wrapping_sub(since);
-        // Another thread may have read a later clock than this one.
-        let ticks = if ticks > u32::MAX / 2 { 0 } else { ticks.saturating_sub(1) };
-        Duration::from_millis(ticks as u64 * IDLE_TICK_MS)
-    }
-
-    /// Milliseconds since the clock was made.
-    #[inline]
-    pub const fn as_millis(self) -> u64 {
-        self.0
-    }
-}
 
 /// End of a call's time: a moment, or a span that begins at its first check. A call that ends
 /// before it ever waits never reads the clock.
@@ -112,7 +51,7 @@ impl Due {
     /// At `at`.
     #[inline]
     pub const fn at(at: CoarseInstant) -> Self {
-        Self(if at.0 < SPAN { at.0 } else { SPAN - 1 })
+        Self(if at.as_millis() < SPAN { at.as_millis() } else { SPAN - 1 })
     }
 
     /// `span` after the first check.
@@ -128,9 +67,9 @@ impl Due {
     #[inline]
     pub const fn settle(self, now: CoarseInstant) -> CoarseInstant {
         if self.0 & SPAN == 0 {
-            CoarseInstant(self.0)
+            CoarseInstant::from_millis(self.0)
         } else {
-            CoarseInstant(now.0.saturating_add(self.0 & !SPAN))
+            CoarseInstant::from_millis(now.as_millis().saturating_add(self.0 & !SPAN))
         }
     }
 }
@@ -185,9 +124,9 @@ impl Clock {
     #[inline]
     pub fn now(&self) -> CoarseInstant {
         if let Some(host) = &self.host {
-            return CoarseInstant(host.clock().mono_nanos() / NANOS_PER_MILLI);
+            return CoarseInstant::from_millis(host.clock().mono_nanos() / NANOS_PER_MILLI);
         }
-        CoarseInstant(self.coarse.millis().saturating_sub(self.start_millis))
+        CoarseInstant::from_millis(self.coarse.millis().saturating_sub(self.start_millis))
     }
 
     /// Both exact clocks, for the state machines.
@@ -485,26 +424,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn idle_times_are_told_for_years_and_never_too_early() {
-        let day = 86_400_000;
-        let idle =
-            |from: u64, to: u64| CoarseInstant(to).idle_since(CoarseInstant(from).as_idle_ticks());
-        for (from, to) in [(0, 1), (63, 64), (5, 2_000), (9, 60 * day), (3 * day, 1_500 * day)] {
-            let (told, true_one) = (idle(from, to), Duration::from_millis(to - from));
-            assert!(
-                told <= true_one && true_one - told <= Duration::from_millis(2 * IDLE_TICK_MS),
-                "{told:?}"
-            );
-        }
-        assert_eq!(idle(1_000, 900), Duration::ZERO, "a clock that was read before");
-    }
-
-    #[test]
     fn a_span_counts_from_when_it_is_looked_at_and_a_moment_does_not() {
-        let (start, later) = (CoarseInstant(1_000), CoarseInstant(5_000));
+        let at = CoarseInstant::from_millis;
+        let (start, later) = (at(1_000), at(5_000));
         assert_eq!(Due::at(start).settle(later), start);
-        assert_eq!(Due::after(Duration::from_millis(7)).settle(later), CoarseInstant(5_007));
+        assert_eq!(Due::after(Duration::from_millis(7)).settle(later), at(5_007));
         assert!(Due::after(Duration::MAX).settle(later) > later);
-        assert_eq!(Due::at(CoarseInstant(u64::MAX)).settle(later), CoarseInstant(SPAN - 1));
+        assert_eq!(Due::at(CoarseInstant::LAST).settle(later), at(SPAN - 1));
     }
 }

@@ -1,7 +1,7 @@
 //! Sources that are mutated, and the tests that hunt the mutants: the protocol by its simulator,
-//! the runtime by its swarm, reminders and streams by the worlds of their own tests.
+//! the runtime by its swarm, reminders, streams and connections by the worlds of their own tests.
 
-/// One of the four.
+/// One of the five.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Ground {
     /// The machines of membership and directory.
@@ -13,6 +13,8 @@ pub(crate) enum Ground {
     Reminders,
     /// The machines of the two ends of a stream.
     Streams,
+    /// The machine of the two ends of a connection.
+    Link,
 }
 
 impl Ground {
@@ -26,6 +28,7 @@ impl Ground {
             Self::Runtime => &[("crates/net", "emmer-net"), ("crates/runtime", "emmer-runtime")],
             Self::Reminders => &[("crates/reminders", "emmer-reminders")],
             Self::Streams => &[("crates/streams", "emmer-streams")],
+            Self::Link => &[("crates/link", "emmer-link")],
         }
     }
 
@@ -51,6 +54,7 @@ impl Ground {
                 "crates/directory",
                 "crates/macros",
                 "crates/virtual",
+                "crates/link",
                 "crates/net",
                 "crates/runtime",
                 "crates/testkit",
@@ -59,6 +63,7 @@ impl Ground {
             ],
             Self::Reminders => &["crates/core", "crates/reminders"],
             Self::Streams => &["crates/core", "crates/streams"],
+            Self::Link => &["crates/core", "crates/wire", "crates/link"],
         }
     }
 
@@ -68,7 +73,7 @@ impl Ground {
         match self {
             Self::Protocol => Some("lab/sim"),
             Self::Runtime => Some("lab/swarm"),
-            Self::Reminders | Self::Streams => None,
+            Self::Reminders | Self::Streams | Self::Link => None,
         }
     }
 
@@ -79,6 +84,7 @@ impl Ground {
             Self::Runtime => "lab/mutants/runtime.toml",
             Self::Reminders => "lab/mutants/reminders.toml",
             Self::Streams => "lab/mutants/streams.toml",
+            Self::Link => "lab/mutants/link.toml",
         }
     }
 
@@ -89,6 +95,7 @@ impl Ground {
             Self::Runtime => "tree-runtime",
             Self::Reminders => "tree-reminders",
             Self::Streams => "tree-streams",
+            Self::Link => "tree-link",
         }
     }
 }

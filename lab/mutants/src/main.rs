@@ -52,6 +52,9 @@ struct Options {
     /// Mutants of streams, found by the worlds of their tests
     #[arg(long, conflicts_with_all = ["runtime", "reminders"])]
     streams: bool,
+    /// Mutants of connections, found by the world of their tests
+    #[arg(long, conflicts_with_all = ["runtime", "reminders", "streams"])]
+    link: bool,
     /// Mutants whose name begins so (may be given more than once)
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
@@ -92,11 +95,12 @@ enum Format {
 
 impl Options {
     const fn ground(&self) -> Ground {
-        match (self.runtime, self.reminders, self.streams) {
-            (true, ..) => Ground::Runtime,
-            (false, true, _) => Ground::Reminders,
-            (false, false, true) => Ground::Streams,
-            (false, false, false) => Ground::Protocol,
+        match self {
+            Self { runtime: true, .. } => Ground::Runtime,
+            Self { reminders: true, .. } => Ground::Reminders,
+            Self { streams: true, .. } => Ground::Streams,
+            Self { link: true, .. } => Ground::Link,
+            _ => Ground::Protocol,
         }
     }
 }

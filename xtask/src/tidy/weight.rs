@@ -10,7 +10,7 @@ use crate::workspace;
 const FACADE_MAX: usize = 130;
 
 /// The most packages that the README's first command compiles.
-const PROGRAM_MAX: usize = 125;
+const PROGRAM_MAX: usize = 126;
 
 /// Packages and features that the program of operators may not contain, as cargo names them.
 const NOT_SHIPPED: &[&str] = &[

@@ -1,32 +1,64 @@
 //! Answers to the peer's calls, and how they wait for a peer that does not read.
 
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use bytes::BytesMut;
-use emmer_wire::{FailureCode, encode_failure, frame_fits};
+use emmer_link::account::Counted;
 use parking_lot::MutexGuard;
 
-use super::account::FREE_BYTES;
-use super::connection::{Connection, Draining, Shared};
-use super::ending::wake_driver;
-use super::lost::Lost;
+use super::connection::{Connection, Shared};
 use crate::asker::Asker;
+
+/// A call is expected to have its answer within this time.
+const EXPECTED_FOR: Duration = Duration::from_millis(100);
+
+/// A call that is expected to have a large answer.
+pub struct Expected<'c> {
+    on: &'c Connection,
+    bytes: usize,
+}
+
+impl Expected<'_> {
+    /// Keeps the permit until `call` is over, or for a moment: late answers do not come all at
+    /// once, and other calls need not wait for them.
+    pub async fn during<F: Future>(self, mut call: Pin<&mut F>) -> F::Output {
+        if self.bytes > 0 {
+            tokio::select! {
+                biased;
+                over = &mut call => return over,
+                () = tokio::time::sleep(EXPECTED_FOR) => {}
+            }
+        }
+        drop(self);
+        call.await
+    }
+}
+
+impl Drop for Expected<'_> {
+    fn drop(&mut self) {
+        if self.bytes > 0 {
+            self.on.account.give_expected(self.bytes);
+            // The next one that waits for its turn.
+            self.on.room.notify_one();
+        }
+    }
+}
 
 impl Connection {
     /// Number of calls of the peer that are under way here.
     pub fn serving(&self) -> u32 {
-        self.serving.load(Ordering::Relaxed)
+        self.shared.lock().link.serving()
     }
 
     /// Counts a call of the peer that could not be answered at once; [`reply`](Self::reply) ends
     /// it, and [`forget`](Self::forget) comes last. The caller waits as long as the asker says so.
     pub fn begin_serving(&self, correlation: u64, cost: u64) -> Arc<Asker> {
-        self.serving.fetch_add(1, Ordering::Relaxed);
-        let unprocessed = self.unprocessed.fetch_add(cost, Ordering::Relaxed) + cost;
-        // A peer looks at its credit before each frame.
-        if unprocessed > self.limits.credit_bytes + u64::from(self.limits.frame_bytes_max) {
-            self.reset(Lost::Protocol("more bytes of calls than the credit allows".to_owned()));
+        let begun = self.shared.lock().link.begin_serving(cost);
+        if let Err(why) = begun {
+            self.reset(why);
         }
         let asker = Arc::<Asker>::default();
         if correlation != 0 {
@@ -71,11 +103,9 @@ impl Connection {
         write: impl FnOnce(&mut BytesMut) -> usize,
     ) -> bool {
         let shared = self.shared.lock();
-        let room = shared.lost.is_some() || shared.out.len() < self.queue_max() && !self.owes();
+        let room = shared.link.has_reply_room();
         if room {
             self.put_reply(shared, correlation, processed, write);
-        } else {
-            self.full.store(true, Ordering::Release);
         }
         room
     }
@@ -87,67 +117,80 @@ impl Connection {
         processed: u64,
         write: impl FnOnce(&mut BytesMut) -> usize,
     ) {
-        self.unprocessed.fetch_sub(processed, Ordering::Relaxed);
-        // The answer is queued before the end of the call is visible.
-        let lone = self.serving() == 1;
-        if shared.lost.is_some() {
-            self.serving.fetch_sub(1, Ordering::Relaxed);
-            return;
-        }
-        if correlation != 0 {
-            let appended = write(&mut shared.out);
-            self.fit_reply(&mut shared.out, correlation, appended);
-            self.has_answered.store(true, Ordering::Relaxed);
-            shared.messages_sent += 1;
-        }
-        self.note_processed(&mut shared, processed);
-        self.serving.fetch_sub(1, Ordering::Relaxed);
-        if shared.draining == Draining::Wanted {
-            self.note_full(&shared);
-            // It may be the last one: the driver tells the peer, behind the answer.
-            wake_driver(shared);
-        } else {
-            self.flush(shared, lone);
-        }
+        let lone = shared.link.serving() == 1;
+        shared.link.reply(correlation, processed, write);
+        self.flush(shared, lone);
     }
 
     /// Replaces an answer that is too large for the peer by a failure.
     pub fn fit_reply(&self, out: &mut BytesMut, correlation: u64, appended: usize) {
-        self.note_answer(appended);
-        if !frame_fits(appended, self.peer_limits.frame_bytes_max) {
-            out.truncate(out.len() - appended);
-            let why = "the answer is larger than the caller's largest frame";
-            encode_failure(out, correlation, FailureCode::Codec, true, why);
-        }
+        self.account.note_answer(appended);
+        emmer_link::fit_reply(out, correlation, appended, self.peer_limits.frame_bytes_max);
     }
 
-    /// Makes answers wait if too many bytes are queued for the peer.
-    pub(super) fn note_full(&self, shared: &Shared) {
-        self.count_queued(shared);
-        if shared.out.len() >= self.queue_max() {
-            self.full.store(true, Ordering::Release);
-        }
+    /// Keeps an answer for which there is no room yet; none if clients hold too much.
+    pub fn keep_answer(&self, bytes: usize) -> Option<Counted> {
+        self.account.keep_answer(bytes)
     }
 
-    /// The driver has taken what waited, or it has ended.
-    pub(super) fn note_room(&self) {
-        if self.full.swap(false, Ordering::AcqRel) {
-            self.room.notify_waiters();
-        }
-    }
-
-    /// Returns true if a client has to read its waiting answers, `queued` more bytes among them,
-    /// before this side takes another frame from it. A silo is always heard: if two silos waited
-    /// for each other like this, neither would read again.
+    /// Returns true if the arguments of a call fit: `Account::has_argument_room`.
     #[inline]
-    pub(super) fn must_read(&self, queued: usize) -> bool {
-        let is_full = || queued >= FREE_BYTES && queued >= self.queue_max();
-        self.held.is_some() && (!self.has_room(queued) || is_full() || self.owes())
+    pub fn has_argument_room(&self, bytes: usize) -> bool {
+        self.account.has_argument_room(bytes)
+    }
+
+    /// Counts the arguments of a call that is not over at once: `Account::take_arguments`.
+    pub fn take_arguments(&self, bytes: usize, surely: bool) -> bool {
+        self.account.take_arguments(bytes, surely)
+    }
+
+    /// The call is over.
+    pub fn give_arguments(&self, bytes: usize) {
+        self.account.give_arguments(bytes);
     }
 
     /// Returns true if the peer reads its answers, `queued` more bytes of which wait.
     #[inline]
     pub fn has_room(&self, queued: usize) -> bool {
-        !self.full.load(Ordering::Acquire) && queued < self.replies_bytes_max
+        self.account.has_room(queued)
+    }
+
+    /// The driver has taken what waited, or it has ended.
+    pub(super) fn note_room(&self) {
+        if self.account.note_room() {
+            self.room.notify_waiters();
+        }
+    }
+
+    /// Waits until the peer has read, or is gone. Keep the result [during](Expected::during) the
+    /// call.
+    pub async fn until_room(&self) -> Expected<'_> {
+        let mut waited = false;
+        loop {
+            // Registered before the check, so that no later change is missed.
+            let room = self.room.notified();
+            if self.has_room(0)
+                && let Some(bytes) = self.account.expect_answer()
+            {
+                if waited {
+                    // There may be room for the next one as well.
+                    self.room.notify_one();
+                }
+                return Expected { on: self, bytes };
+            }
+            room.await;
+            waited = true;
+        }
+    }
+
+    /// Waits until something that waited for the peer is on its way, or the peer is gone.
+    pub async fn until_read(&self) {
+        loop {
+            let room = self.room.notified();
+            if self.has_room(0) {
+                return;
+            }
+            room.await;
+        }
     }
 }

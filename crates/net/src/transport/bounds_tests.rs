@@ -11,9 +11,8 @@ use emmer_wire::{GoodbyeCode, PeerKind, encode_credit};
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpListener;
 
-use super::account::{FrameRooms, HeldBytes};
-use super::tests::{Told, call, connected, connected_with, driven, greeting, silo, speak};
-use super::{Lost, Pool};
+use super::tests::{Told, call, connected, connected_with, driven, greeting, silo, speak, ticks};
+use super::{FrameRooms, HeldBytes, Lost, Pool};
 use crate::clock::CoarseInstant;
 
 /// Lets every task run that can.
@@ -119,14 +118,12 @@ async fn frames_that_have_begun_and_not_ended_hold_no_more_than_their_room() {
         receivers.push(accepted);
         told.push(tells);
     }
-    let received =
-        || receivers.iter().map(|c| c.bytes_received.load(std::sync::atomic::Ordering::Relaxed));
+    let received = || receivers.iter().map(|c| c.traffic().bytes_received);
     while received().filter(|n| *n >= half.len() as u64).count() < 3 {
         tokio::task::yield_now().await;
     }
     let_others_run().await;
-    let room = receivers[0].frame_room.clone();
-    assert!(room.taken() <= ROOM, "{}", room.taken());
+    assert!(rooms.taken()[0] <= ROOM, "{:?}", rooms.taken());
     assert_eq!(received().filter(|n| *n >= half.len() as u64).count(), 3);
     // A peer that continues makes room for others.
     senders.iter().for_each(|sender| sender.raw(rest));
@@ -134,7 +131,7 @@ async fn frames_that_have_begun_and_not_ended_hold_no_more_than_their_room() {
         assert_eq!(told.recv().await, Some(Told::System(99)));
     }
     let_others_run().await;
-    assert_eq!(room.taken(), 0);
+    assert_eq!(rooms.taken(), [0, 0]);
 }
 
 /// As when they waited for the connection to be made, and the limits of the peer were unknown.
@@ -285,7 +282,7 @@ async fn a_client_that_sends_much_lets_others_go_first() {
     let (accepted, _told) = driven(accepted);
     let (_other, mut told) = driven(other);
     assert_eq!(told.recv().await, Some(Told::System(99)));
-    let handled = || accepted.messages_received.load(std::sync::atomic::Ordering::Relaxed);
+    let handled = || accepted.traffic().messages_received;
     assert!(handled() < FRAMES / 4, "{} came first", handled());
     while handled() < FRAMES {
         tokio::task::yield_now().await;
@@ -307,7 +304,7 @@ async fn clients_that_read_nothing_end_when_their_answers_are_too_many() {
         let_others_run().await;
         // Another answer would be its second one.
         let _ = accepted.begin_serving(0, 1);
-        assert!(!accepted.try_reply(1, 1, large(ANSWER)) && accepted.must_read(0), "{n}");
+        assert!(!accepted.try_reply(1, 1, large(ANSWER)) && accepted.account.must_read(0), "{n}");
         assert!(held.total() <= MAX, "{n}: {}", held.total());
         clients.push((dialed, accepted, told));
     }
@@ -337,7 +334,7 @@ async fn calls_whose_answers_would_not_fit_begin_one_after_the_other() {
     const ANSWER: usize = 300 << 10;
     let held = HeldBytes::new(4 << 20);
     let (_dialed, accepted) = client_and_silo(&held).await;
-    accepted.note_answer(ANSWER);
+    accepted.account.note_answer(ANSWER);
     let accepted = &accepted;
     let mut begun = Vec::new();
     let now = |wait: std::pin::Pin<&mut dyn Future<Output = _>>| {
@@ -347,7 +344,7 @@ async fn calls_whose_answers_would_not_fit_begin_one_after_the_other() {
         let wait = std::pin::pin!(accepted.until_room());
         if let Poll::Ready(expected) = now(wait) {
             begun.push(expected);
-            accepted.note_answer(ANSWER);
+            accepted.account.note_answer(ANSWER);
         }
     }
     assert_eq!(begun.len(), 3, "of a quarter of four megabytes");
@@ -374,6 +371,7 @@ async fn a_peer_that_goes_beyond_its_credit_is_lost() {
 #[tokio::test(start_paused = true)]
 async fn a_peer_that_reads_nothing_for_30_s_is_lost() {
     let (dialed, accepted) = connected().await;
+    ticks(accepted.ticking.clone());
     let (accepted, mut told) = driven(accepted);
     accepted.raw(&vec![0; 64 << 20]);
     let begun = tokio::time::Instant::now();
@@ -391,6 +389,7 @@ async fn a_peer_that_reads_nothing_for_30_s_is_lost() {
 #[tokio::test(start_paused = true)]
 async fn a_peer_that_reads_something_within_30_s_is_not_lost_before_30_s_more() {
     let (dialed, accepted) = connected().await;
+    ticks(accepted.ticking.clone());
     let (accepted, mut told) = driven(accepted);
     let mut reading = dialed.reading.lock().take().unwrap();
     accepted.raw(&vec![0; 128 << 20]);
@@ -419,9 +418,9 @@ async fn an_answer_that_is_late_keeps_no_other_call_waiting() {
     const ANSWER: usize = 900 << 10;
     let held = HeldBytes::new(4 << 20);
     let (_dialed, accepted) = client_and_silo(&held).await;
-    accepted.note_answer(ANSWER);
+    accepted.account.note_answer(ANSWER);
     let slow = accepted.until_room().await;
-    accepted.note_answer(ANSWER);
+    accepted.account.note_answer(ANSWER);
     let mut call = std::pin::pin!(std::future::pending::<()>());
     let begun = tokio::time::Instant::now();
     tokio::select! {

@@ -5,18 +5,14 @@ use std::cell::Cell;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 
 use bytes::BytesMut;
-use emmer_wire::{
-    CodecError, RequestFlags, RequestHead, encode_request_head, frame_fits, set_correlation,
-};
+use emmer_core::CoarseInstant;
+use emmer_link::{Answer, Correlation, Lost, SendError};
+use emmer_wire::{CodecError, RequestFlags, RequestHead, encode_request_head, frame_fits};
 
-use super::connection::{Connection, Shared};
-use super::lost::{Lost, SendError};
-use super::pending::{Answer, Correlation};
-use crate::clock::CoarseInstant;
+use super::connection::Connection;
 
 /// A frame on its way into a connection's buffer, in memory that this thread uses again.
 struct Frame(BytesMut);
@@ -47,16 +43,19 @@ impl Drop for Frame {
 impl Connection {
     /// Number of calls of this side that wait for their answer.
     pub fn waiting(&self) -> u32 {
-        self.shared.lock().pending.live()
+        self.shared.lock().link.waiting()
     }
 
     /// The turns whose calls wait for an answer, of those that are `wanted`.
     pub fn callers(&self, wanted: impl Fn(u64) -> bool) -> Vec<u64> {
-        self.shared.lock().pending.callers(wanted)
+        self.shared.lock().link.callers(wanted)
     }
 
     /// Sends a call whose answer [`poll_answer`](Self::poll_answer) gives; `waker` is woken when it
     /// is there. `head.correlation` is filled in.
+    ///
+    /// # Errors
+    /// The call does not encode, or the connection takes none.
     pub fn begin_call(
         &self,
         waker: &Waker,
@@ -64,19 +63,16 @@ impl Connection {
         deadline: CoarseInstant,
         body: impl FnOnce(&mut BytesMut) -> Result<(), CodecError>,
     ) -> Result<Correlation, SendError> {
-        // Until the slot is known; see below.
+        // Until the slot is known.
         head.correlation = 1;
         let mut frame = self.encode(&head, body)?;
         let waker = waker.clone();
-        let mut shared = self.shared.lock();
-        self.admit(&shared)?;
         let caller = head.chain.last().map_or(0, |link| link.turn);
-        let correlation = shared.pending.begin(waker, deadline, caller).map_err(SendError::Full)?;
+        let mut shared = self.shared.lock();
+        let correlation = shared.link.call(&mut frame.0, waker, deadline, caller)?;
         self.look_at_ticks(&mut shared);
-        set_correlation(&mut frame.0, correlation.as_u64());
-        shared.queue_request(&frame.0);
         // Nothing else is on the way: a system call here is cheaper than waking the driver.
-        let lone = shared.pending.live() == 1;
+        let lone = shared.link.waiting() == 1;
         self.flush(shared, lone);
         Ok(correlation)
     }
@@ -89,31 +85,21 @@ impl Connection {
         waker: &Waker,
         body: &mut Vec<u8>,
     ) -> Poll<Result<Answer, Lost>> {
-        let mut shared = self.shared.lock();
-        if let Some(answer) = shared.pending.poll(call, waker, body) {
-            self.answered.store(shared.pending.answered(), Ordering::Relaxed);
-            return Poll::Ready(Ok(answer));
-        }
-        // The peer's words about its calls tell more than the way in which the connection ended
-        // afterwards.
-        let lost = shared.parting.clone().or_else(|| shared.lost.clone());
-        let Some(lost) = lost else { return Poll::Pending };
-        shared.pending.give_up(call);
-        Poll::Ready(Err(lost))
+        self.shared.lock().link.poll_answer(call, waker, body)
     }
 
     /// Gives a call up: the peer hears of it, and a late answer is ignored.
     pub fn give_up(&self, call: Correlation) {
         let mut shared = self.shared.lock();
-        let unanswered = shared.pending.give_up(call);
-        self.answered.store(shared.pending.answered(), Ordering::Relaxed);
-        if unanswered {
-            shared.cancel(call);
+        if shared.link.give_up(call) {
             self.flush(shared, false);
         }
     }
 
     /// As [`begin_call`](Self::begin_call), as a future that owns its connection and its answer.
+    ///
+    /// # Errors
+    /// As [`begin_call`](Self::begin_call).
     pub fn call(
         self: &Arc<Self>,
         head: RequestHead<'_>,
@@ -126,6 +112,9 @@ impl Connection {
 
     /// Sends a call without waiting for its answer, if `is_way` is true then: no frame gets between
     /// the two. False if it is not sent.
+    ///
+    /// # Errors
+    /// The call does not encode, or the connection takes none.
     pub fn one_way(
         &self,
         mut head: RequestHead<'_>,
@@ -136,42 +125,12 @@ impl Connection {
         head.flags = head.flags | RequestFlags::ONE_WAY;
         let frame = self.encode(&head, body)?;
         let mut shared = self.shared.lock();
-        self.admit(&shared)?;
-        if !is_way() {
-            return Ok(false);
+        let goes = shared.link.one_way(&frame.0, is_way)?;
+        if goes {
+            self.look_at_ticks(&mut shared);
+            self.flush(shared, false);
         }
-        shared.silence.expect();
-        shared.unread.send();
-        self.look_at_ticks(&mut shared);
-        shared.queue_request(&frame.0);
-        self.flush(shared, false);
-        Ok(true)
-    }
-
-    fn admit(&self, shared: &Shared) -> Result<(), SendError> {
-        if let Some(lost) = &shared.lost {
-            return Err(SendError::Lost(lost.clone()));
-        }
-        if let Some(parting) = &shared.parting {
-            return Err(SendError::Lost(parting.clone()));
-        }
-        if shared.closing {
-            return Err(SendError::Lost(Lost::Closed));
-        }
-        if shared.retired {
-            return Err(SendError::Lost(Lost::Replaced));
-        }
-        if shared.out.len() >= self.outgoing_bytes_max {
-            return Err(SendError::Overloaded(
-                "too many bytes wait to be sent to this peer (outgoing_bytes_max)",
-            ));
-        }
-        if shared.sent - shared.acknowledged >= self.peer_limits.credit_bytes {
-            return Err(SendError::Overloaded(
-                "the peer has too many unprocessed bytes of calls (its credit)",
-            ));
-        }
-        Ok(())
+        Ok(goes)
     }
 
     /// The call as a frame. Made before the connection is locked: callers on other threads wait for

@@ -1,25 +1,18 @@
 //! The one task of a connection: reads frames, runs turns that do not suspend, writes the queue.
 
 use std::future::Future;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
 
 use bytes::{Buf, Bytes, BytesMut};
 use emmer_core::SiloAddress;
-use emmer_wire::{
-    FrameKind, GoodbyeCode, HeaderError, PeerKind, RequestHeader, encode_goodbye, peek_frame,
-    read_response,
-};
+use emmer_link::account::{Cut, Written};
+use emmer_link::{Event, Intake, Lost, Next};
+use emmer_wire::{GoodbyeCode, RequestHeader, encode_goodbye};
 use tokio::io::AsyncReadExt;
 
-use super::account::{self, Room, Written};
 use super::connection::Connection;
 use super::driving::Driving;
-use super::frames::handle_frame;
-use super::half_closed::HalfClosed;
-use super::lost::Lost;
-use super::silence::Stuck;
 use crate::world::ReadHalf;
 
 /// Minimum size of one read. It grows while reads fill their buffer, and shrinks when they leave
@@ -39,13 +32,6 @@ const LARGE_BODY_BYTES: usize = 32 << 10;
 /// After this many answers the connection is unlocked for a moment: callers on other threads want
 /// it, too.
 const ANSWERS_IN_ONE_GO_MAX: u32 = 16;
-
-/// Bytes of a frame that count like one more frame.
-const SMALL_FRAME_BYTES: usize = 512;
-/// Weight of a question between runtimes, in frames.
-const SYSTEM_FRAMES: usize = 16;
-/// Weight of a call that waits, in frames.
-const CALL_FRAMES: usize = 8;
 
 /// Maximum reads before other tasks get their turn.
 const READS_PER_TURN: usize = 16;
@@ -95,35 +81,32 @@ pub trait Handler: Send + Sync + 'static {
 pub async fn drive<H: Handler>(connection: Arc<Connection>, handler: Arc<H>, input: BytesMut) {
     let Some(reading) = connection.reading.lock().take() else { return };
     let _ = connection.me.set(Arc::downgrade(&connection));
-    {
-        // Calls may have been sent before.
+    let intake = {
         let mut shared = connection.shared.lock();
-        if shared.pending.live() > 0 {
+        // Calls may have been sent before.
+        if shared.link.poll_timeout().is_some() {
             connection.look_at_ticks(&mut shared);
         }
-    }
-    connection.has_received(input.len());
+        Intake::new(&shared.link)
+    };
     // When the runtime ends, this task is dropped, and callers that wait for an answer hear of it.
     let _ends = Ends(connection.clone());
     let mut driver = Driver {
         connection: connection.clone(),
         reading,
         handler: handler.clone(),
+        received: input.len(),
         input,
+        intake,
         read_bytes: READ_BYTES_MIN,
         replies: BytesMut::new(),
         writing: BytesMut::new(),
+        written: 0,
         counted: None,
-        stuck: Stuck::default(),
-        half_closed: None,
+        half_closed: false,
         wake: Vec::new(),
         busy: false,
         behind: Behind::default(),
-        deaf: false,
-        room: None,
-        mute: matches!(connection.peer, PeerKind::Watch(_)),
-        withheld: false,
-        frames_left: 0,
     };
     let why = std::future::poll_fn(|cx| driver.poll(cx)).await;
     if let Lost::Protocol(text) = &why {
@@ -141,17 +124,6 @@ pub async fn drive<H: Handler>(connection: Arc<Connection>, handler: Arc<H>, inp
     handler.lost(&connection, &why);
 }
 
-/// The number of frames in whole frames.
-fn frames_in(mut bytes: &[u8]) -> u64 {
-    let mut frames = 0;
-    while let Some(prefix) = bytes.first_chunk::<4>() {
-        frames += 1;
-        let frame = prefix.len() + u32::from_le_bytes(*prefix) as usize;
-        bytes = bytes.get(frame..).unwrap_or_default();
-    }
-    frames
-}
-
 /// The end of a connection's driver, however it comes.
 struct Ends(Arc<Connection>);
 
@@ -167,33 +139,27 @@ struct Driver<H> {
     reading: ReadHalf,
     handler: Arc<H>,
     input: BytesMut,
+    /// Bytes of it that the link has not heard of.
+    received: usize,
+    intake: Intake,
     /// Room that the next read gets.
     read_bytes: usize,
     /// Answers of the turns that ran in this go.
     replies: BytesMut,
     /// Bytes that the socket takes next.
     writing: BytesMut,
+    /// Bytes that the socket has taken, and the link has not heard of.
+    written: u64,
     /// Their count, if they are many.
     counted: Option<Written>,
-    stuck: Stuck,
     /// The peer sends nothing more, and waits for answers.
-    half_closed: Option<HalfClosed>,
+    half_closed: bool,
     wake: Vec<Waker>,
     /// True if enough calls of this side were in flight at the last look that they are worth
     /// collecting.
     busy: bool,
     /// Way to let callers go first.
     behind: Behind,
-    /// True once the peer heard that no further calls of it are served.
-    deaf: bool,
-    /// Held by a large frame that has begun and not ended.
-    room: Option<Room>,
-    /// A lifeline: the peer sends nothing.
-    mute: bool,
-    /// Whole frames wait in `input` until the peer has read its waiting answers.
-    withheld: bool,
-    /// The frames that are left of this go.
-    frames_left: usize,
 }
 
 /// Callers that have their answers and are let go before the driver writes.
@@ -217,14 +183,10 @@ const BUSY_CALLS_MIN: u32 = 4;
 
 impl<H: Handler> Driver<H> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Lost> {
-        // Before the first call is read: a connection may come when calls are no longer served.
-        self.deaf = self.connection.tell_drained();
-        self.frames_left = self.connection.frames_in_one_go();
+        self.intake.begin_go();
         let go = Driving::begin(&*self.connection);
         let reading = self.poll_read(cx);
         drop(go);
-        self.queue_replies();
-        self.deaf = self.connection.tell_drained();
         if self.busy
             && matches!(reading, Ok(Progress::Read | Progress::Idle))
             && self.callers_come()
@@ -232,14 +194,14 @@ impl<H: Handler> Driver<H> {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
-        if let Some(half_closed) = &mut self.half_closed {
-            half_closed.poll(&self.connection, cx);
-        }
         let writing = self.poll_write(cx);
-        if self.withheld && !self.connection.must_read(0) {
+        if self.intake.is_withheld() && !self.connection.account.must_read(0) {
             cx.waker().wake_by_ref();
         }
-        if self.half_closed.is_some() && HalfClosed::is_over(&self.connection, &self.writing) {
+        if self.half_closed
+            && self.writing.is_empty()
+            && self.connection.shared.lock().link.is_half_closed_and_done()
+        {
             return Poll::Ready(Lost::Ended);
         }
         match (reading, writing) {
@@ -264,7 +226,7 @@ impl<H: Handler> Driver<H> {
     /// perhaps on another thread, and their frames then go out in one write. False when they do not
     /// move: they have other work.
     fn callers_come(&mut self) -> bool {
-        let waiting = self.connection.answered.load(Ordering::Relaxed);
+        let waiting = self.connection.shared.lock().link.answered();
         let Behind { callers, in_vain, looks } = self.behind;
         let in_vain = if waiting == callers { in_vain + 1 } else { 0 };
         let come = waiting > 0 && in_vain < LOOKS_IN_VAIN_MAX && looks < LOOKS_MAX;
@@ -274,18 +236,17 @@ impl<H: Handler> Driver<H> {
     }
 
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Result<Progress, Lost> {
-        if self.half_closed.is_some() {
+        if self.half_closed {
             return Ok(Progress::Idle);
         }
-        if self.mute && !self.input.is_empty() {
-            return Err(Lost::Protocol("bytes on a lifeline".to_owned()));
-        }
         // Frames that came together with the handshake, or had to wait.
-        self.handle_frames(cx)?;
-        if self.frames_left == 0 {
+        if !self.input.is_empty() {
+            self.handle_frames(cx)?;
+        }
+        if self.intake.is_tired() {
             return Ok(Progress::More);
         }
-        if self.withheld {
+        if self.intake.is_withheld() {
             return Ok(Progress::Idle);
         }
         // A connection that has never carried anything has no buffer.
@@ -294,7 +255,7 @@ impl<H: Handler> Driver<H> {
         }
         let mut progress = Progress::Idle;
         for _ in 0..READS_PER_TURN {
-            if !self.has_frame_room(cx)? {
+            if !self.has_frame_room(cx) {
                 return Ok(progress);
             }
             self.input.reserve(self.read_bytes);
@@ -303,28 +264,17 @@ impl<H: Handler> Driver<H> {
             // there is no further read, which would find nothing.
             let read = std::pin::pin!(self.reading.read_buf(&mut self.input)).poll(cx);
             match read {
-                Poll::Pending => {
-                    if progress == Progress::Idle
-                        && self.connection.rest.swap(false, Ordering::Relaxed)
-                    {
-                        self.rest();
-                    }
-                    return Ok(progress);
-                }
+                Poll::Pending => return Ok(progress),
                 Poll::Ready(Ok(0)) => {
-                    // Half a frame will never be a whole one, and holds room.
-                    if self.input.is_empty() {
-                        self.half_closed = HalfClosed::begin(&self.connection);
-                    }
-                    return self.half_closed.as_ref().map(|_| progress).ok_or_else(|| self.ended());
+                    let mut shared = self.connection.shared.lock();
+                    shared.link.handle_end(self.input.len())?;
+                    self.connection.look_at_ticks(&mut shared);
+                    self.half_closed = true;
+                    return Ok(progress);
                 }
                 Poll::Ready(Ok(n)) => {
                     progress = Progress::Read;
-                    if self.mute {
-                        return Err(Lost::Protocol("bytes on a lifeline".to_owned()));
-                    }
-                    self.connection.active.store(true, Ordering::Relaxed);
-                    self.note_room(self.input.len());
+                    self.received += n;
                     self.read_bytes = if n == room {
                         (self.read_bytes * 2).min(READ_BYTES_MAX)
                     } else if n < self.read_bytes / 4 {
@@ -332,13 +282,12 @@ impl<H: Handler> Driver<H> {
                     } else {
                         self.read_bytes
                     };
-                    self.connection.has_received(n);
                     self.handler.heard(&self.connection);
                     self.handle_frames(cx)?;
-                    if self.frames_left == 0 {
+                    if self.intake.is_tired() {
                         return Ok(Progress::More);
                     }
-                    if self.withheld {
+                    if self.intake.is_withheld() {
                         return Ok(progress);
                     }
                 }
@@ -348,174 +297,110 @@ impl<H: Handler> Driver<H> {
         Ok(Progress::More)
     }
 
-    /// Returns true if more may be read: a large frame that has begun needs room until it is there,
-    /// and has a limit of time.
-    fn has_frame_room(&mut self, cx: &mut Context<'_>) -> Result<bool, Lost> {
-        let Some(bytes) = account::wanted(&self.input) else {
-            self.room = None;
-            return Ok(true);
-        };
-        if self.room.is_none() {
-            let Some(room) = self.connection.frame_room.take(bytes, cx.waker()) else {
-                return Ok(false);
-            };
-            self.input.reserve(bytes - self.input.len());
-            self.room = Some(room);
-        }
-        if self.room.as_mut().is_some_and(|room| room.is_overdue(cx)) {
-            return Err(Lost::Protocol(account::overdue()));
-        }
-        Ok(true)
-    }
-
-    /// Reason for the end of a connection that the peer ended without a goodbye. A peer that has
-    /// been silent since the handshake may have given up its dial, which says nothing about its
-    /// process.
-    fn ended(&self) -> Lost {
-        if self.connection.bytes_received.load(Ordering::Relaxed) > 0 {
-            Lost::Ended
-        } else {
-            Lost::Broken("the peer closed it before it said anything".to_owned())
-        }
-    }
-
-    /// Lets memory go: nothing has come for a while.
-    fn rest(&mut self) {
-        self.read_bytes = READ_BYTES_MIN;
-        let mut shared = self.connection.shared.lock();
-        for buffer in [&mut self.input, &mut self.writing, &mut self.replies, &mut shared.out] {
-            if buffer.is_empty() {
-                *buffer = BytesMut::new();
+    /// Returns true if more may be read: a large frame that has begun needs room until it is there.
+    fn has_frame_room(&mut self, cx: &Context<'_>) -> bool {
+        if let Some(bytes) = self.intake.needs_room(&self.input) {
+            let mut shared = self.connection.shared.lock();
+            if !shared.link.take_frame_room(&mut self.intake, bytes, cx.waker()) {
+                return false;
             }
+            self.connection.look_at_ticks(&mut shared);
+            drop(shared);
+            self.input.reserve(bytes - self.input.len());
+        } else if self.intake.is_done_with_room(&self.input) {
+            self.connection.shared.lock().link.end_frame(&mut self.intake);
         }
-    }
-
-    /// Notes a buffer of this many bytes, to be freed when nothing comes for a while. (Once its
-    /// bytes are taken off, its capacity does not tell.)
-    fn note_room(&self, bytes: usize) {
-        if bytes > KEPT_BYTES_MAX && !self.connection.roomy.swap(true, Ordering::Relaxed) {
-            self.connection.look_at_ticks(&mut self.connection.shared.lock());
-        }
+        true
     }
 
     /// Handles every whole frame that is there, as long as the peer reads, and others need not wait
-    /// for it. The connection is locked
-    /// once for a run of answers, and once for the credit of all calls.
+    /// for it. The connection is locked once for a run of answers.
     fn handle_frames(&mut self, cx: &mut Context<'_>) -> Result<(), Lost> {
-        let Self { connection, handler, input, replies, wake, deaf, withheld, frames_left, .. } =
-            self;
-        *withheld = false;
-        let max = connection.limits.frame_bytes_max;
-        let broken = |e: HeaderError| Lost::Protocol(e.to_string());
-        let (mut at, mut processed, mut frames) = (0, 0, 0);
-        let (mut answers, mut run) = (None, 0u32);
-        let end = loop {
-            let frame = match peek_frame(&input[at..], max) {
-                Ok(Some(frame)) => frame,
-                Ok(None) => break Ok(()),
-                Err(e) => break Err(Lost::Protocol(e.to_string())),
-            };
-            // Any frame may have an answer, if only a refusal.
-            if connection.must_read(replies.len()) {
-                *withheld = true;
-                break Ok(());
+        {
+            let mut shared = self.connection.shared.lock();
+            let received = std::mem::take(&mut self.received);
+            shared.link.begin_intake(&mut self.intake, received)?;
+            if self.input.len() > KEPT_BYTES_MAX {
+                shared.link.note_roomy();
             }
-            if *frames_left == 0 {
-                break Ok(());
-            }
-            *frames_left = frames_left.saturating_sub(1 + frame.bytes / SMALL_FRAME_BYTES);
-            at += frame.bytes;
-            frames += 1;
-            if frame.kind == FrameKind::Response {
-                let (header, body) = match read_response(frame.payload) {
-                    Ok(response) => response,
-                    Err(e) => break Err(broken(e)),
-                };
-                let large = if body.len() > LARGE_BODY_BYTES {
-                    answers = None;
-                    Some(body.to_vec())
-                } else {
-                    None
-                };
-                let shared = answers.get_or_insert_with(|| connection.shared.lock());
-                wake.extend(shared.pending.answer(&header, body, large));
-                connection.answered.store(shared.pending.answered(), Ordering::Relaxed);
-                run += 1;
-                if run % ANSWERS_IN_ONE_GO_MAX == 0 {
-                    answers = None;
-                }
-                continue;
-            }
-            // The handler of another frame may need the connection.
-            answers = None;
-            if frame.kind == FrameKind::Request && *deaf {
-                // The peer knows that this one does not run.
-                continue;
-            }
-            match handle_frame(connection, handler, &frame, replies, cx) {
-                Ok(over) => {
-                    processed += over;
-                    // A call that continues in a task of its own, or a question.
-                    *frames_left = frames_left.saturating_sub(match frame.kind {
-                        FrameKind::System => SYSTEM_FRAMES - 1,
-                        FrameKind::Request if over == 0 => CALL_FRAMES - 1,
-                        _ => 0,
-                    });
-                }
-                Err(why) => break Err(why),
-            }
-        };
-        if processed > 0 {
-            connection
-                .note_processed(answers.get_or_insert_with(|| connection.shared.lock()), processed);
         }
-        drop(answers);
-        connection.messages_received.fetch_add(frames, Ordering::Relaxed);
-        input.advance(at);
-        wake.drain(..).for_each(Waker::wake);
+        let end = self.handle_next_frames(cx);
+        let mut shared = self.connection.shared.lock();
+        shared.link.end_intake(&mut self.intake, &mut self.replies);
+        shared.link.take_wakers(&mut self.wake);
+        if shared.link.poll_timeout().is_some() {
+            self.connection.look_at_ticks(&mut shared);
+        }
+        drop(shared);
+        self.input.advance(self.intake.take_handled());
+        self.wake.drain(..).for_each(Waker::wake);
         end
     }
 
-    /// Puts the answers of this go behind what others queued.
-    fn queue_replies(&mut self) {
-        if self.replies.is_empty() {
-            return;
+    fn handle_next_frames(&mut self, cx: &mut Context<'_>) -> Result<(), Lost> {
+        let Self { connection, handler, input, intake, replies, .. } = self;
+        let (mut answers, mut run) = (None, 0u32);
+        loop {
+            match intake.next(input, replies.len())? {
+                Next::Answer { header, body } => {
+                    let large = (body.len() > LARGE_BODY_BYTES).then(|| {
+                        answers = None;
+                        body.to_vec()
+                    });
+                    let shared = answers.get_or_insert_with(|| connection.shared.lock());
+                    shared.link.handle_answer(&header, body, large);
+                    run += 1;
+                    if run % ANSWERS_IN_ONE_GO_MAX == 0 {
+                        answers = None;
+                    }
+                }
+                Next::Request { header, body, cost } => {
+                    // Its handler may need the connection.
+                    answers = None;
+                    let runs =
+                        header.correlation != 0 || connection.shared.lock().link.reads_one_ways();
+                    let over = if runs {
+                        handler.request(connection, header, body, cost, replies, cx)
+                    } else {
+                        cost
+                    };
+                    intake.over(over);
+                }
+                Next::Other(frame) => {
+                    let shared = answers.get_or_insert_with(|| connection.shared.lock());
+                    shared.link.handle_frame(&frame)?;
+                    while let Some(event) =
+                        answers.get_or_insert_with(|| connection.shared.lock()).link.poll_event()
+                    {
+                        answers = None;
+                        tell(connection, handler, event);
+                    }
+                }
+                Next::Nothing => return Ok(()),
+            }
         }
-        self.connection.has_answered.store(true, Ordering::Relaxed);
-        let frames = frames_in(&self.replies);
-        let mut shared = self.connection.shared.lock();
-        shared.messages_sent += frames;
-        if shared.out.is_empty() {
-            std::mem::swap(&mut shared.out, &mut self.replies);
-        } else {
-            shared.out.extend_from_slice(&self.replies);
-            self.replies.clear();
-        }
-        self.connection.note_full(&shared);
     }
 
     /// Writes the queue. Returns true if anything was written.
     fn poll_write(&mut self, cx: &mut Context<'_>) -> Result<bool, Lost> {
-        let mut wrote = false;
+        let (mut wrote, mut moved) = (false, false);
         loop {
             let ready = if self.writing.is_empty() {
                 // Before the driver sleeps, and before the connection ends.
                 let sent = self.reading.poll_sent(cx);
                 if matches!(sent, Poll::Ready(Ok(()))) && !self.take_queued(cx)? {
-                    self.stuck = Stuck::default();
                     return Ok(wrote);
                 }
                 sent
             } else {
                 match self.reading.try_write(&self.writing) {
                     Ok(n) => {
-                        wrote = true;
-                        self.stuck.moves();
+                        (wrote, moved) = (true, true);
                         if let Some(counted) = &mut self.counted {
                             counted.moves();
                         }
                         self.writing.advance(n);
-                        self.connection.bytes_sent.fetch_add(n as u64, Ordering::Relaxed);
+                        self.written += n as u64;
                         Poll::Ready(Ok(()))
                     }
                     Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {
@@ -527,10 +412,7 @@ impl<H: Handler> Driver<H> {
             match ready {
                 Poll::Ready(Ok(())) => {}
                 Poll::Ready(Err(e)) => return Err(Lost::Broken(e.to_string())),
-                Poll::Pending => {
-                    self.check_lost(cx)?;
-                    return self.stuck.look(cx).map(|()| false);
-                }
+                Poll::Pending => return self.wait_for_socket(moved, cx).map(|()| false),
             }
         }
     }
@@ -538,48 +420,77 @@ impl<H: Handler> Driver<H> {
     /// Swaps the queued bytes in; false, with the driver marked asleep, when there are none.
     fn take_queued(&mut self, cx: &Context<'_>) -> Result<bool, Lost> {
         let mut shared = self.connection.shared.lock();
-        if let Some(lost) = &shared.lost {
-            return Err(lost.clone());
+        shared.link.note_written(std::mem::take(&mut self.written));
+        if let Some(why) = shared.link.verdict() {
+            return Err(why);
         }
-        if !shared.out.is_empty() {
-            self.writing.clear();
-            std::mem::swap(&mut shared.out, &mut self.writing);
-            shared.last_cancel = (0, 0);
-            shared.messages_gone = shared.messages_sent;
-            self.connection.count_queued(&shared);
-            self.counted = None;
-            self.counted = Written::begin(&self.connection, self.writing.len());
-            self.connection.note_room();
-            if self.writing.len() > KEPT_BYTES_MAX
-                && !self.connection.roomy.swap(true, Ordering::Relaxed)
-            {
+        shared.link.note_all_written();
+        if shared.link.take_transmit(&mut self.writing) {
+            if self.writing.len() > KEPT_BYTES_MAX {
+                shared.link.note_roomy();
                 self.connection.look_at_ticks(&mut shared);
             }
             // While the driver holds bytes, others must not write around it.
             shared.driver_idle = false;
             drop(shared);
+            // First the old count, so that its bytes make room.
+            self.counted = None;
+            let connection = &self.connection;
+            let me = || -> Weak<dyn Cut> { Arc::downgrade(connection) as Weak<dyn Cut> };
+            self.counted = Written::begin(&connection.account, self.writing.len(), me);
+            connection.note_room();
             if let Some(counted) = &self.counted {
                 counted.make_room();
             }
             return Ok(true);
         }
-        self.counted = None;
-        if shared.closing {
+        if shared.link.is_closing() {
             return Err(Lost::Closed);
         }
         shared.driver_idle = true;
-        self.busy = shared.pending.live() >= BUSY_CALLS_MIN;
+        self.busy = shared.link.waiting() >= BUSY_CALLS_MIN;
         shared.leave_driver(cx);
+        let rests = shared.link.takes_rest();
+        drop(shared);
+        if self.counted.take().is_some() {
+            self.connection.note_room();
+        }
+        if rests {
+            self.rest();
+        }
         Ok(false)
     }
 
-    /// Leaves the driver's waker, for `lose`, while it waits for the socket.
-    fn check_lost(&self, cx: &Context<'_>) -> Result<(), Lost> {
+    /// Lets memory go: nothing has come for a while.
+    fn rest(&mut self) {
+        self.read_bytes = READ_BYTES_MIN;
+        for buffer in [&mut self.input, &mut self.writing, &mut self.replies] {
+            if buffer.is_empty() {
+                *buffer = BytesMut::new();
+            }
+        }
+    }
+
+    /// Leaves the driver's waker, for the end of the connection, while it waits for the socket.
+    fn wait_for_socket(&mut self, moved: bool, cx: &Context<'_>) -> Result<(), Lost> {
         let mut shared = self.connection.shared.lock();
+        shared.link.note_written(std::mem::take(&mut self.written));
         shared.leave_driver(cx);
-        match &shared.lost {
-            Some(lost) => Err(lost.clone()),
-            None => Ok(()),
+        shared.link.note_stuck(moved);
+        self.connection.look_at_ticks(&mut shared);
+        shared.link.verdict().map_or(Ok(()), Err)
+    }
+}
+
+/// Hands on what has arrived.
+fn tell<H: Handler>(connection: &Arc<Connection>, handler: &Arc<H>, event: Event) {
+    match event {
+        Event::System { channel, payload } => handler.system(connection, channel, payload),
+        Event::GivenUp(call) => connection.given_up(call),
+        Event::Drained => handler.drained(connection),
+        Event::Instead => handler.prefer(connection),
+        Event::Unknown(error) => {
+            tracing::debug!(peer = ?connection.peer, %error, "an unknown word about calls");
         }
     }
 }

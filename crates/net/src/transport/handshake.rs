@@ -14,11 +14,10 @@ use emmer_wire::{
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use super::account::HeldBytes;
 use super::listener::Port;
 use super::security::{Barred, Security, in_words, is_tls};
 use super::traffic::Gone;
-use super::{Budget, Connection, FrameRooms, Ticking};
+use super::{Budget, Connection, FrameRooms, HeldBytes, Ticking};
 use crate::credentials::{Admit, Admitted, Credentials, TokenError, TokenSource};
 use crate::log::Plain;
 use crate::world::{TcpListener, TcpStream};

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use emmer_core::SiloAddress;
+use emmer_link::Place;
 use emmer_wire::{GoodbyeCode, PeerKind};
 use parking_lot::{Mutex, RwLock};
 
@@ -260,34 +261,29 @@ impl Pool {
             Self::retire(&fresh);
             return Ok(());
         }
-        fresh.propose();
+        fresh.propose(before.map(|before| before.rank()).unwrap_or_default(), self.is_lower(silo));
         self.prefer(&fresh);
         Ok(())
     }
 
-    /// The peer has dialled `connection` to replace the earlier one.
-    ///
-    /// Both sides may find at the same moment that nothing comes, and both dial. If each followed
-    /// the other, each would talk over a connection that the other no longer reads. So both take
-    /// the connection that the silo with the lower address has dialled. Words on two connections
-    /// come in no common order: the answer to one proposal may come before the other proposal.
+    /// The peer has dialled `connection` to replace the earlier one: [`Link::hear_proposal`].
     ///
     /// Returns the silo if this was news: messages on the earlier connection may be lost.
+    ///
+    /// [`Link::hear_proposal`]: emmer_link::Link::hear_proposal
     pub fn proposed(self: &Arc<Self>, connection: &Arc<Connection>) -> Option<SiloAddress> {
         let silo = connection.silo()?;
-        // Once: each word of the peer's would be answered, and each retirement has a task.
-        if connection.is_retired() || !connection.hear_proposal() {
-            return None;
-        }
-        let crossed = self.get(silo).is_some_and(|mine| mine.is_crossed_by(connection));
-        let mine_wins = matches!(self.greeting.me, PeerKind::Silo(me) if me < silo);
-        if crossed && mine_wins {
-            Self::retire(connection);
-        } else {
-            connection.answer_proposal();
-            self.prefer(connection);
+        let mine = self.get(silo).filter(|mine| !Arc::ptr_eq(mine, connection));
+        match connection.hear_proposal(mine.map(|mine| mine.rank()), self.is_lower(silo))? {
+            Place::Yields => Self::retire(connection),
+            Place::Takes => self.prefer(connection),
         }
         Some(silo)
+    }
+
+    /// Returns true if this silo has a lower address than `silo`.
+    fn is_lower(&self, silo: SiloAddress) -> bool {
+        matches!(self.greeting.me, PeerKind::Silo(me) if me < silo)
     }
 
     /// From now on `connection` carries this side's messages to its silo; the earlier one is

@@ -8,6 +8,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use emmer_core::limits::Limits;
 use emmer_core::{ClusterId, GrainId, GrainKey, GrainTypeId, SiloAddress};
+use emmer_link::Rank;
 use emmer_wire::{
     CallChain, FailureCode, FrameKind, GoodbyeCode, PeerKind, RequestFlags, RequestHead,
     RequestHeader, channel, decode_frame, encode_failure,
@@ -16,20 +17,21 @@ use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 
-use super::account::HeldBytes;
 use super::handshake::{Verdict, accept};
 use super::listener::Port;
 use super::security::Security;
 use super::{
-    Budget, Connection, Correlation, Greeting, Handler, Lost, Pool, SendError, dial, drive,
+    Budget, Connection, Correlation, Greeting, Handler, HeldBytes, Lost, Pool, SendError, Ticking,
+    dial, drive,
 };
-use crate::clock::CoarseInstant;
+use crate::clock::{COARSE_TICK, CoarseInstant};
 
 /// The events of a side.
 #[derive(Debug, PartialEq)]
 pub(super) enum Told {
     Call,
     System(u8),
+    Instead,
     Lost(Lost),
 }
 
@@ -58,6 +60,10 @@ impl Handler for Side {
 
     fn drained(self: &Arc<Self>, _: &Arc<Connection>) {
         let _ = self.0.try_send(Told::System(channel::CALLS));
+    }
+
+    fn prefer(self: &Arc<Self>, _: &Arc<Connection>) {
+        let _ = self.0.try_send(Told::Instead);
     }
 
     fn heard(self: &Arc<Self>, _: &Arc<Connection>) {}
@@ -119,6 +125,18 @@ pub(super) fn driven(connection: Connection) -> (Arc<Connection>, mpsc::Receiver
     let connection = Arc::new(connection);
     tokio::spawn(drive(connection.clone(), Arc::new(Side(tell)), BytesMut::new()));
     (connection, told)
+}
+
+/// Looks at the connections of `ticking` at every tick, until the test ends.
+pub(super) fn ticks(ticking: Arc<Ticking>) {
+    let start = tokio::time::Instant::now();
+    tokio::spawn(async move {
+        loop {
+            tokio::time::sleep(COARSE_TICK).await;
+            let now = u64::try_from(start.elapsed().as_millis()).unwrap();
+            let _ = ticking.tick(CoarseInstant::from_millis(now));
+        }
+    });
 }
 
 /// Sends a call.
@@ -213,47 +231,43 @@ async fn nothing_that_nobody_waits_for_is_heard_over_a_connection_that_was_repla
 /// Both sides have found at the same moment that nothing comes, and each has dialled the other.
 #[tokio::test]
 async fn two_connections_that_take_the_place_of_one_at_once_become_one() {
-    for (me, mine_stays) in [("127.0.0.1:1:1", true), ("127.9.9.9:1:1", false)] {
+    for (me, is_lower) in [("127.0.0.1:1:1", true), ("127.9.9.9:1:1", false)] {
         let mut greetings = [greeting(silo(me)), greeting(silo("127.0.0.1:2:2"))];
         let pool = Arc::new(Pool::new(greetings[0].clone()));
-        let (mine, other_end) = connected_with(greetings.clone()).await;
+        let (mine, _other_end) = connected_with(greetings.clone()).await;
         let peer = mine.silo().unwrap();
         let (mine, _) = driven(mine);
         pool.adopt(&mine);
-        mine.propose();
+        let before = mine.rank();
+        mine.propose(before, is_lower);
         greetings[1].me = PeerKind::Silo(peer);
         greetings.reverse();
-        let (_theirs, accepted) = connected_with(greetings.clone()).await;
-        let accepted = Arc::new(accepted);
-        pool.adopt(&accepted);
+        // A connection that the peer has dialled, and says so.
+        let dialled = async |before: Rank| {
+            let (theirs, accepted) = connected_with(greetings.clone()).await;
+            let (accepted, mut told) = driven(accepted);
+            let (theirs, _) = driven(theirs);
+            pool.adopt(&accepted);
+            theirs.propose(before, !is_lower);
+            assert_eq!(told.recv().await, Some(Told::Instead));
+            (theirs, accepted)
+        };
+        let (_theirs, accepted) = dialled(before).await;
         assert_eq!(pool.proposed(&accepted), Some(peer));
         // A repetition changes nothing, and gets no answer.
-        let answered = accepted.shared.lock().out.len();
+        let answered = accepted.traffic().messages_sent;
         assert!((0..100).all(|_| pool.proposed(&accepted).is_none()));
-        assert_eq!(accepted.shared.lock().out.len(), answered);
+        assert_eq!(accepted.traffic().messages_sent, answered);
         let chosen = pool.get(peer).unwrap();
-        assert_eq!(Arc::ptr_eq(&chosen, &mine), mine_stays, "{me}");
-        assert_eq!((mine.is_retired(), accepted.is_retired()), (!mine_stays, mine_stays), "{me}");
-        if !mine_stays {
-            continue;
-        }
-        let (_theirs, early) = connected_with(greetings.clone()).await;
-        let early = Arc::new(early);
-        pool.adopt(&early);
-        // The peer answers it.
-        let (other_end, mut told) = driven(other_end);
-        speak(&mine, &mut told).await;
-        other_end.answer_proposal();
-        while mine.first_word.get().is_none() {
-            tokio::task::yield_now().await;
-        }
-        // A connection that the peer dialled before that takes no place, one dialled later does.
-        pool.proposed(&early);
-        assert!(Arc::ptr_eq(&pool.get(peer).unwrap(), &mine) && early.is_retired());
-        let (_theirs, later) = connected_with(greetings).await;
-        let later = Arc::new(later);
-        pool.proposed(&later);
-        assert!(Arc::ptr_eq(&pool.get(peer).unwrap(), &later));
+        assert_eq!(Arc::ptr_eq(&chosen, &mine), is_lower, "{me}");
+        assert_eq!((mine.is_retired(), accepted.is_retired()), (!is_lower, is_lower), "{me}");
+        // One that the peer dialled later takes the place of both, and one that it dialled before
+        // that takes none.
+        let (_later, later) = dialled(chosen.rank()).await;
+        let (_early, early) = dialled(before).await;
+        assert_eq!(pool.proposed(&later), Some(peer));
+        assert_eq!(pool.proposed(&early), Some(peer));
+        assert!(Arc::ptr_eq(&pool.get(peer).unwrap(), &later) && early.is_retired(), "{me}");
     }
 }
 
@@ -284,13 +298,30 @@ async fn a_peer_that_was_faster_takes_the_place_of_the_connection() {
     renewing.await.unwrap().unwrap();
     assert!(Arc::ptr_eq(&pool.get(peer).unwrap(), &accepted));
     let ours = pool.open().into_iter().find(|c| !Arc::ptr_eq(c, &accepted)).unwrap();
-    assert!(ours.is_retired() && !ours.is_proposed.load(Ordering::Relaxed));
+    assert!(ours.is_retired());
+    assert_eq!(ours.traffic().bytes_waiting + ours.traffic().bytes_sent, 0, "it proposes nothing");
+}
+
+/// This side has lost its own connection to the peer already.
+#[tokio::test]
+async fn a_connection_that_takes_the_place_of_none_is_used() {
+    for me in ["127.0.0.1:1:1", "127.9.9.9:1:1"] {
+        let mut greetings = [greeting(silo("127.0.0.1:2:2")), greeting(silo(me))];
+        greetings[0].me = PeerKind::Silo(silo("127.0.0.1:7:2"));
+        let pool = Arc::new(Pool::new(greetings[1].clone()));
+        let (_theirs, accepted) = connected_with(greetings).await;
+        let accepted = Arc::new(accepted);
+        pool.adopt(&accepted);
+        assert_eq!(pool.proposed(&accepted), accepted.silo());
+        assert!(!accepted.is_retired() && accepted.takes_calls(), "{me}");
+    }
 }
 
 /// The client at `dialed`, and its silo.
 async fn client_and_silo() -> (Connection, Connection) {
     let mut greetings = [greeting(silo("127.0.0.1:1:1")), greeting(silo("127.0.0.1:2:2"))];
     greetings[0].me = PeerKind::Client(7);
+    ticks(greetings[1].ticking.clone());
     connected_with(greetings).await
 }
 
@@ -299,8 +330,7 @@ async fn a_client_that_ends_its_half_of_the_connection_gets_its_answers() {
     let (dialed, accepted) = client_and_silo().await;
     let (accepted, mut told) = driven(accepted);
     let _waiting = [call(&dialed).unwrap(), call(&dialed).unwrap()];
-    let stream = dialed.shared.lock().stream.take().unwrap();
-    let calls = dialed.shared.lock().out.clone();
+    let (stream, calls) = dialed.take_stream();
     assert_eq!(stream.try_write(&calls).unwrap(), calls.len());
     for correlation in [1, 2] {
         assert_eq!(told.recv().await, Some(Told::Call));
@@ -337,8 +367,7 @@ async fn a_client_that_ends_within_a_frame_is_lost_at_once() {
     let (dialed, accepted) = client_and_silo().await;
     let (accepted, mut told) = driven(accepted);
     let _waiting = [call(&dialed).unwrap(), call(&dialed).unwrap()];
-    let stream = dialed.shared.lock().stream.take().unwrap();
-    let calls = dialed.shared.lock().out.clone();
+    let (stream, calls) = dialed.take_stream();
     assert_eq!(stream.try_write(&calls[..calls.len() - 1]).unwrap(), calls.len() - 1);
     assert_eq!(told.recv().await, Some(Told::Call));
     let asker = accepted.begin_serving(1, 1);
@@ -420,7 +449,7 @@ async fn calls_on_their_way_to_who_serves_no_more_are_known_not_to_have_run() {
 #[tokio::test]
 async fn who_waits_for_an_answer_is_woken_when_none_will_come() {
     let ends: [fn(&Connection); 3] =
-        [Connection::part, Connection::drained, |c| c.lose(Lost::Closed)];
+        [Connection::part, |c| c.reset(Lost::PeerDead), |c| c.lose(Lost::Closed)];
     for end in ends {
         let (dialed, _accepted) = connected().await;
         let waiting = call(&dialed).unwrap();

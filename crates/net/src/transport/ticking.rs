@@ -3,12 +3,11 @@
 
 use std::sync::Arc;
 
+use emmer_core::CoarseInstant;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::Connection;
-use super::connection::Ticked;
-use crate::clock::CoarseInstant;
 
 /// A connection over which nothing comes while calls wait.
 pub enum Quiet {
@@ -16,6 +15,19 @@ pub enum Quiet {
     Asked(Arc<Connection>),
     /// Its peer said nothing. Told of about once a second.
     Silent(Arc<Connection>),
+}
+
+/// The result of a look at a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tick {
+    /// There is nothing more to look at.
+    Over,
+    /// There is.
+    Waits,
+    /// There is, and its peer is asked for a word: calls wait, and nothing comes.
+    Asked,
+    /// Its peer is silent although it was asked.
+    Silent,
 }
 
 /// The connections of one silo or client that each tick of its clock checks: at most one entry for
@@ -57,14 +69,14 @@ impl Ticking {
     pub fn tick(&self, now: CoarseInstant) -> Vec<Quiet> {
         let mut looked_at = std::mem::take(&mut *self.list.lock());
         let mut quiet = Vec::new();
-        looked_at.retain(|connection| match connection.expire(now) {
-            Ticked::Over => false,
-            Ticked::GoesOn => true,
-            Ticked::Asked => {
+        looked_at.retain(|connection| match connection.tick(now) {
+            Tick::Over => false,
+            Tick::Waits => true,
+            Tick::Asked => {
                 quiet.push(Quiet::Asked(connection.clone()));
                 true
             }
-            Ticked::Silent => {
+            Tick::Silent => {
                 quiet.push(Quiet::Silent(connection.clone()));
                 true
             }

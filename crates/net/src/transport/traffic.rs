@@ -84,10 +84,3 @@ impl Pool {
         Traffic::of(&self.open(), &self.greeting().gone)
     }
 }
-
-impl Drop for Connection {
-    fn drop(&mut self) {
-        self.uncount();
-        self.gone.add(&self.traffic());
-    }
-}

@@ -14,27 +14,23 @@
 mod frames;
 mod unread;
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use emmer_wire::PeerKind;
 
 pub use self::frames::FrameRooms;
-pub(super) use self::frames::{FrameRoom, Room, overdue, wanted};
+pub(crate) use self::frames::{FrameRoom, Room, overdue, wanted};
 use self::unread::Unread;
-pub(super) use self::unread::Written;
-use super::connection::{Connection, Shared};
+pub use self::unread::{Cut, Written};
 
 /// Number of bytes of arguments, and as many of answers, that each connection may hold whatever the
 /// others do.
-pub(super) const FREE_BYTES: usize = 64 << 10;
+const FREE_BYTES: usize = 64 << 10;
 
-/// After this many bytes of answers to a client in one go of a driver, calls that are read begin
+/// After this many bytes of answers to a client in one go of a reader, calls that are read begin
 /// when their connection has room.
-pub(super) const REPLIES_BYTES_MAX: usize = 1 << 20;
+const REPLIES_BYTES_MAX: usize = 1 << 20;
 
 /// Memory of a waiting call without its frame: its task, its header, and its places in the lists of
 /// calls.
@@ -51,9 +47,6 @@ const ROUND_FRAMES: usize = 16 << 10;
 const GO_FRAMES_MIN: usize = 16;
 /// The frames of one client among few.
 const GO_FRAMES_MAX: usize = 1 << 10;
-
-/// A call is expected to have its answer within this time.
-const EXPECTED_FOR: Duration = Duration::from_millis(100);
 
 /// The bytes of all clients of one silo.
 #[derive(Debug)]
@@ -82,14 +75,6 @@ impl HeldBytes {
             queued: count(),
             finished: count(),
             unread: Unread::default(),
-        })
-    }
-
-    /// The count for what `peer` makes this side hold; silos are not counted.
-    pub(super) fn of(self: &Arc<Self>, peer: PeerKind) -> Option<Arc<Self>> {
-        matches!(peer, PeerKind::Client(_)).then(|| {
-            self.clients.fetch_add(1, Ordering::Relaxed);
-            self.clone()
         })
     }
 
@@ -123,20 +108,6 @@ impl HeldBytes {
     }
 }
 
-/// Bytes of it that one connection holds.
-#[derive(Debug, Default)]
-pub(super) struct Holds {
-    arguments: AtomicUsize,
-    /// Bytes that wait to be written, as they are counted; changed under the lock.
-    queued: AtomicUsize,
-    /// Bytes that are being written, if they are many.
-    writing: AtomicUsize,
-    /// Answers that calls under way are expected to have.
-    expected: AtomicUsize,
-    /// The size of large answers lately.
-    answer: AtomicUsize,
-}
-
 /// Adds `bytes` to a count that must not exceed `max` by it, or changes nothing.
 fn add_within(count: &AtomicUsize, bytes: usize, max: usize) -> bool {
     let before = count.fetch_add(bytes, Ordering::Relaxed);
@@ -147,62 +118,70 @@ fn add_within(count: &AtomicUsize, bytes: usize, max: usize) -> bool {
     fits
 }
 
-/// Bytes that are counted until it is dropped; none of a silo's.
+/// Bytes of a finished answer, counted until this is dropped; none of a silo's.
 pub struct Counted {
     of: Option<Arc<HeldBytes>>,
-    count: fn(&HeldBytes) -> &AtomicUsize,
     bytes: usize,
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
         if let Some(held) = &self.of {
-            (self.count)(held).fetch_sub(self.bytes, Ordering::Relaxed);
+            held.finished.fetch_sub(self.bytes, Ordering::Relaxed);
         }
     }
 }
 
-/// A call that is expected to have a large answer.
-pub struct Expected<'c> {
-    on: &'c Connection,
-    bytes: usize,
+/// The account of one connection. Its counts are read without the connection's lock.
+#[derive(Debug)]
+pub struct Account {
+    /// The bytes that all clients hold together; none for the connection of a silo.
+    held: Option<Arc<HeldBytes>>,
+    outgoing_bytes_max: usize,
+    /// After this many bytes of answers in one go of the reader, calls begin in tasks of their own.
+    replies_bytes_max: usize,
+    /// True if as many bytes wait for the peer that answers have to wait.
+    full: AtomicBool,
+    arguments: AtomicUsize,
+    /// Bytes that wait to be written, as they are counted; changed under the connection's lock.
+    queued: AtomicUsize,
+    /// Bytes that are being written, if they are many.
+    writing: AtomicUsize,
+    /// Answers that calls under way are expected to have.
+    expected: AtomicUsize,
+    /// The size of large answers lately.
+    answer: AtomicUsize,
 }
 
-impl Expected<'_> {
-    /// Keeps the permit until `call` is over, or for a moment: late answers do not come all at
-    /// once, and other calls need not wait for them.
-    pub async fn during<F: Future>(self, mut call: Pin<&mut F>) -> F::Output {
-        if self.bytes > 0 {
-            tokio::select! {
-                biased;
-                over = &mut call => return over,
-                () = tokio::time::sleep(EXPECTED_FOR) => {}
-            }
-        }
-        drop(self);
-        call.await
+impl Account {
+    /// The account of a connection to `peer`, of whose frames `outgoing_bytes_max` bytes may wait.
+    pub fn new(peer: PeerKind, held: &Arc<HeldBytes>, outgoing_bytes_max: usize) -> Arc<Self> {
+        let held = matches!(peer, PeerKind::Client(_)).then(|| {
+            held.clients.fetch_add(1, Ordering::Relaxed);
+            held.clone()
+        });
+        let replies_bytes_max =
+            held.as_ref().map_or(outgoing_bytes_max, |_| REPLIES_BYTES_MAX.min(outgoing_bytes_max));
+        Arc::new(Self {
+            held,
+            outgoing_bytes_max,
+            replies_bytes_max,
+            full: AtomicBool::new(false),
+            arguments: AtomicUsize::default(),
+            queued: AtomicUsize::default(),
+            writing: AtomicUsize::default(),
+            expected: AtomicUsize::default(),
+            answer: AtomicUsize::default(),
+        })
     }
-}
 
-impl Drop for Expected<'_> {
-    fn drop(&mut self) {
-        if let Some(held) = self.on.held.as_ref().filter(|_| self.bytes > 0) {
-            held.queued.fetch_sub(self.bytes, Ordering::Relaxed);
-            self.on.holds.expected.fetch_sub(self.bytes, Ordering::Relaxed);
-            // The next one that waits for its turn.
-            self.on.room.notify_one();
-        }
-    }
-}
-
-impl Connection {
     /// Returns true if the arguments of a call fit together with what clients hold. They are not
     /// counted yet: a call that is over at once holds nothing.
     #[inline]
     pub fn has_argument_room(&self, bytes: usize) -> bool {
         self.held.as_ref().is_none_or(|held| {
             held.arguments.load(Ordering::Relaxed) + bytes <= held.arguments_max()
-                || self.holds.arguments.load(Ordering::Relaxed) + bytes <= FREE_BYTES
+                || self.arguments.load(Ordering::Relaxed) + bytes <= FREE_BYTES
         })
     }
 
@@ -210,12 +189,12 @@ impl Connection {
     /// they do not fit. `surely` counts them all the same.
     pub fn take_arguments(&self, bytes: usize, surely: bool) -> bool {
         let Some(held) = &self.held else { return true };
-        let own = self.holds.arguments.fetch_add(bytes, Ordering::Relaxed);
+        let own = self.arguments.fetch_add(bytes, Ordering::Relaxed);
         let max =
             if surely || own + bytes <= FREE_BYTES { usize::MAX } else { held.arguments_max() };
         let fits = add_within(&held.arguments, bytes, max);
         if !fits {
-            self.holds.arguments.fetch_sub(bytes, Ordering::Relaxed);
+            self.arguments.fetch_sub(bytes, Ordering::Relaxed);
         }
         fits
     }
@@ -223,43 +202,53 @@ impl Connection {
     /// The call is over.
     pub fn give_arguments(&self, bytes: usize) {
         if let Some(held) = &self.held {
-            self.holds.arguments.fetch_sub(bytes, Ordering::Relaxed);
+            self.arguments.fetch_sub(bytes, Ordering::Relaxed);
             held.arguments.fetch_sub(bytes, Ordering::Relaxed);
         }
     }
 
-    /// Counts the bytes that wait for the driver. Called under the lock.
-    pub(super) fn count_queued(&self, shared: &Shared) {
+    /// Counts the bytes that wait for the socket, and makes answers wait if they are too many.
+    /// Called under the connection's lock.
+    pub(crate) fn note_queued(&self, waiting: usize) {
+        self.count_queued(waiting);
+        if waiting >= self.queue_max() {
+            self.note_full();
+        }
+    }
+
+    /// Counts the bytes that wait for the socket. Called under the connection's lock.
+    pub(crate) fn count_queued(&self, waiting: usize) {
         let Some(held) = &self.held else { return };
-        let bytes = if shared.out.len() > FREE_BYTES { shared.out.len() } else { 0 };
-        let before = self.holds.queued.load(Ordering::Relaxed);
+        let bytes = if waiting > FREE_BYTES { waiting } else { 0 };
+        let before = self.queued.load(Ordering::Relaxed);
         if bytes != before {
-            self.holds.queued.store(bytes, Ordering::Relaxed);
+            self.queued.store(bytes, Ordering::Relaxed);
             held.queued.fetch_add(bytes, Ordering::Relaxed);
             held.queued.fetch_sub(before, Ordering::Relaxed);
         }
     }
 
+    /// An answer has to wait.
+    pub(crate) fn note_full(&self) {
+        self.full.store(true, Ordering::Release);
+    }
+
+    /// What waited is on its way, or the connection has ended. Returns true if answers waited.
+    pub fn note_room(&self) -> bool {
+        self.full.swap(false, Ordering::AcqRel)
+    }
+
     /// Returns true if the peer has a large answer to read while clients hold too much: it gets no
     /// other one.
     #[inline]
-    pub(super) fn owes(&self) -> bool {
-        self.holds.writing.load(Ordering::Relaxed) > 0
+    pub(crate) fn owes(&self) -> bool {
+        self.writing.load(Ordering::Relaxed) > 0
             && self.held.as_ref().is_some_and(|held| held.is_full())
     }
 
-    /// The connection is gone.
-    pub(super) fn uncount(&self) {
-        if let Some(held) = &self.held {
-            let bytes = self.holds.queued.swap(0, Ordering::Relaxed);
-            held.queued.fetch_sub(bytes, Ordering::Relaxed);
-            held.clients.fetch_sub(1, Ordering::Relaxed);
-        }
-    }
-
-    /// The frames that the driver handles before other connections have their turn. A silo's are
+    /// The frames that the reader handles before other connections have their turn. A silo's are
     /// not counted.
-    pub(super) fn frames_in_one_go(&self) -> usize {
+    pub(crate) fn frames_in_one_go(&self) -> usize {
         self.held.as_ref().map_or(usize::MAX, |held| {
             let clients = held.clients.load(Ordering::Relaxed).max(1);
             (ROUND_FRAMES / clients).clamp(GO_FRAMES_MIN, GO_FRAMES_MAX)
@@ -267,78 +256,75 @@ impl Connection {
     }
 
     /// Number of bytes of answers that may wait for this peer now.
-    pub(super) fn queue_max(&self) -> usize {
+    pub(crate) fn queue_max(&self) -> usize {
         match &self.held {
             Some(held) if held.is_full() => FREE_BYTES.min(self.outgoing_bytes_max),
             _ => self.outgoing_bytes_max,
         }
     }
 
+    /// Returns true if the peer reads its answers, `queued` more bytes of which wait.
+    #[inline]
+    pub fn has_room(&self, queued: usize) -> bool {
+        !self.full.load(Ordering::Acquire) && queued < self.replies_bytes_max
+    }
+
+    /// Returns true if a client has to read its waiting answers, `queued` more bytes among them,
+    /// before this side takes another frame from it. A silo is always heard: if two silos waited
+    /// for each other like this, neither would read again.
+    #[inline]
+    pub fn must_read(&self, queued: usize) -> bool {
+        let is_full = || queued >= FREE_BYTES && queued >= self.queue_max();
+        self.held.is_some() && (!self.has_room(queued) || is_full() || self.owes())
+    }
+
     /// Keeps an answer for which there is no room yet; none if clients hold too much.
     pub fn keep_answer(&self, bytes: usize) -> Option<Counted> {
         let fits = |held: &Arc<HeldBytes>| add_within(&held.finished, bytes, held.finished_max());
-        let of = self.held.clone();
-        of.as_ref().is_none_or(fits).then(|| Counted { of, count: |held| &held.finished, bytes })
+        self.held.as_ref().is_none_or(fits).then(|| Counted { of: self.held.clone(), bytes })
     }
 
     /// Notes the size of a large answer: calls that wait for room expect the like.
     #[inline]
-    pub(super) fn note_answer(&self, bytes: usize) {
+    pub fn note_answer(&self, bytes: usize) {
         if bytes > FREE_BYTES {
-            self.holds.answer.store(bytes, Ordering::Relaxed);
+            self.answer.store(bytes, Ordering::Relaxed);
         }
     }
 
-    /// Lets a call begin whose answer would have room; one call of each connection always.
-    fn expect_answer(&self) -> Option<Expected<'_>> {
-        let none = Expected { on: self, bytes: 0 };
-        let Some(held) = &self.held else { return Some(none) };
-        let bytes = self.holds.answer.load(Ordering::Relaxed);
+    /// Lets a call begin whose answer would have room; one call of each connection always. Returns
+    /// the bytes that it is expected to have, to be [given back](Self::give_expected).
+    pub fn expect_answer(&self) -> Option<usize> {
+        let Some(held) = &self.held else { return Some(0) };
+        let bytes = self.answer.load(Ordering::Relaxed);
         if bytes <= FREE_BYTES {
-            return Some(none);
+            return Some(0);
         }
-        let own = self.holds.expected.fetch_add(bytes, Ordering::Relaxed);
+        let own = self.expected.fetch_add(bytes, Ordering::Relaxed);
         let max = if own == 0 { usize::MAX } else { held.queued_max() };
         if add_within(&held.queued, bytes, max) {
             // The expected size falls again, unless answers stay large.
-            self.holds.answer.store(bytes - bytes / 8, Ordering::Relaxed);
-            return Some(Expected { on: self, bytes });
+            self.answer.store(bytes - bytes / 8, Ordering::Relaxed);
+            return Some(bytes);
         }
-        self.holds.expected.fetch_sub(bytes, Ordering::Relaxed);
+        self.expected.fetch_sub(bytes, Ordering::Relaxed);
         None
     }
 
-    /// Waits until the peer has read, or is gone. Keep the result [during](Expected::during) the
-    /// call.
-    pub async fn until_room(&self) -> Expected<'_> {
-        let mut waited = false;
-        loop {
-            // Registered before the check, so that no later change is missed.
-            let room = self.room.notified();
-            if self.has_room(0)
-                && let Some(expected) = self.expect_answer()
-            {
-                if waited {
-                    // There may be room for the next one as well.
-                    self.room.notify_one();
-                }
-                return expected;
-            }
-            room.await;
-            waited = true;
+    /// The answer that was expected is there, or late.
+    pub fn give_expected(&self, bytes: usize) {
+        if let Some(held) = &self.held {
+            held.queued.fetch_sub(bytes, Ordering::Relaxed);
+            self.expected.fetch_sub(bytes, Ordering::Relaxed);
         }
     }
 }
 
-impl Connection {
-    /// Waits until something that waited for the peer is on its way, or the peer is gone.
-    pub async fn until_read(&self) {
-        loop {
-            let room = self.room.notified();
-            if self.has_room(0) {
-                return;
-            }
-            room.await;
+impl Drop for Account {
+    fn drop(&mut self) {
+        if let Some(held) = &self.held {
+            held.queued.fetch_sub(*self.queued.get_mut(), Ordering::Relaxed);
+            held.clients.fetch_sub(1, Ordering::Relaxed);
         }
     }
 }

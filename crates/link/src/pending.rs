@@ -9,10 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Waker;
 
-use emmer_core::SiloAddress;
+use emmer_core::{CoarseInstant, SiloAddress};
 use emmer_wire::{ResponseHeader, ResponseStatus};
-
-use crate::clock::CoarseInstant;
 
 /// A larger buffer is not kept for the next answer.
 pub const KEPT_BODY_BYTES_MAX: usize = 1 << 10;
@@ -111,7 +109,7 @@ struct Entry {
 const NONE: u32 = u32::MAX;
 
 /// The slab of pending calls.
-pub(super) struct Pending {
+pub(crate) struct Pending {
     entries: Vec<Entry>,
     free: u32,
     live: u32,
@@ -139,7 +137,7 @@ pub struct Correlation {
 }
 
 impl Correlation {
-    pub(super) const fn as_u64(self) -> u64 {
+    pub(crate) const fn as_u64(self) -> u64 {
         ((self.generation as u64) << 32) | (self.index as u64 + 1)
     }
 
@@ -150,7 +148,7 @@ impl Correlation {
 }
 
 impl Pending {
-    pub(super) const fn new(max: u32, budget: Arc<Budget>) -> Self {
+    pub(crate) const fn new(max: u32, budget: Arc<Budget>) -> Self {
         Self {
             entries: Vec::new(),
             free: NONE,
@@ -164,7 +162,7 @@ impl Pending {
     }
 
     /// A slot for a new call.
-    pub(super) fn begin(
+    pub(crate) fn begin(
         &mut self,
         waker: Waker,
         deadline: CoarseInstant,
@@ -212,7 +210,7 @@ impl Pending {
 
     /// The answer, if it has come: its body is then in `body`, which gives the slot its room, and
     /// the slot is free again. Otherwise remembers the waker.
-    pub(super) fn poll(
+    pub(crate) fn poll(
         &mut self,
         at: Correlation,
         waker: &Waker,
@@ -233,7 +231,7 @@ impl Pending {
     }
 
     /// Frees the slot, whatever it holds; whether the peer may still be at the call.
-    pub(super) fn give_up(&mut self, at: Correlation) -> bool {
+    pub(crate) fn give_up(&mut self, at: Correlation) -> bool {
         matches!(self.end(at), State::Waiting)
     }
 
@@ -260,7 +258,7 @@ impl Pending {
 
     /// Puts an answer into its slot; returns who to wake. An answer without a waiting call is
     /// dropped. `large` holds a copy of the body when it is a large one.
-    pub(super) fn answer(
+    pub(crate) fn answer(
         &mut self,
         header: &ResponseHeader,
         body: &[u8],
@@ -283,7 +281,7 @@ impl Pending {
 
     /// Ends every call whose deadline has passed: the callers are pushed to `wake`, the calls to
     /// `over`. Called at every tick of the clock.
-    pub(super) fn expire(
+    pub(crate) fn expire(
         &mut self,
         now: CoarseInstant,
         wake: &mut Vec<Waker>,
@@ -312,23 +310,28 @@ impl Pending {
     }
 
     /// Everybody who waits, because the connection ended.
-    pub(super) fn drain_wakers(&mut self, wake: &mut Vec<Waker>) {
+    pub(crate) fn drain_wakers(&mut self, wake: &mut Vec<Waker>) {
         wake.extend(self.entries.iter_mut().filter_map(|entry| entry.waker.take()));
     }
 
     /// The turns whose calls wait, of those that are `wanted`.
-    pub(super) fn callers(&self, wanted: impl Fn(u64) -> bool) -> Vec<u64> {
+    pub(crate) fn callers(&self, wanted: impl Fn(u64) -> bool) -> Vec<u64> {
         let waiting = self.entries.iter().filter(|entry| matches!(entry.state, State::Waiting));
         waiting.map(|entry| entry.caller).filter(|turn| *turn != 0 && wanted(*turn)).collect()
     }
 
     /// Number of calls whose answer their caller has not taken yet.
-    pub(super) const fn answered(&self) -> u32 {
+    pub(crate) const fn answered(&self) -> u32 {
         self.answered
     }
 
+    /// The earliest deadline, or an earlier moment.
+    pub(crate) const fn due(&self) -> CoarseInstant {
+        self.earliest
+    }
+
     /// Number of calls that have a slot.
-    pub(super) const fn live(&self) -> u32 {
+    pub(crate) const fn live(&self) -> u32 {
         self.live
     }
 }
@@ -336,7 +339,6 @@ impl Pending {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::Clock;
 
     fn header(at: Correlation) -> ResponseHeader {
         ResponseHeader { correlation: at.as_u64(), status: ResponseStatus::Ok, location: None }
@@ -398,7 +400,7 @@ mod tests {
 
     #[test]
     fn deadlines_expire_only_what_is_due() {
-        let start = Clock::new().now();
+        let start = CoarseInstant::from_millis(7);
         let (soon, late) = (
             start.after(std::time::Duration::from_millis(10)),
             start.after(std::time::Duration::from_secs(9)),

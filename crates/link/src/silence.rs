@@ -10,15 +10,11 @@
 //!
 //! A peer that reads nothing is different: frames that wait for it fill memory.
 
-use std::future::Future;
-use std::pin::Pin;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tokio::time::{Instant, Sleep};
+use emmer_core::CoarseInstant;
 
-use super::lost::Lost;
-use crate::clock::CoarseInstant;
+use crate::lost::Lost;
 
 /// Time after which a peer that reads nothing is lost.
 const READS_WITHIN: Duration = Duration::from_secs(30);
@@ -31,7 +27,7 @@ const TOLD_EVERY: Duration = Duration::from_secs(1);
 
 /// Remembers since when a connection has been silent, and the steps taken.
 #[derive(Debug, Default)]
-pub(super) struct Silence {
+pub(crate) struct Silence {
     since: Option<CoarseInstant>,
     asked: Option<CoarseInstant>,
     told: Option<CoarseInstant>,
@@ -43,7 +39,7 @@ pub(super) struct Silence {
 
 /// The result of a look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Look {
+pub(crate) enum Look {
     /// Nothing is to be done.
     Calm,
     /// The peer is to be asked for a word.
@@ -55,7 +51,7 @@ pub(super) enum Look {
 impl Silence {
     /// Returns what to do now. `came`: bytes have come since the last look; `calls`: calls wait for
     /// answers. A silence that has begun ends only with a byte.
-    pub(super) fn look(&mut self, now: CoarseInstant, came: bool, calls: bool) -> Look {
+    pub(crate) fn look(&mut self, now: CoarseInstant, came: bool, calls: bool) -> Look {
         if came {
             *self = Self { since: calls.then_some(now), ..Self::default() };
             return Look::Calm;
@@ -81,55 +77,74 @@ impl Silence {
     }
 
     /// The peer shall be asked for a word with the next look, whatever waits.
-    pub(super) const fn doubt(&mut self) {
+    pub(crate) const fn doubt(&mut self) {
         self.doubted = true;
     }
 
     /// Returns true if the peer was, or is to be, asked for the sake of another connection.
-    pub(super) const fn is_doubted(&self) -> bool {
+    pub(crate) const fn is_doubted(&self) -> bool {
         self.doubted
     }
 
     /// Something was sent that the peer has to hear, and that no call waits for.
-    pub(super) const fn expect(&mut self) {
+    pub(crate) const fn expect(&mut self) {
         self.expects = true;
     }
 
     /// Returns true if a word of the peer is waited for, also when no call waits any longer.
-    pub(super) const fn waits(&self) -> bool {
+    pub(crate) const fn waits(&self) -> bool {
         self.doubted || self.expects || self.since.is_some()
     }
 
+    /// The next moment at which there is something to do, unless bytes come.
+    pub(crate) fn due(&self) -> CoarseInstant {
+        let Some(since) = self.since else { return CoarseInstant::from_millis(0) };
+        match (self.asked, self.told) {
+            (None, _) if self.doubted => CoarseInstant::from_millis(0),
+            (None, _) => since.after(ASKED_AFTER),
+            (Some(asked), None) => asked.after(ANSWERED_WITHIN),
+            (Some(_), Some(told)) => told.after(TOLD_EVERY),
+        }
+    }
+
     /// Returns true if the connection was silent at the last look.
-    pub(super) const fn is_silent(&self) -> bool {
+    pub(crate) const fn is_silent(&self) -> bool {
         self.told.is_some()
     }
 }
 
-/// The timer of a peer that reads nothing: fires when that lasts too long.
-#[derive(Default)]
-pub(super) struct Stuck(Option<Pin<Box<Sleep>>>);
+/// Notes since when the socket has taken nothing.
+#[derive(Debug)]
+pub(crate) struct Stuck {
+    /// The first look after it took something last.
+    since: Option<CoarseInstant>,
+}
 
 impl Stuck {
-    /// The peer has taken something.
-    pub(super) fn moves(&mut self) {
-        if let Some(lost) = &mut self.0 {
-            lost.as_mut().reset(Instant::now() + READS_WITHIN);
-        }
+    /// The socket is full.
+    pub(crate) const fn begin() -> Self {
+        Self { since: None }
     }
 
-    /// The socket is full.
+    /// The peer has taken something, and the socket is full again.
+    pub(crate) const fn moves(&mut self) {
+        self.since = None;
+    }
+
+    /// Looks at the time.
     ///
     /// # Errors
-    /// For too long.
-    pub(super) fn look(&mut self, cx: &mut Context<'_>) -> Result<(), Lost> {
-        let lost = self.0.get_or_insert_with(|| Box::pin(tokio::time::sleep(READS_WITHIN)));
-        match lost.as_mut().poll(cx) {
-            Poll::Pending => Ok(()),
-            Poll::Ready(()) => {
-                Err(Lost::Broken(format!("the peer has read nothing for {READS_WITHIN:?}")))
-            }
+    /// The peer has read nothing for too long.
+    pub(crate) fn look(&mut self, now: CoarseInstant) -> Result<(), Lost> {
+        if now < self.since.get_or_insert(now).after(READS_WITHIN) {
+            return Ok(());
         }
+        Err(Lost::Broken(format!("the peer has read nothing for {READS_WITHIN:?}")))
+    }
+
+    /// The next moment at which it has to be looked at.
+    pub(crate) fn due(&self) -> CoarseInstant {
+        self.since.map_or(CoarseInstant::from_millis(0), |since| since.after(READS_WITHIN))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use emmer_wire::GoodbyeCode;
 
-use super::pending::Full;
+use crate::pending::Full;
 
 /// Why a connection ended; every call that waits on it learns this.
 #[derive(Clone, Debug, PartialEq, Eq)]

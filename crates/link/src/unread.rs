@@ -5,14 +5,14 @@
 
 use std::time::Duration;
 
-use crate::clock::CoarseInstant;
+use emmer_core::CoarseInstant;
 
 /// Time between two words that the peer is asked for while one-way calls are sent.
 const ASK_EVERY: Duration = Duration::from_millis(250);
 
 /// Counts of the one-way calls of one connection.
 #[derive(Debug, Default)]
-pub(super) struct Unread {
+pub(crate) struct Unread {
     sent: u64,
     /// Number of calls that the peer has certainly read.
     read: u64,
@@ -33,12 +33,12 @@ struct Asked {
 
 impl Unread {
     /// A one-way call was sent.
-    pub(super) const fn send(&mut self) {
+    pub(crate) const fn send(&mut self) {
         self.sent += 1;
     }
 
     /// Returns true if the peer is to be asked for a word now.
-    pub(super) fn is_due(&mut self, now: CoarseInstant) -> bool {
+    pub(crate) fn is_due(&mut self, now: CoarseInstant) -> bool {
         let waits = self.asked.is_none() && self.waits();
         if !waits {
             self.next_at = None;
@@ -47,32 +47,38 @@ impl Unread {
         now >= *self.next_at.get_or_insert_with(|| now.after(ASK_EVERY))
     }
 
+    /// The next moment at which the peer may have to be asked; none while its word is waited for.
+    pub(crate) fn due(&self) -> Option<CoarseInstant> {
+        (self.asked.is_none() && self.waits())
+            .then(|| self.next_at.unwrap_or(CoarseInstant::from_millis(0)))
+    }
+
     /// Returns true if calls were sent that the peer has perhaps not read.
-    pub(super) const fn waits(&self) -> bool {
+    pub(crate) const fn waits(&self) -> bool {
         self.sent > self.read
     }
 
     /// The peer was asked for word number `word`.
-    pub(super) fn asked(&mut self, word: u64) {
+    pub(crate) fn asked(&mut self, word: u64) {
         self.next_at = None;
         self.asked.get_or_insert(Asked { word, sent: self.sent });
     }
 
     /// The peer has said `said` words.
-    pub(super) fn said(&mut self, said: u64) {
+    pub(crate) fn said(&mut self, said: u64) {
         if let Some(asked) = self.asked.take_if(|asked| said >= asked.word) {
             self.read = asked.sent;
         }
     }
 
     /// The connection broke.
-    pub(super) const fn end(&mut self) {
+    pub(crate) const fn end(&mut self) {
         self.lost = self.sent - self.read;
         self.read = self.sent;
     }
 
     /// Number of calls that the peer may not have read when the connection broke.
-    pub(super) const fn lost(&self) -> u64 {
+    pub(crate) const fn lost(&self) -> u64 {
         self.lost
     }
 }

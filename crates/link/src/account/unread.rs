@@ -6,17 +6,29 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-use super::{Connection, FREE_BYTES, HeldBytes};
-use crate::transport::Lost;
+use super::{Account, FREE_BYTES, HeldBytes};
+use crate::Lost;
+
+/// A connection that can be ended for the sake of others.
+pub trait Cut: Send + Sync {
+    /// Ends the connection at once.
+    fn cut(&self, why: Lost);
+}
 
 /// All of them on one silo.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Unread(Mutex<Answers>);
 
-#[derive(Debug, Default)]
+impl std::fmt::Debug for Unread {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Unread").finish_non_exhaustive()
+    }
+}
+
+#[derive(Default)]
 struct Answers {
     /// Connections and their bytes, by the moment at which the peer read last.
-    by_read: BTreeMap<u64, (Weak<Connection>, usize)>,
+    by_read: BTreeMap<u64, (Weak<dyn Cut>, usize)>,
     /// The number of the next moment.
     next: u64,
     /// Bytes of connections that are ending for what they hold.
@@ -25,7 +37,7 @@ struct Answers {
 
 impl Answers {
     /// Notes that the peer has read, or begins to.
-    fn insert(&mut self, connection: Weak<Connection>, bytes: usize) -> u64 {
+    fn insert(&mut self, connection: Weak<dyn Cut>, bytes: usize) -> u64 {
         let moment = self.next;
         self.next += 1;
         self.by_read.insert(moment, (connection, bytes));
@@ -33,26 +45,31 @@ impl Answers {
     }
 }
 
-/// A large answer that is being written: counted until it is dropped.
-pub(in crate::transport) struct Written {
+/// A large answer that is being written: counted until this is dropped.
+pub struct Written {
     held: Arc<HeldBytes>,
-    connection: Arc<Connection>,
+    account: Arc<Account>,
     bytes: usize,
     moment: u64,
 }
 
 impl Written {
-    /// Counts what a driver has taken to write; none of a silo's, and of few bytes.
-    pub(in crate::transport) fn begin(connection: &Arc<Connection>, bytes: usize) -> Option<Self> {
-        let held = connection.held.as_ref().filter(|_| bytes > FREE_BYTES)?.clone();
+    /// Counts what a writer has taken; none of a silo's, and of few bytes. `connection` is ended if
+    /// clients hold too much and this one has read nothing for longest.
+    pub fn begin(
+        account: &Arc<Account>,
+        bytes: usize,
+        connection: impl FnOnce() -> Weak<dyn Cut>,
+    ) -> Option<Self> {
+        let held = account.held.as_ref().filter(|_| bytes > FREE_BYTES)?.clone();
         held.queued.fetch_add(bytes, Ordering::Relaxed);
-        connection.holds.writing.store(bytes, Ordering::Relaxed);
-        let moment = held.unread.0.lock().insert(Arc::downgrade(connection), bytes);
-        Some(Self { held, connection: connection.clone(), bytes, moment })
+        account.writing.store(bytes, Ordering::Relaxed);
+        let moment = held.unread.0.lock().insert(connection(), bytes);
+        Some(Self { held, account: account.clone(), bytes, moment })
     }
 
     /// The peer has read some of it.
-    pub(in crate::transport) fn moves(&mut self) {
+    pub fn moves(&mut self) {
         let mut answers = self.held.unread.0.lock();
         if let Some((connection, bytes)) = answers.by_read.remove(&self.moment) {
             self.moment = answers.insert(connection, bytes);
@@ -61,7 +78,7 @@ impl Written {
 
     /// Ends the connections whose peers have read nothing for longest, while clients hold more than
     /// their limit. Takes the locks of connections.
-    pub(in crate::transport) fn make_room(&self) {
+    pub fn make_room(&self) {
         let mut slow = Vec::new();
         {
             let mut answers = self.held.unread.0.lock();
@@ -82,7 +99,7 @@ impl Written {
         }
         for connection in slow.iter().filter_map(Weak::upgrade) {
             let why = "the client reads too slowly, and clients have too much to read";
-            connection.reset(Lost::Broken(why.to_owned()));
+            connection.cut(Lost::Broken(why.to_owned()));
         }
     }
 }
@@ -94,8 +111,7 @@ impl Drop for Written {
             answers.leaving -= self.bytes;
         }
         drop(answers);
-        self.connection.holds.writing.store(0, Ordering::Relaxed);
+        self.account.writing.store(0, Ordering::Relaxed);
         self.held.queued.fetch_sub(self.bytes, Ordering::Relaxed);
-        self.connection.note_room();
     }
 }

@@ -1,15 +1,13 @@
 //! Room for large frames that have begun and not ended: a peer that sends most of a frame and stops
 //! holds memory, and many such peers would hold all of it.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Waker};
+use std::task::Waker;
 use std::time::Duration;
 
+use emmer_core::CoarseInstant;
 use emmer_wire::PeerKind;
 use parking_lot::Mutex;
-use tokio::time::Sleep;
 
 /// A frame of at most this many bytes needs no room: each connection may hold them.
 const FREE_BYTES: usize = 64 << 10;
@@ -23,14 +21,14 @@ const FRAME_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// Length of a frame that has begun, and has to wait for room. `input` begins with a frame, whose
 /// length was checked.
-pub(in super::super) fn wanted(input: &[u8]) -> Option<usize> {
+pub(crate) fn wanted(input: &[u8]) -> Option<usize> {
     let prefix = input.first_chunk::<4>()?;
     let whole = prefix.len() + u32::from_le_bytes(*prefix) as usize;
     (whole > FREE_BYTES && whole > input.len()).then_some(whole)
 }
 
 /// Words for a peer whose frame took too long.
-pub(in super::super) fn overdue() -> String {
+pub(crate) fn overdue() -> String {
     format!("a frame was not there within {FRAME_TIME_MAX:?}")
 }
 
@@ -48,13 +46,19 @@ impl Default for FrameRooms {
 }
 
 impl FrameRooms {
-    pub(in super::super) fn new(max: usize) -> Self {
+    /// Rooms for so many bytes each.
+    pub fn new(max: usize) -> Self {
         let room = || Arc::new(FrameRoom { max, state: Mutex::default() });
         Self { silos: room(), clients: room() }
     }
 
+    /// Number of bytes that are taken, by silos and by clients.
+    pub fn taken(&self) -> [usize; 2] {
+        [&self.silos, &self.clients].map(|room| room.state.lock().taken)
+    }
+
     /// The room for what `peer` sends.
-    pub(in super::super) fn of(&self, peer: PeerKind) -> Arc<FrameRoom> {
+    pub(crate) fn of(&self, peer: PeerKind) -> Arc<FrameRoom> {
         match peer {
             PeerKind::Client(_) => self.clients.clone(),
             _ => self.silos.clone(),
@@ -64,7 +68,7 @@ impl FrameRooms {
 
 /// Room for the frames of many connections.
 #[derive(Debug)]
-pub(in super::super) struct FrameRoom {
+pub(crate) struct FrameRoom {
     max: usize,
     state: Mutex<State>,
 }
@@ -79,7 +83,7 @@ struct State {
 impl FrameRoom {
     /// Takes room for a frame, if there is some; else `waker` is woken when room was given back.
     /// One frame always fits.
-    pub(in super::super) fn take(self: &Arc<Self>, bytes: usize, waker: &Waker) -> Option<Room> {
+    pub(crate) fn take(self: &Arc<Self>, bytes: usize, waker: &Waker) -> Option<Room> {
         let mut state = self.state.lock();
         if state.taken > 0 && state.taken + bytes > self.max {
             if !state.waiting.iter().any(|waiting| waiting.will_wake(waker)) {
@@ -88,31 +92,28 @@ impl FrameRoom {
             return None;
         }
         state.taken += bytes;
-        Some(Room {
-            of: self.clone(),
-            bytes,
-            deadline: Box::pin(tokio::time::sleep(FRAME_TIME_MAX)),
-        })
-    }
-
-    /// Number of bytes that are taken.
-    #[cfg(test)]
-    pub(in super::super) fn taken(&self) -> usize {
-        self.state.lock().taken
+        Some(Room { of: self.clone(), bytes, deadline: None })
     }
 }
 
 /// Room for one frame, until it is there.
-pub(in super::super) struct Room {
+#[derive(Debug)]
+pub(crate) struct Room {
     of: Arc<FrameRoom>,
     bytes: usize,
-    deadline: Pin<Box<Sleep>>,
+    /// None before the first look.
+    deadline: Option<CoarseInstant>,
 }
 
 impl Room {
     /// Returns true if the frame takes too long.
-    pub(in super::super) fn is_overdue(&mut self, cx: &mut Context<'_>) -> bool {
-        self.deadline.as_mut().poll(cx).is_ready()
+    pub(crate) fn is_overdue(&mut self, now: CoarseInstant) -> bool {
+        now >= *self.deadline.get_or_insert_with(|| now.after(FRAME_TIME_MAX))
+    }
+
+    /// The next moment at which it has to be looked at.
+    pub(crate) fn due(&self) -> CoarseInstant {
+        self.deadline.unwrap_or(CoarseInstant::from_millis(0))
     }
 }
 
