@@ -109,7 +109,7 @@ impl Link {
     }
 
     fn queue_request(&mut self, frame: &[u8]) {
-        self.out.extend_from_slice(frame);
+        self.out.end().extend_from_slice(frame);
         self.sent += frame.len() as u64;
         self.counts.messages_sent += 1;
     }

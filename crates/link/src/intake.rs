@@ -1,5 +1,6 @@
 //! Frames as they arrive.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::Waker;
 
@@ -19,6 +20,8 @@ use crate::words::CallsMessage;
 const SMALL_FRAME_BYTES: usize = 512;
 /// Weight of a question between runtimes, in frames.
 const SYSTEM_FRAMES: usize = 16;
+/// With fewer bytes than this there is no look for urgent frames behind others.
+const LOOK_AHEAD_BYTES_MIN: usize = 512;
 /// Weight of a call that waits, in frames.
 const CALL_FRAMES: usize = 8;
 
@@ -94,6 +97,12 @@ pub struct Intake {
     left: usize,
     /// Bytes that were handled.
     at: usize,
+    /// Bytes that were looked through for urgent frames.
+    looked: usize,
+    /// Length of the input that was looked through to its end.
+    seen: usize,
+    /// The starts of urgent frames that were handled before those that came before them.
+    early: VecDeque<usize>,
     /// Frames that were handled.
     frames: u64,
     /// Bytes of calls that are over.
@@ -111,6 +120,9 @@ impl Intake {
             withheld: false,
             left: 0,
             at: 0,
+            looked: 0,
+            seen: 0,
+            early: VecDeque::new(),
             frames: 0,
             processed: 0,
             holds_room: false,
@@ -129,7 +141,15 @@ impl Intake {
     /// The peer breaks the protocol.
     pub fn next<'i>(&mut self, input: &'i [u8], replies: usize) -> Result<Next<'i>, Lost> {
         self.withheld = false;
+        if let Some(urgent) = self.next_urgent(input) {
+            return Ok(Next::Other(urgent));
+        }
         loop {
+            while self.early.pop_front_if(|start| *start == self.at).is_some() {
+                self.at += peek_frame(input.get(self.at..).unwrap_or_default(), u32::MAX)
+                    .map_err(no_frame)?
+                    .map_or(0, |frame| frame.bytes);
+            }
             let rest = input.get(self.at..).unwrap_or_default();
             let Some(frame) = peek_frame(rest, self.frame_bytes_max).map_err(no_frame)? else {
                 return Ok(Next::Nothing);
@@ -162,6 +182,35 @@ impl Intake {
         }
     }
 
+    /// What keeps silos alive, and comes behind calls that came together with it: membership and
+    /// credit.
+    fn next_urgent<'i>(&mut self, input: &'i [u8]) -> Option<FrameRef<'i>> {
+        if input.len() == self.seen || input.len() < self.at + LOOK_AHEAD_BYTES_MIN {
+            return None;
+        }
+        self.looked = self.looked.max(self.at);
+        let mut rest = input.get(self.looked..).unwrap_or_default();
+        // A broken frame is found when its turn comes.
+        while let Ok(Some(frame)) = peek_frame(rest, self.frame_bytes_max) {
+            let start = self.looked;
+            self.looked += frame.bytes;
+            rest = input.get(self.looked..).unwrap_or_default();
+            let is_urgent = match frame.kind {
+                FrameKind::System => frame.payload.first() == Some(&channel::MEMBERSHIP),
+                FrameKind::Credit => true,
+                _ => false,
+            };
+            // The one at the start has its turn now.
+            if is_urgent && start > self.at {
+                self.early.push_back(start);
+                self.frames += 1;
+                return Some(frame);
+            }
+        }
+        self.seen = input.len();
+        None
+    }
+
     /// Notes the end of a call: `processed` bytes of it are over. 0 says that it continues in a
     /// task of its own.
     pub const fn over(&mut self, processed: u64) {
@@ -172,8 +221,12 @@ impl Intake {
     }
 
     /// Number of bytes at the start of the input that were handled. The caller takes them off.
-    pub const fn take_handled(&mut self) -> usize {
-        std::mem::replace(&mut self.at, 0)
+    pub fn take_handled(&mut self) -> usize {
+        let handled = std::mem::replace(&mut self.at, 0);
+        self.looked = self.looked.saturating_sub(handled);
+        self.seen = self.seen.saturating_sub(handled);
+        self.early.iter_mut().for_each(|start| *start -= handled);
+        handled
     }
 
     /// Returns true if whole frames wait for others to have their turn.

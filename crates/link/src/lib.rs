@@ -22,7 +22,7 @@
 //!
 //! | module | subject |
 //! |---|---|
-//! | `link` | the state, messages between runtimes, bytes on their way |
+//! | `link`, `outbox` | the state, messages between runtimes, bytes on their way |
 //! | `life` | phases of a connection, and how it ends |
 //! | `calls`, `pending` | calls of this side |
 //! | `serving` | calls of the peer, and their answers |
@@ -37,6 +37,7 @@ mod intake;
 mod life;
 mod link;
 mod lost;
+mod outbox;
 mod pending;
 mod renewal;
 mod serving;

@@ -4,10 +4,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::Waker;
 
-use bytes::{Buf, BytesMut};
+use bytes::BytesMut;
 use emmer_wire::{
     ConnectionLimits, GoodbyeCode, PeerKind, channel, encode_credit, encode_goodbye, encode_system,
-    extend_cancel, frame_fits,
+    frame_fits,
 };
 use serde::Serialize;
 
@@ -15,6 +15,7 @@ use crate::account::{Account, FrameRoom, FrameRooms};
 use crate::intake::{Event, Frames};
 use crate::life::{Life, Phase};
 use crate::lost::{Lost, SendError};
+use crate::outbox::Outbox;
 use crate::pending::{Budget, Correlation, Pending};
 use crate::renewal::Renewal;
 use crate::serving::Served;
@@ -70,10 +71,7 @@ pub struct Link {
     pub(crate) account: Arc<Account>,
     pub(crate) life: Life,
     pub(crate) pending: Pending,
-    /// Frames that wait to be sent.
-    pub(crate) out: BytesMut,
-    /// The last Cancel frame among them: its length and its end. Both 0 when it may have been sent.
-    last_cancel: (usize, usize),
+    pub(crate) out: Outbox,
     /// Bytes of calls sent.
     pub(crate) sent: u64,
     /// Bytes of them that the peer has processed.
@@ -106,8 +104,7 @@ impl Link {
             account: setup.account,
             life: Life::new(),
             pending: Pending::new(calls, setup.budget),
-            out: BytesMut::new(),
-            last_cancel: (0, 0),
+            out: Outbox::default(),
             sent: 0,
             acknowledged: 0,
             served: Served::default(),
@@ -184,11 +181,13 @@ impl Link {
                 "too many bytes wait to be sent to this peer (outgoing_bytes_max)",
             ));
         }
-        let appended = encode_system(&mut self.out, channel, message)
-            .map_err(|e| SendError::Codec(e.to_string()))?;
+        // It keeps silos alive, and never waits behind calls.
+        let is_urgent = channel == channel::MEMBERSHIP;
+        let out = if is_urgent { self.out.urgent() } else { self.out.end() };
+        let appended =
+            encode_system(out, channel, message).map_err(|e| SendError::Codec(e.to_string()))?;
         if !frame_fits(appended, self.peer_limits.frame_bytes_max) {
-            let kept = self.out.len() - appended;
-            self.out.truncate(kept);
+            out.truncate(out.len() - appended);
             return Err(SendError::TooLarge(appended));
         }
         self.counts.messages_sent += 1;
@@ -212,7 +211,7 @@ impl Link {
             if !frame_fits(bytes, self.peer_limits.frame_bytes_max) {
                 left_out = Some(SendError::TooLarge(bytes));
             } else if self.lost().is_none() {
-                self.out.extend_from_slice(frame);
+                self.out.end().extend_from_slice(frame);
                 self.counts.messages_sent += 1;
             }
             frames = rest;
@@ -222,7 +221,7 @@ impl Link {
 
     /// Queues bytes as they are: for tests of peers that break the protocol.
     pub fn put_raw(&mut self, bytes: &[u8]) {
-        self.out.extend_from_slice(bytes);
+        self.out.end().extend_from_slice(bytes);
     }
 
     /// What is queued stays for a while: it is counted, and further answers wait if it is much.
@@ -233,32 +232,42 @@ impl Link {
     }
 
     /// The bytes to be sent next. [`transmitted`](Self::transmitted) takes them off.
-    pub fn poll_transmit(&self) -> Option<&[u8]> {
-        (!self.out.is_empty()).then_some(&*self.out)
+    pub fn poll_transmit(&mut self) -> Option<&[u8]> {
+        self.out.poll()
+    }
+
+    /// Returns true if bytes wait to be sent.
+    pub fn has_transmit(&self) -> bool {
+        !self.out.is_empty()
     }
 
     /// The socket has taken `bytes` of them.
     pub fn transmitted(&mut self, bytes: usize) {
-        self.out.advance(bytes);
-        self.last_cancel = (0, 0);
+        self.out.transmitted(bytes);
         if self.out.is_empty() {
             self.messages_gone = self.counts.messages_sent;
         }
         self.counts.bytes_sent += bytes as u64;
     }
 
-    /// Swaps all bytes to be sent for the empty buffer `into`; false if there are none. Their owner
-    /// [says](Self::note_written) when the socket has taken them.
+    /// Swaps the bytes to be sent next for the empty buffer `into`; false if there are none. Their
+    /// owner [says](Self::note_written) when the socket has taken them.
     pub fn take_transmit(&mut self, into: &mut BytesMut) -> bool {
-        if self.out.is_empty() {
+        // What a client has to read is counted as one.
+        let whole = !matches!(self.peer, PeerKind::Silo(_));
+        if !self.out.take(into, whole) {
             return false;
         }
-        into.clear();
-        std::mem::swap(&mut self.out, into);
-        self.last_cancel = (0, 0);
-        self.messages_gone = self.counts.messages_sent;
-        self.account.count_queued(0);
+        if self.out.is_empty() {
+            self.messages_gone = self.counts.messages_sent;
+        }
+        self.account.count_queued(self.out.len());
         true
+    }
+
+    /// Returns true if answers need not wait for what is queued.
+    pub fn has_queue_room(&self) -> bool {
+        self.out.len() < self.account.queue_max()
     }
 
     /// The socket has taken `bytes` that were [taken](Self::take_transmit) before.
@@ -276,14 +285,10 @@ impl Link {
         into.append(&mut self.wakers);
     }
 
-    /// Tells the peer that a call was given up. Calls that are given up one after the other share a
-    /// frame.
+    /// Tells the peer that a call was given up.
     pub(crate) fn cancel(&mut self, call: Correlation) {
         if self.lost().is_none() && !self.life.has_said_goodbye() && self.life.refusal().is_none() {
-            let (bytes, end) = self.last_cancel;
-            let open = if end == self.out.len() { bytes } else { 0 };
-            let bytes = extend_cancel(&mut self.out, open, call.as_u64());
-            self.last_cancel = (bytes, self.out.len());
+            self.out.cancel(call);
         }
     }
 
@@ -297,13 +302,13 @@ impl Link {
     /// Queues a word to the other end.
     pub(crate) fn say(&mut self, word: CallsMessage) {
         // It always encodes.
-        let _ = encode_system(&mut self.out, channel::CALLS, &word);
+        let _ = encode_system(self.out.end(), channel::CALLS, &word);
     }
 
     /// Gives the peer credit back, in steps of a quarter.
     pub(crate) fn note_processed(&mut self, bytes: u64) {
         if let Some(total) = self.served.processed(bytes, self.limits.credit_bytes / 4) {
-            encode_credit(&mut self.out, total);
+            encode_credit(self.out.urgent(), total);
         }
     }
 
@@ -312,7 +317,7 @@ impl Link {
     pub fn goodbye(&mut self, code: GoodbyeCode, text: &str) {
         if self.phase() != Phase::Closed {
             self.life.say_goodbye();
-            encode_goodbye(&mut self.out, code, text);
+            encode_goodbye(self.out.end(), code, text);
         }
     }
 
@@ -352,7 +357,7 @@ impl Link {
         if !is_over && self.life.refusal() != Some(Lost::Drained) {
             self.unread.end();
         }
-        self.out = BytesMut::new();
+        self.out.clear();
         self.account.count_queued(0);
         self.frames.room = None;
         self.pending.drain_wakers(&mut self.wakers);

@@ -72,8 +72,7 @@ impl Link {
 
     /// Returns true if the peer reads its answers; else answers have to wait from now on.
     pub fn has_reply_room(&self) -> bool {
-        let room = self.lost().is_some()
-            || self.out.len() < self.account.queue_max() && !self.account.owes();
+        let room = self.lost().is_some() || self.has_queue_room() && !self.account.owes();
         if !room {
             self.account.note_full();
         }
@@ -95,10 +94,10 @@ impl Link {
             return;
         }
         if correlation != 0 {
-            let appended = write(&mut self.out);
+            let appended = write(self.out.end());
             self.account.note_answer(appended);
             let max = self.peer_limits.frame_bytes_max;
-            fit_reply(&mut self.out, correlation, appended, max);
+            fit_reply(self.out.end(), correlation, appended, max);
             self.served.has_answered = true;
             self.counts.messages_sent += 1;
         }
@@ -114,12 +113,7 @@ impl Link {
         }
         self.served.has_answered = true;
         self.counts.messages_sent += frames_in(replies);
-        if self.out.is_empty() {
-            std::mem::swap(&mut self.out, replies);
-        } else {
-            self.out.extend_from_slice(replies);
-            replies.clear();
-        }
+        self.out.append(replies);
         self.note_waiting();
     }
 

@@ -161,7 +161,7 @@ impl Link {
     pub fn takes_rest(&mut self) -> bool {
         let rests = std::mem::take(&mut self.waits.rest);
         if rests && self.out.is_empty() {
-            self.out = bytes::BytesMut::new();
+            self.out.clear();
         }
         rests
     }

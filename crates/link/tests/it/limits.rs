@@ -93,3 +93,41 @@ fn a_call_that_is_given_up_is_cancelled_at_the_peer_and_its_late_answer_is_dropp
     world.check();
     assert_eq!(world.ends[0].link.waiting(), 0);
 }
+
+/// What keeps a silo alive comes behind a thousand calls, and is there first.
+#[test]
+fn membership_goes_before_calls_on_the_way_and_where_it_arrives() {
+    for cut in [0, 1, 100, 5_000] {
+        let mut world = World::silos();
+        for number in 0..30 {
+            world.ends[0].call(number, 300, CoarseInstant::LAST).unwrap();
+        }
+        world.transmit(0, cut);
+        world.ends[0].link.system(channel::MEMBERSHIP, &7).unwrap();
+        world.ends[0].link.system(channel::DIRECTORY, &7).unwrap();
+        world.transmit(0, usize::MAX);
+        world.transmit(0, usize::MAX);
+        world.transmit(0, usize::MAX);
+        let bytes = world.ends[0].link.counts().bytes_sent;
+        // It has overtaken the calls that were not sent yet.
+        world.deliver(1, cut + 1_000, |_| true);
+        assert_eq!(world.ends[1].systems, [channel::MEMBERSHIP], "{cut} of {bytes} bytes");
+        world.run();
+        assert_eq!(world.ends[1].systems, [channel::MEMBERSHIP, channel::DIRECTORY]);
+        assert_eq!(world.ends[1].ran, (0..30).collect::<Vec<_>>());
+        world.check();
+    }
+    // All of it is there at once, in the order of calls first.
+    let mut world = World::silos();
+    let mut frames = BytesMut::new();
+    for number in 0..30 {
+        frames.extend_from_slice(&request(number, 300, RequestFlags::ONE_WAY));
+    }
+    emmer_wire::encode_system(&mut frames, channel::MEMBERSHIP, &7).unwrap();
+    frames.extend_from_slice(&request(30, 300, RequestFlags::ONE_WAY));
+    world.ends[0].link.put_raw(&frames);
+    world.transmit(0, usize::MAX);
+    world.deliver(1, usize::MAX, |_| true);
+    assert_eq!(world.ends[1].before_calls, [channel::MEMBERSHIP]);
+    assert_eq!(world.ends[1].one_ways_ran, (0..31).collect::<Vec<_>>(), "each once");
+}

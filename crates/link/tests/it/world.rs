@@ -102,6 +102,8 @@ pub(crate) struct End {
     pub(crate) one_ways_sent: Vec<u64>,
     pub(crate) given_up: Vec<u64>,
     pub(crate) systems: Vec<u8>,
+    /// Those that came before any call.
+    pub(crate) before_calls: Vec<u8>,
     pub(crate) is_drained: bool,
     pub(crate) outcomes: BTreeMap<u64, Outcome>,
     pub(crate) silent: bool,
@@ -126,6 +128,7 @@ impl End {
             one_ways_sent: Vec::new(),
             given_up: Vec::new(),
             systems: Vec::new(),
+            before_calls: Vec::new(),
             is_drained: false,
             outcomes: BTreeMap::new(),
             silent: false,
@@ -180,7 +183,12 @@ impl End {
                     self.link.handle_frame(&frame)?;
                     while let Some(event) = self.link.poll_event() {
                         match event {
-                            Event::System { channel, .. } => self.systems.push(channel),
+                            Event::System { channel, .. } => {
+                                self.systems.push(channel);
+                                if self.ran.is_empty() && self.one_ways_ran.is_empty() {
+                                    self.before_calls.push(channel);
+                                }
+                            }
                             Event::GivenUp(call) => {
                                 let turns = self.turns.iter();
                                 let number = turns
@@ -359,7 +367,7 @@ impl World {
         let taken = waiting[..bytes.min(waiting.len())].to_vec();
         link.transmitted(taken.len());
         link.note_waiting();
-        if link.poll_transmit().is_none() {
+        if !link.has_transmit() {
             // Its owner wakes those that wait for room.
             self.ends[side].process_room();
         }
@@ -387,7 +395,7 @@ impl World {
         for _ in 0..10_000 {
             let moves = (0..2).any(|side| {
                 let end = &self.ends[side];
-                end.link.poll_transmit().is_some() || !end.wire.is_empty() || !end.turns.is_empty()
+                end.link.has_transmit() || !end.wire.is_empty() || !end.turns.is_empty()
             });
             if !moves {
                 return;

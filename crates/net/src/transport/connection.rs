@@ -417,7 +417,7 @@ impl Connection {
             is_unsent = stream.is_unsent();
         }
         shared.link.note_waiting();
-        if is_unsent || shared.link.poll_transmit().is_some() {
+        if is_unsent || shared.link.has_transmit() {
             shared.driver_idle = false;
             let driver = shared.driver.take();
             drop(shared);

@@ -432,13 +432,16 @@ impl<H: Handler> Driver<H> {
             }
             // While the driver holds bytes, others must not write around it.
             shared.driver_idle = false;
+            let has_room = shared.link.has_queue_room();
             drop(shared);
             // First the old count, so that its bytes make room.
             self.counted = None;
             let connection = &self.connection;
             let me = || -> Weak<dyn Cut> { Arc::downgrade(connection) as Weak<dyn Cut> };
             self.counted = Written::begin(&connection.account, self.writing.len(), me);
-            connection.note_room();
+            if has_room {
+                connection.note_room();
+            }
             if let Some(counted) = &self.counted {
                 counted.make_room();
             }

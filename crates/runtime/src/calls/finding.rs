@@ -10,6 +10,7 @@ use emmer_wire::CallChain;
 
 use super::Calls;
 use super::path::Hint;
+use crate::cluster::directory::Whereabouts;
 use crate::cluster::locations::Locations;
 use crate::cluster::{Chosen, Question, Sought};
 use crate::hosting::{Activation, BoxTurn, Given, Held, StartError, TurnContext};
@@ -38,11 +39,14 @@ impl Hint {
 
 impl Calls {
     /// Finds a grain: on this silo, where it was last seen, where the directory says, or where
-    /// placement puts it.
+    /// placement puts it. With `asks_owner` the call may go to the silo that answers for the grain
+    /// in the directory, which runs it or passes it on. One-way calls do not: later ones would
+    /// overtake those that are passed on.
     pub(crate) async fn locate(
         &self,
         sought: Sought<'_>,
         avoid: &[SiloAddress],
+        asks_owner: bool,
     ) -> Result<Place, Failure> {
         let Sought { grain: id, method, .. } = sought;
         if self.stopped.is_cancelled() {
@@ -74,6 +78,13 @@ impl Calls {
             return Ok(Place::There { peer, placed: false });
         }
         let directory = &self.cluster.directory;
+        if let Whereabouts::KnownBy(owner) = directory.lookup_now(id)
+            && asks_owner
+            && usable(&owner)
+            && self.goes_to_owner(sought, avoid, owner)
+        {
+            return Ok(Place::There { peer: owner, placed: true });
+        }
         let found = if trace::is_traced() {
             Box::pin(trace::within(trace::directory("lookup"), directory.lookup(id))).await
         } else {
@@ -149,11 +160,35 @@ impl Calls {
         if self.is_worker(id) {
             return self.place_at_once(sought);
         }
-        let found = self.cluster.directory.lookup_now(id)?;
-        if found.is_some_and(|at| at.silo != self.address) {
+        let owner = match self.cluster.directory.lookup_now(id) {
+            Whereabouts::At(silo) if silo != self.address => return None,
+            Whereabouts::At(_) => return self.place_at_once(sought),
+            Whereabouts::Nowhere => self.address,
+            Whereabouts::KnownBy(owner) => owner,
+            Whereabouts::Unsure => return None,
+        };
+        let is_here = owner == self.address;
+        if is_here && !self.accepts_activations() || self.cluster.peers.pool.is_dead(owner) {
             return None;
         }
-        self.place_at_once(sought)
+        if self.goes_to_owner(sought, &[], owner) {
+            return self.place_on(owner, id).transpose();
+        }
+        if is_here { self.place_at_once(sought) } else { None }
+    }
+
+    /// [`Placing::goes_to_owner`](crate::cluster::Placing::goes_to_owner), within a span.
+    fn goes_to_owner(&self, sought: Sought<'_>, avoid: &[SiloAddress], owner: SiloAddress) -> bool {
+        // One-way calls before it go where the directory says, once it has said so.
+        if self.lanes.has(sought.grain) {
+            return false;
+        }
+        let placing = &self.cluster.placing;
+        let goes = placing.goes_to_owner(sought, avoid, owner);
+        if goes && trace::is_traced() {
+            trace::chosen(&trace::placement(), owner);
+        }
+        goes
     }
 
     fn place_at_once(&self, sought: Sought<'_>) -> Option<Result<Place, Failure>> {

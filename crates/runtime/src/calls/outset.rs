@@ -112,7 +112,14 @@ fn set_out_from(
                 target.note_here(&activation);
                 return run_here(head, slot, caller, activation, cx);
             }
-            Some(Ok(Place::There { peer, .. })) => Some(Met::Placed(peer)),
+            Some(Ok(Place::There { peer, .. })) => {
+                let open = silo.cluster.peers.pool.get(peer);
+                let alone = head.cancel.is_some() || silo.is_worker(&target.id);
+                if let Some(connection) = open.filter(|_| !alone) {
+                    return send(head, slot, caller, Lane::placed(connection), cx);
+                }
+                Some(Met::Placed(peer))
+            }
             // Placement has refused it, and is not asked again.
             Some(Err(failure)) => Some(Met::NotFound(failure)),
             None => None,
@@ -209,8 +216,8 @@ fn send(
     match lane.connection.begin_call(cx.waker(), request, deadline, encode) {
         Ok(correlation) => Step::Sent(caller, lane, correlation),
         Err(SendError::Lost(why)) => {
-            let met =
-                Met::Unsent { peer: lane.connection.silo(), placed: false, why: why.to_string() };
+            let (peer, placed) = (lane.connection.silo(), lane.placed);
+            let met = Met::Unsent { peer, placed, why: why.to_string() };
             Step::Travels(caller, Some(met))
         }
         Err(error) => {

@@ -32,11 +32,18 @@ pub(crate) struct Lane {
     /// In a client, the number of its list of gateways then. In a silo, the number of changes of
     /// locations up to which the connection is the way of calls; 0 if it may not be.
     listed: u64,
+    /// True if placement chose the silo for one call, and no silo says that the grain is there.
+    pub(crate) placed: bool,
 }
 
 impl Lane {
     pub(crate) fn new(connection: Arc<Connection>, listed: u64) -> Arc<Self> {
-        Arc::new(Self { connection, listed })
+        Arc::new(Self { connection, listed, placed: false })
+    }
+
+    /// The way of the first call of a grain, to the silo that placement chose.
+    pub(crate) fn placed(connection: Arc<Connection>) -> Arc<Self> {
+        Arc::new(Self { connection, listed: 0, placed: true })
     }
 }
 

@@ -165,7 +165,7 @@ impl Trip<'_> {
             Place::There { peer, placed: true }
         } else {
             let sought = self.caller.seeks(self.method, self.target);
-            let located = pin!(silo.locate(sought, self.path.avoid()));
+            let located = pin!(silo.locate(sought, self.path.avoid(), !self.one_way));
             self.bounds.keep("looking for the grain", located).await?.map_err(Met::NotFound)?
         };
         match place {

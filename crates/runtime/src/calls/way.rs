@@ -289,9 +289,9 @@ impl Sent {
             BODY.set(body);
         }
         Poll::Ready(read.map(|location| {
-            if let (Some(at), Some((head, _))) =
-                (location.filter(|at| Some(*at) != peer), &self.call)
-            {
+            let at = if self.lane.placed { location.or(peer) } else { location };
+            let is_news = self.lane.placed || at != peer;
+            if let (Some(at), Some((head, _))) = (at.filter(|_| is_news), &self.call) {
                 head.target.0.learn(at);
             }
         }))

@@ -37,6 +37,19 @@ pub(crate) enum Registered {
     Failed(String),
 }
 
+/// Answer of this silo's directory that takes no message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Whereabouts {
+    /// This silo answers for the grain, which is registered on that silo.
+    At(SiloAddress),
+    /// This silo answers for the grain, which is registered nowhere.
+    Nowhere,
+    /// That silo answers for the grain, by the view in force.
+    KnownBy(SiloAddress),
+    /// The cluster is changing.
+    Unsure,
+}
+
 /// An activation, as the directory sees it.
 #[derive(Clone, Copy)]
 pub(crate) struct Registrant<'a> {
@@ -140,19 +153,21 @@ impl DirectoryService {
         }
     }
 
-    /// As [`lookup`](Self::lookup), when this silo answers for the grain itself; else none.
-    pub(crate) fn lookup_now(&self, grain: &GrainId) -> Option<Option<Registration>> {
-        self.asked[1].add(1);
+    /// As [`lookup`](Self::lookup), without a message and a wait.
+    pub(crate) fn lookup_now(&self, grain: &GrainId) -> Whereabouts {
         let mut machine = self.machine.lock();
         if !machine.directory.serves(grain) {
-            return None;
+            let owner = machine.directory.owner_of(grain).filter(|owner| *owner != self.around.me);
+            return owner.map_or(Whereabouts::Unsure, Whereabouts::KnownBy);
         }
+        self.asked[1].add(1);
         let token = machine.token();
         // The silo that serves a grain answers at once: no effect to execute, and no use for the
         // time.
         match machine.directory.lookup(Instant::from_nanos(0), token, grain) {
-            Some(Outcome::Found(found)) => Some(found),
-            _ => None,
+            Some(Outcome::Found(Some(at))) => Whereabouts::At(at.silo),
+            Some(Outcome::Found(None)) => Whereabouts::Nowhere,
+            _ => Whereabouts::Unsure,
         }
     }
 

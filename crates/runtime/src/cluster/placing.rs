@@ -130,6 +130,32 @@ impl Placing {
         chosen
     }
 
+    /// Returns true if a new activation goes to `owner`, the silo that answers for the grain in the
+    /// directory: its first call then needs no other message. So it is where the strategy leaves the
+    /// choice to chance, as the ring is drawn by chance, too.
+    pub(crate) fn goes_to_owner(
+        &self,
+        sought: Sought<'_>,
+        avoid: &[SiloAddress],
+        owner: SiloAddress,
+    ) -> bool {
+        if sought.chain.context().get(HINT_KEY).is_some() {
+            return false;
+        }
+        let choice = self.load.choice();
+        let wanted = choice.wanted(sought.grain.grain_type(), sought.method);
+        let strategy = self.strategy(wanted);
+        if !matches!(strategy, Strategy::Random | Strategy::SiloRole(_)) {
+            return false;
+        }
+        let silos = choice.candidates(wanted, strategy.role(), self.selector, avoid);
+        let goes = silos.is_ok_and(|silos| silos.binary_search(&owner).is_ok());
+        if goes {
+            self.count(Ok(&owner));
+        }
+        goes
+    }
+
     /// The silo with the fewest grains of those that may have a grain of this silo; none if its
     /// strategy does not leave the choice to chance or to numbers.
     pub(crate) fn refuge(&self, grain: &GrainId, method: u32) -> Option<SiloAddress> {

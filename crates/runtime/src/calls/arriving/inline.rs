@@ -4,7 +4,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::BytesMut;
-use emmer_core::SiloAddress;
+use emmer_core::{GrainId, SiloAddress};
 use emmer_net::clock::Due;
 use emmer_net::transport::Connection;
 use emmer_wire::{
@@ -14,6 +14,7 @@ use emmer_wire::{
 use crate::calls::Calls;
 use crate::calls::outset::failure_of;
 use crate::calls::remote::failure_parts;
+use crate::cluster::directory::Whereabouts;
 use crate::hosting::{BoxTurn, Elsewhere, Ends, Held, Input, Sink, StartError, TurnEnd};
 use crate::turn::Failure;
 
@@ -37,8 +38,17 @@ impl Calls {
         let PeerKind::Silo(asker) = connection.peer else { return None };
         let may = !self.host.is_fenced()
             && self.takes(&header.target, header.method)
-            && self.follow(header, asker).is_none();
+            && self.follow(header, asker).is_none()
+            && self.registered_elsewhere(&header.target).is_none();
         may.then(|| self.host.create_here(&header.target).ok().flatten()).flatten()
+    }
+
+    /// The silo that has the grain, if this silo answers for it in the directory.
+    pub(super) fn registered_elsewhere(&self, grain: &GrainId) -> Option<SiloAddress> {
+        match self.cluster.directory.lookup_now(grain) {
+            Whereabouts::At(silo) if silo != self.address => Some(silo),
+            _ => None,
+        }
     }
 
     /// Silo that a grain moved to a moment ago, for a call of another silo that can be served

@@ -234,6 +234,12 @@ impl Calls {
             if let Some(peer) = left_for.filter(|_| self.host.catalog.get(target).is_none()) {
                 return Ok(Place::There { peer, placed: true });
             }
+            // The asker may have sent it to this silo because it answers for the grain.
+            let elsewhere = self.registered_elsewhere(target);
+            let elsewhere = elsewhere.filter(|peer| !path.avoid().contains(peer));
+            if let Some(peer) = elsewhere.filter(|_| self.host.catalog.get(target).is_none()) {
+                return Ok(Place::There { peer, placed: false });
+            }
             let open = self.host.fence.opened(&self.clock).await.is_ok();
             if open && self.takes(target, method) {
                 return match self.host.create_here(target)? {
@@ -244,7 +250,8 @@ impl Calls {
             // The sender knows no better, and this silo's memory may be stale too.
             self.cluster.locations.forget_grain(target);
         }
-        self.locate(sought, path.avoid()).await
+        let is_awaited = arrived.header.correlation != 0 && !arrived.is_until_begun();
+        self.locate(sought, path.avoid(), is_awaited).await
     }
 
     async fn forward(
