@@ -40,6 +40,7 @@ const PEER_SILO: u8 = 1;
 const PEER_CLIENT: u8 = 2;
 const PEER_PROBE: u8 = 3;
 const PEER_WATCH: u8 = 4;
+const PEER_PULSE: u8 = 5;
 
 /// The version two sides speak: the highest that both know, when the peer speaks `min` to `max`.
 pub const fn negotiate(min: u16, max: u16) -> Option<u16> {
@@ -60,6 +61,8 @@ pub enum PeerKind {
     /// its Hello, and the acceptor only a goodbye. So nothing is ever unread in the connection, and
     /// the acceptor's kernel ends it in good order.
     Watch(SiloAddress),
+    /// A silo whose membership talks here with that of the acceptor, apart from all calls.
+    Pulse(SiloAddress),
 }
 
 /// Limits of the sender of this on the connection.
@@ -203,6 +206,7 @@ impl Hello {
             PEER_CLIENT => PeerKind::Client(input.u64("the client's number")?),
             PEER_PROBE => PeerKind::Probe(read_silo(&mut input)?),
             PEER_WATCH => PeerKind::Watch(read_silo(&mut input)?),
+            PEER_PULSE => PeerKind::Pulse(read_silo(&mut input)?),
             value => {
                 return Err(HeaderError::Value {
                     field: "the peer's kind",
@@ -255,6 +259,10 @@ pub fn encode_hello(out: &mut BytesMut, hello: &Hello) -> usize {
             }
             PeerKind::Watch(silo) => {
                 out.put_u8(PEER_WATCH);
+                put_silo(out, silo);
+            }
+            PeerKind::Pulse(silo) => {
+                out.put_u8(PEER_PULSE);
                 put_silo(out, silo);
             }
         }

@@ -63,6 +63,7 @@ mod outages;
 mod paths;
 #[cfg(feature = "test")]
 mod placement;
+mod pulse;
 #[cfg(feature = "test")]
 mod records;
 mod reentrancy;

@@ -143,7 +143,7 @@ impl Connection {
     /// The silo at the other end; None for a client.
     pub const fn silo(&self) -> Option<SiloAddress> {
         match self.peer {
-            PeerKind::Silo(silo) => Some(silo),
+            PeerKind::Silo(silo) | PeerKind::Pulse(silo) => Some(silo),
             _ => None,
         }
     }

@@ -20,7 +20,7 @@ use super::traffic::Gone;
 use super::{Budget, Connection, FrameRooms, HeldBytes, Ticking};
 use crate::credentials::{Admit, Admitted, Credentials, TokenError, TokenSource};
 use crate::log::Plain;
-use crate::world::{TcpListener, TcpStream};
+use crate::world::{Spawner, TcpListener, TcpStream};
 use crate::{clock, warn_seldom};
 
 /// Number of bytes that a peer may send ahead of those that have been processed.
@@ -59,6 +59,8 @@ pub struct Greeting {
     pub admit: Option<Admit>,
     /// The source of the tokens that a client shows.
     pub token: Option<TokenSource>,
+    /// The thread of connections of the membership ([`PeerKind::Pulse`]).
+    pub pulse: Option<Spawner>,
 }
 
 impl Greeting {
@@ -153,7 +155,9 @@ pub(super) async fn greet(
         let token = show_token(&stream, endpoint, greeting).await?;
         // A probe is believed nothing.
         let seal = match greeting.me {
-            PeerKind::Silo(me) | PeerKind::Watch(me) => greeting.security.seal(&stream, me, true),
+            PeerKind::Silo(me) | PeerKind::Watch(me) | PeerKind::Pulse(me) => {
+                greeting.security.seal(&stream, me, true)
+            }
             PeerKind::Client(_) | PeerKind::Probe(_) => None,
         };
         let hello = Hello { options: greeting.options, token, seal, ..hello };
@@ -345,6 +349,9 @@ pub(crate) async fn accept(
                 encode_welcome(&mut out, &Welcome { version, silo: me, limits, options, seal });
                 stream.write_all(&out).await.map_err(|e| e.to_string())?;
                 stream.flush().await.map_err(|e| e.to_string())?;
+                if let (PeerKind::Pulse(_), Some(thread)) = (hello.peer, &greeting.pulse) {
+                    stream = stream.move_to(thread).map_err(|e| e.to_string())?;
+                }
                 let mut connection =
                     Connection::new(hello.peer, hello.options, stream, hello.limits, greeting);
                 connection.admitted = admitted;
@@ -382,7 +389,9 @@ async fn vouch(
     stream: &TcpStream,
     hello: &Hello,
 ) -> Result<(), String> {
-    let (PeerKind::Silo(silo) | PeerKind::Watch(silo)) = hello.peer else { return Ok(()) };
+    let (PeerKind::Silo(silo) | PeerKind::Watch(silo) | PeerKind::Pulse(silo)) = hello.peer else {
+        return Ok(());
+    };
     let probes_plain = greeting.security.encrypts() && !stream.is_private();
     let is_known = || greeting.security.judge_dialer(stream, me, silo, hello.seal.as_ref());
     if is_known()? && !probes_plain {

@@ -142,6 +142,8 @@ pub struct Listener<H> {
     pub open: AtomicUsize,
     /// Callers of silos.
     pub callers: Callers,
+    /// The pool of connections of the membership, which are driven on their own thread.
+    pub pulse: Arc<Pool>,
 }
 
 impl<H: Handler> Listener<H> {
@@ -196,12 +198,22 @@ impl<H: Handler> Listener<H> {
         let knows = |silo| self.handler.knows(silo);
         // Many may have been judged at the same moment.
         let caller = match connection.peer {
-            PeerKind::Silo(silo) | PeerKind::Watch(silo) => Some(self.callers.enter(silo, knows)),
+            PeerKind::Silo(silo) | PeerKind::Watch(silo) | PeerKind::Pulse(silo) => {
+                Some(self.callers.enter(silo, knows))
+            }
             _ => None,
         };
         if let Some(None) = caller {
             // Never in good order: the dialer would take it for the end of this process.
             connection.reset(Lost::Closed);
+            return;
+        }
+        if let PeerKind::Pulse(_) = connection.peer {
+            if let Some(thread) = &self.greeting.pulse
+                && !self.stop.is_cancelled()
+            {
+                thread.run(self.pulse.clone().drive_accepted(connection, input)).await;
+            }
             return;
         }
         self.pool.adopt(&connection);
@@ -249,15 +261,17 @@ impl<H: Handler> Listener<H> {
                 RefuseCode::NotAGateway,
                 "this is a silo's port; clients connect to its gateway".to_owned(),
             ),
-            (Port::Gateway, PeerKind::Silo(_) | PeerKind::Watch(_)) => Verdict::Refuse(
-                RefuseCode::NotAGateway,
-                "this is a gateway's port, not a silo's".to_owned(),
-            ),
+            (Port::Gateway, PeerKind::Silo(_) | PeerKind::Watch(_) | PeerKind::Pulse(_)) => {
+                Verdict::Refuse(
+                    RefuseCode::NotAGateway,
+                    "this is a gateway's port, not a silo's".to_owned(),
+                )
+            }
             (Port::Gateway, _) if full => Verdict::Refuse(
                 RefuseCode::Overloaded,
                 "this gateway has too many connections".to_owned(),
             ),
-            (Port::Silo, PeerKind::Silo(silo) | PeerKind::Watch(silo))
+            (Port::Silo, PeerKind::Silo(silo) | PeerKind::Watch(silo) | PeerKind::Pulse(silo))
                 if !Callers::has_room(&self.callers.0.lock(), silo, |silo| {
                     self.handler.knows(silo)
                 }) =>

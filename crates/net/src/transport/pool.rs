@@ -1,6 +1,8 @@
 //! The connections of one silo or client, by peer.
 
 use std::collections::{HashMap, HashSet};
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -43,16 +45,21 @@ type Dialed = Option<Result<Arc<Connection>, DialError>>;
 
 /// Driver of the connections that are dialled: a [`Handler`] whose type the pool need not know.
 trait Drives: Send + Sync {
-    /// Drives `connection` in a task of its own until it ends.
-    fn drive_apart(self: Arc<Self>, pool: Arc<Pool>, connection: Arc<Connection>, input: BytesMut);
+    /// Drives `connection` until it ends.
+    fn drive(
+        self: Arc<Self>,
+        connection: Arc<Connection>,
+        input: BytesMut,
+    ) -> Pin<Box<dyn Future<Output = ()> + Send>>;
 }
 
 impl<H: Handler> Drives for H {
-    fn drive_apart(self: Arc<Self>, pool: Arc<Pool>, connection: Arc<Connection>, input: BytesMut) {
-        world::spawn(async move {
-            drive(connection.clone(), self, input).await;
-            pool.forget(&connection);
-        });
+    fn drive(
+        self: Arc<Self>,
+        connection: Arc<Connection>,
+        input: BytesMut,
+    ) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        Box::pin(drive(connection, self, input))
     }
 }
 
@@ -210,8 +217,24 @@ impl Pool {
         let (connection, _, input) = dial(silo.endpoint(), Some(silo), &self.greeting).await?;
         let connection = Arc::new(connection);
         self.adopt(&connection);
-        handler.drive_apart(self.clone(), connection.clone(), input);
+        let (pool, driven) = (self.clone(), connection.clone());
+        world::spawn(async move {
+            handler.drive(driven.clone(), input).await;
+            pool.forget(&driven);
+        });
         Ok(connection)
+    }
+
+    /// Takes in a connection that was accepted, and drives it until it ends.
+    pub(super) async fn drive_accepted(
+        self: Arc<Self>,
+        connection: Arc<Connection>,
+        input: BytesMut,
+    ) {
+        let Some(handler) = self.handler.get().and_then(Weak::upgrade) else { return };
+        self.adopt(&connection);
+        handler.drive(connection.clone(), input).await;
+        self.forget(&connection);
     }
 
     /// Takes in a connection that was made or accepted. The first one to a silo carries the calls
@@ -231,7 +254,7 @@ impl Pool {
         if let PeerKind::Client(number) = connection.peer {
             self.clients.write().insert(number, connection.clone());
         }
-        if let PeerKind::Silo(silo) = connection.peer {
+        if let Some(silo) = connection.silo() {
             self.silos.write().entry(silo).or_insert_with(|| connection.clone());
             self.compare_options(silo, connection.peer_options);
             // After it is in both lists: a view that comes now finds it there.
@@ -347,7 +370,7 @@ impl Pool {
                 clients.remove(&number);
             }
         }
-        if let PeerKind::Silo(silo) = connection.peer {
+        if let Some(silo) = connection.silo() {
             let mut silos = self.silos.write();
             if silos.get(&silo).is_some_and(|c| Arc::ptr_eq(c, connection)) {
                 silos.remove(&silo);

@@ -46,7 +46,11 @@ impl Proof {
         if let Self::Unfit(why) = self {
             return Err(why.clone());
         }
-        let (PeerKind::Silo(silo) | PeerKind::Probe(silo) | PeerKind::Watch(silo)) = peer else {
+        let (PeerKind::Silo(silo)
+        | PeerKind::Probe(silo)
+        | PeerKind::Watch(silo)
+        | PeerKind::Pulse(silo)) = peer
+        else {
             return Ok(());
         };
         match self {

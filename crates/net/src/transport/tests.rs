@@ -91,6 +91,7 @@ pub(super) fn greeting(me: SiloAddress) -> Greeting {
         security: Security::default(),
         admit: None,
         token: None,
+        pulse: None,
     }
 }
 

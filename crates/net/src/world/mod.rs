@@ -6,6 +6,7 @@
 //! feature the types of `elsewhere` have no values, and the compiler leaves out all that is done
 //! with one.
 
+mod own_thread;
 #[cfg(feature = "tls")]
 mod secured;
 mod signals;
@@ -22,6 +23,7 @@ use tokio::task::JoinHandle;
 use crate::elsewhere;
 pub use crate::elsewhere::{CallFate, CallFault};
 
+pub use self::own_thread::OwnThread;
 #[cfg(feature = "tls")]
 pub(crate) use self::secured::Secured;
 pub use self::signals::StopRequests;
@@ -57,6 +59,12 @@ impl Spawner {
             return host.spawn(&self.handle, future);
         }
         self.handle.spawn(future)
+    }
+
+    /// Runs `work` here, and whatever it spawns on the runtime of these tasks.
+    pub fn within<T>(&self, work: impl FnOnce() -> T) -> T {
+        let _within = self.handle.enter();
+        work()
     }
 
     /// Returns true if the code that runs now is on the runtime of these tasks. A turn that waits

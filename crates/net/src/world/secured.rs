@@ -39,6 +39,13 @@ impl Secured {
         self.session.lock().export_keying_material([0; 32], SEAL_EXPORTER, None)
     }
 
+    /// Its socket and its session, if nothing else holds it.
+    pub(super) fn into_parts(this: Arc<Self>) -> io::Result<(TcpStream, Session)> {
+        let this = Arc::try_unwrap(this);
+        let this = this.map_err(|_| io::Error::other("the connection is in use"))?;
+        Ok((this.socket, this.session.into_inner()))
+    }
+
     pub(super) const fn socket(&self) -> &TcpStream {
         &self.socket
     }

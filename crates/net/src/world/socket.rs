@@ -10,9 +10,9 @@ use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 
-use super::elsewhere;
 #[cfg(feature = "tls")]
 use super::secured::Secured;
+use super::{Spawner, elsewhere};
 
 /// The kernels say so after this time without other bytes.
 const KEEPALIVE: Duration = Duration::from_secs(15);
@@ -73,6 +73,25 @@ impl TcpStream {
         let often = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE);
         // Best effort: without it a silent connection is forgotten sooner.
         let _ = socket.set_tcp_keepalive(&often);
+    }
+
+    /// The same stream for tasks of `spawner`.
+    #[allow(clippy::disallowed_methods, reason = "this is the one place")]
+    pub(crate) fn move_to(self, spawner: &Spawner) -> io::Result<Self> {
+        match self {
+            Self::Kernel(stream) => {
+                let stream = stream.into_std()?;
+                spawner.within(|| tokio::net::TcpStream::from_std(stream)).map(Self::Kernel)
+            }
+            #[cfg(feature = "tls")]
+            Self::Secured(stream) => {
+                let (socket, session) = Secured::into_parts(stream)?;
+                let socket = socket.into_std()?;
+                let socket = spawner.within(|| tokio::net::TcpStream::from_std(socket))?;
+                Ok(Self::Secured(Secured::new(socket, session)))
+            }
+            Self::Virtual(stream) => Ok(Self::Virtual(stream)),
+        }
     }
 
     /// The two halves.

@@ -8,6 +8,10 @@ use emmer_net::clock::CoarseInstant;
 /// From this lateness on a silo is too busy.
 const BUSY: Duration = Duration::from_millis(200);
 
+/// A silo whose tasks have not run for so long is as good as dead: its membership, which has a
+/// thread of its own, is silent until they run.
+const STUCK: Duration = Duration::from_secs(15);
+
 /// The lateness of a silo's tasks, as a task that measures it finds it now and then.
 #[derive(Debug, Default)]
 pub(crate) struct Lateness {
@@ -22,6 +26,13 @@ impl Lateness {
     pub(super) fn note(&self, now: CoarseInstant, late: Duration) {
         self.found.store(u64::try_from(late.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
         self.at.store(now.as_millis(), Ordering::Relaxed);
+    }
+
+    /// Returns true if the next measurement, which is due `every` so often, is missing for too
+    /// long.
+    pub(super) fn is_stuck(&self, now: CoarseInstant, every: Duration) -> bool {
+        let at = self.at.load(Ordering::Relaxed);
+        at != 0 && now >= CoarseInstant::from_millis(at).after(every + STUCK)
     }
 
     /// The lateness now, if the silo is too busy: the last measured one, or the delay of the next
@@ -54,5 +65,6 @@ mod tests {
         assert_eq!(busy(12_100), Some(ms(900)));
         lateness.note(at(12_500), ms(1));
         assert_eq!(busy(12_600), None);
+        assert!(!lateness.is_stuck(at(27_999), ms(500)) && lateness.is_stuck(at(28_000), ms(500)));
     }
 }

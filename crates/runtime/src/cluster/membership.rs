@@ -14,7 +14,7 @@ use emmer_membership::{
 use emmer_net::clock::{CoarseInstant, wall};
 use emmer_net::transport::{dial_probe, keep_lifeline};
 use emmer_net::warn_seldom;
-use emmer_net::world::{self, Abort};
+use emmer_net::world::{self, Abort, Spawner};
 use emmer_store::StoreErrorKind;
 use emmer_store::silos::{SiloCommit, SiloTable, SiloTouch};
 use emmer_wire::channel;
@@ -35,6 +35,9 @@ const JOIN_PATIENCE_MS: u64 = 10_000;
 
 /// Received bytes are reported to the machine this often per peer, not for every read.
 const HEARD_EVERY: Duration = Duration::from_millis(100);
+
+/// Time between two looks if the silo's tasks run again.
+const STUCK_LOOK: Duration = Duration::from_millis(50);
 
 /// Time between two measurements of the process.
 pub(super) const HEALTH_EVERY: Duration = Duration::from_millis(500);
@@ -150,15 +153,17 @@ pub(crate) trait Seat: Send + Sync {
     fn set_fence_deadline(&self, at: Option<Instant>);
 }
 
-/// Runs the machine until it ends.
+/// Runs the machine until it ends, on the thread of its own; `main` is the runtime of everything
+/// else.
 pub(crate) async fn run(
     cluster: Arc<Cluster>,
+    main: Spawner,
     seat: &impl Seat,
     mut machine: Membership,
     table: SiloTable,
     mut inputs: mpsc::Receiver<Input>,
 ) -> TerminateReason {
-    world::spawn(measure_health(cluster.clone()));
+    main.spawn(measure_health(cluster.clone()));
     let mut inputs_in_a_row = 0;
     let mut fence_deadline = None;
     let mut lifelines = Lifelines::default();
@@ -166,9 +171,15 @@ pub(crate) async fn run(
         while let Some(effect) = machine.poll_effect() {
             if let Effect::Watch(silos) = effect {
                 lifelines.keep_only(&cluster, &silos);
-            } else if let Some(reason) = execute(&cluster, seat, &table, &mut machine, effect) {
+            } else if let Some(reason) =
+                execute(&cluster, &main, seat, &table, &mut machine, effect)
+            {
                 return reason;
             }
+        }
+        while cluster.is_stuck() {
+            warn_seldom!("the tasks of this silo do not run: it is silent until they do");
+            tokio::time::sleep(STUCK_LOOK).await;
         }
         if fence_deadline != machine.fence_deadline() {
             fence_deadline = machine.fence_deadline();
@@ -215,22 +226,26 @@ pub(crate) async fn run(
     }
 }
 
-/// The lifelines to the silos that the machine watches, each kept by a task.
+/// The lifelines to the silos that the machine watches, and the connections for its messages to
+/// them, each kept by a task.
 #[derive(Default)]
-struct Lifelines(HashMap<SiloAddress, Abort>);
+struct Lifelines(HashMap<SiloAddress, [Abort; 2]>);
 
 impl Lifelines {
     fn keep_only(&mut self, cluster: &Arc<Cluster>, silos: &BTreeSet<SiloAddress>) {
         self.0.retain(|silo, _| silos.contains(silo));
         for silo in silos {
             self.0.entry(*silo).or_insert_with(|| {
-                let (cluster, silo) = (cluster.clone(), *silo);
-                let kept = async move {
+                let silo = *silo;
+                let (watching, talking) = (cluster.clone(), cluster.clone());
+                let lifeline = async move {
+                    let cluster = watching;
                     let greeting = cluster.watch_greeting();
                     let report = |event| cluster.membership.send(Input::Connection(silo, event));
                     keep_lifeline(silo, &greeting, report).await;
                 };
-                world::spawn(kept).into()
+                let talk = async move { talking.pulse.keep(silo).await };
+                [world::spawn(lifeline).into(), world::spawn(talk).into()]
             });
         }
     }
@@ -238,6 +253,7 @@ impl Lifelines {
 
 fn execute(
     cluster: &Arc<Cluster>,
+    main: &Spawner,
     seat: &impl Seat,
     table: &SiloTable,
     machine: &mut Membership,
@@ -262,7 +278,11 @@ fn execute(
                 cluster.membership.send_surely(Input::Table(op, outcome)).await;
             });
         }
-        Effect::Send { to, message } => cluster.peers.post(to, channel::MEMBERSHIP, &message),
+        Effect::Send { to, message } => {
+            if !cluster.pulse.say(to, &message) {
+                main.within(|| cluster.peers.post(to, channel::MEMBERSHIP, &message));
+            }
+        }
         Effect::Dial { dial, to, timeout } => {
             let cluster = cluster.clone();
             world::spawn(async move {
@@ -270,11 +290,16 @@ fn execute(
                 cluster.membership.send_surely(Input::Dial(dial, outcome)).await;
             });
         }
-        Effect::Renew(silo) => cluster.peers.renew(silo),
+        Effect::Renew(silo) => {
+            cluster.pulse.renew(silo);
+            main.within(|| cluster.peers.renew(silo));
+        }
         // Kept by the caller.
         Effect::Watch(_) => {}
-        Effect::Install(view) => seat.install(view, machine.status(), &machine.fading()),
-        Effect::Fence(on) => seat.set_fence(on),
+        Effect::Install(view) => {
+            main.within(|| seat.install(view, machine.status(), &machine.fading()));
+        }
+        Effect::Fence(on) => main.within(|| seat.set_fence(on)),
         Effect::Event(event) => log(cluster, &event),
         Effect::Terminate(reason) => return Some(reason),
     }

@@ -13,18 +13,21 @@ pub(crate) mod membership;
 pub(crate) mod moves;
 mod peers;
 mod placing;
+mod pulse;
 pub(crate) mod talks;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use bytes::Bytes;
 use emmer_core::{Instant, SiloAddress, SiloStatus};
 use emmer_membership::View;
 use emmer_net::clock::Clock;
-use emmer_net::transport::Greeting;
+use emmer_net::transport::{Connection, Greeting};
+use emmer_net::warn_seldom;
 use emmer_net::world::{self, Watched};
-use emmer_wire::PeerKind;
+use emmer_wire::{PeerKind, codec};
 use parking_lot::Mutex;
 
 use self::directory::DirectoryService;
@@ -32,9 +35,10 @@ pub(crate) use self::fence::{Fence, Shut};
 pub(crate) use self::history::History;
 use self::lateness::Lateness;
 use self::locations::Locations;
-use self::membership::{MembershipHandle, MembershipStatistics};
+use self::membership::{Input, MembershipHandle, MembershipStatistics};
 pub(crate) use self::peers::Peers;
 pub(crate) use self::placing::{Chosen, Placing, Question, Sought};
+pub(crate) use self::pulse::{Hears, Pulse};
 
 /// The silo's knowledge of the cluster, and its connections.
 pub(crate) struct Cluster {
@@ -49,6 +53,8 @@ pub(crate) struct Cluster {
     /// Chooser of silos for new activations.
     pub(crate) placing: Placing,
     pub(crate) peers: Arc<Peers>,
+    /// The way of the membership of its own.
+    pub(crate) pulse: Pulse,
     /// The changes that this silo has committed, until they are recorded.
     pub(crate) history: History,
     lateness: Lateness,
@@ -58,6 +64,23 @@ pub(crate) struct Cluster {
     pub(crate) status: Watched<SiloStatus>,
     /// The version of the view in `views`, for the hot path.
     view_version: AtomicU64,
+}
+
+/// Hands what comes over connections of the membership to it.
+pub(crate) struct MembershipEar(pub(crate) Weak<Cluster>);
+
+impl Hears for MembershipEar {
+    fn message(&self, silo: SiloAddress, payload: &Bytes) {
+        if let Some(cluster) = self.0.upgrade() {
+            cluster.hear(silo, payload);
+        }
+    }
+
+    fn heard(&self, connection: &Connection, silo: SiloAddress) {
+        if let Some(cluster) = self.0.upgrade() {
+            cluster.heard(connection, silo);
+        }
+    }
 }
 
 impl Cluster {
@@ -70,6 +93,7 @@ impl Cluster {
         locations: Arc<Locations>,
         placing: Placing,
         peers: Arc<Peers>,
+        pulse: Pulse,
     ) -> Self {
         Self {
             me,
@@ -80,6 +104,7 @@ impl Cluster {
             locations,
             placing,
             peers,
+            pulse,
             history: History::default(),
             lateness: Lateness::default(),
             views: Watched::new(Arc::new(View::empty())),
@@ -121,6 +146,32 @@ impl Cluster {
     /// Introduces this silo as one that wants to see when the other process ends.
     fn watch_greeting(&self) -> Greeting {
         Greeting { me: PeerKind::Watch(self.me), ..self.probe_greeting() }
+    }
+
+    /// Takes up a message of another silo's membership.
+    pub(crate) fn hear(&self, from: SiloAddress, payload: &[u8]) {
+        match codec::decode(payload) {
+            Ok(message) if self.knows(from) => {
+                self.membership.send(Input::Message(from, message));
+            }
+            // The machine takes from it what a join needs.
+            Ok(message) => self.membership.send_of_stranger(Input::Message(from, message)),
+            Err(e) => warn_seldom!(%from, error = %e, "an unreadable membership message"),
+        }
+    }
+
+    /// Bytes came from another silo.
+    pub(crate) fn heard(&self, connection: &Connection, silo: SiloAddress) {
+        let now = self.clock.now();
+        if connection.note_heard(now) && self.knows(silo) {
+            self.membership.heard(silo, now);
+        }
+    }
+
+    /// Returns true if the silo's tasks have not run for so long that it must not say that it
+    /// lives.
+    pub(crate) fn is_stuck(&self) -> bool {
+        self.lateness.is_stuck(self.clock.now(), world::seldom(membership::HEALTH_EVERY))
     }
 
     /// Takes up a new view, in the order in which the parts depend on it. The connections to the

@@ -133,6 +133,7 @@ pub(crate) fn greeting(
         security,
         admit: None,
         token,
+        pulse: None,
     }
 }
 

@@ -41,18 +41,7 @@ impl Handler for SiloCore {
 
     fn system(self: &Arc<Self>, connection: &Arc<Connection>, channel: u8, payload: Bytes) {
         match (channel, connection.peer) {
-            (channel::MEMBERSHIP, PeerKind::Silo(from)) => match codec::decode(&payload) {
-                Ok(message) if self.knows(from) => {
-                    self.cluster.membership.send(MembershipInput::Message(from, message));
-                }
-                // The machine takes from it what a join needs.
-                Ok(message) => {
-                    self.cluster
-                        .membership
-                        .send_of_stranger(MembershipInput::Message(from, message));
-                }
-                Err(e) => warn_seldom!(%from, error = %e, "an unreadable membership message"),
-            },
+            (channel::MEMBERSHIP, PeerKind::Silo(from)) => self.cluster.hear(from, &payload),
             // No silo asks a dead silo's directory, and none answers it.
             (channel::DIRECTORY, PeerKind::Silo(_)) if connection.is_parting() => {}
             (channel::DIRECTORY, PeerKind::Silo(from)) if !self.knows(from) => {
@@ -138,10 +127,7 @@ impl Handler for SiloCore {
 
     fn heard(self: &Arc<Self>, connection: &Arc<Connection>) {
         if let PeerKind::Silo(silo) = connection.peer {
-            let now = self.cluster.clock.now();
-            if connection.note_heard(now) && self.knows(silo) {
-                self.cluster.membership.heard(silo, now);
-            }
+            self.cluster.heard(connection, silo);
         }
     }
 

@@ -12,7 +12,7 @@ use emmer_membership::{Membership, TerminateReason};
 use emmer_net::clock::{self, Clock};
 use emmer_net::transport::descriptors;
 use emmer_net::warn_seldom;
-use emmer_net::world::{self, Spawner};
+use emmer_net::world::{self, OwnThread, Spawner};
 use emmer_placement::{AsyncDirector, Director, Strategy};
 use emmer_store::reminders::ReminderTable;
 use emmer_store::silos::SiloTable;
@@ -454,6 +454,7 @@ impl SiloBuilder {
             before_leave,
             security: security.clone(),
             access,
+            thread: OwnThread::begin("emmer-pulse").map_err(StartError::Thread)?,
         });
         security.keep_current(core.stopped.clone());
 
@@ -482,9 +483,11 @@ impl SiloBuilder {
             return Err(error);
         }
         let running = core.clone();
-        world::spawn(
-            async move { run_membership(running, machine, table, inputs, on_terminate).await },
-        );
+        let main = Spawner::current();
+        let begun = running.cluster.clone();
+        begun.pulse.spawner().spawn(async move {
+            run_membership(running, main, machine, table, inputs, on_terminate).await;
+        });
         lifecycle::join(&core).await?;
         if let Err(error) = tasks::started(&core, on_start).await {
             lifecycle::stop(&core).await;
@@ -522,21 +525,27 @@ fn check_patience(store: &dyn SystemStore, table_timeout: Duration) -> Result<()
 
 async fn run_membership(
     core: Arc<SiloCore>,
+    main: Spawner,
     machine: Membership,
     table: SiloTable,
     inputs: tokio::sync::mpsc::Receiver<Input>,
     hook: Option<TerminateHook>,
 ) {
+    let cluster = core.cluster.clone();
     let reason = tokio::select! {
         biased;
-        reason = membership::run(core.cluster.clone(), &*core, machine, table, inputs) => reason,
+        reason = membership::run(cluster, main.clone(), &*core, machine, table, inputs) => reason,
         () = core.stopped.cancelled() => return,
     };
     let joined = *core.cluster.status.borrow() >= SiloStatus::Active;
-    core.end(reason);
-    if reason == TerminateReason::Left || !joined {
-        return;
+    main.within(|| core.end(reason));
+    if reason != TerminateReason::Left && joined {
+        // The application's own code runs where the application does.
+        main.spawn(async move { tell_terminated(&core, reason, hook) });
     }
+}
+
+fn tell_terminated(core: &SiloCore, reason: TerminateReason, hook: Option<TerminateHook>) {
     match hook {
         Some(hook) => {
             tracing::error!(me = %core.address, %reason, "this silo ends");

@@ -180,6 +180,7 @@ impl SiloCore {
     pub(super) fn crash(&self) {
         self.host.fence.shut();
         self.pool.open().iter().for_each(|c| c.lose(Lost::Closed));
+        self.cluster.pulse.crash();
         self.end(TerminateReason::Left);
     }
 
@@ -237,6 +238,7 @@ impl SiloCore {
         // Never without a word: peers take a silent end for the end of the process, and this one
         // may poll a turn for a moment more.
         self.pool.goodbye(GoodbyeCode::Stopping, &reason.to_string());
+        self.cluster.pulse.goodbye(&reason.to_string());
         // Activations and their host hold each other. Both let go here.
         self.host.catalog.clear();
         self.host.departures.clear();
@@ -329,7 +331,8 @@ impl Seat for SiloCore {
             |silo: &SiloAddress| before.status_of(silo).is_some_and(|s| s != SiloStatus::Dead);
         let named = view.members().iter().map(|m| m.address);
         let newly_dead: Vec<_> = named.clone().filter(|s| dead(s) && lived(s)).collect();
-        self.pool.set_dead(named.filter(|s| dead(s)));
+        self.pool.set_dead(named.clone().filter(|s| dead(s)));
+        self.cluster.pulse.pool().set_dead(named.filter(|s| dead(s)));
         self.announce_dead(&newly_dead);
         if !newly_dead.is_empty() {
             let is_dead =

@@ -65,6 +65,7 @@ pub(super) fn open_ports(core: &Arc<SiloCore>, silos: TcpListener, clients: Opti
             stop: core.stopped.clone(),
             open: AtomicUsize::new(0),
             callers: Callers::default(),
+            pulse: core.cluster.pulse.pool().clone(),
         };
         world::spawn(listener.run(socket));
     }

@@ -37,6 +37,9 @@ pub enum StartError {
         /// The membership option `table_timeout`.
         table_timeout: Duration,
     },
+    /// The thread of the membership was not started.
+    #[error("the operating system starts no thread for the membership: {0}")]
+    Thread(std::io::Error),
     /// The address cannot be listened on.
     #[error("cannot listen on {address} for {purpose}: {source}")]
     Listen {

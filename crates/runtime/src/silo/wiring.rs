@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use emmer_core::SiloAddress;
 use emmer_net::clock::Clock;
 use emmer_net::transport::{Budget, Greeting, HeldBytes, Pool, Security};
-use emmer_net::world::{Spawner, Watched};
+use emmer_net::world::{OwnThread, Spawner, Watched};
 use emmer_placement::PlacementTable;
 use emmer_placement::hosted::{HostedType, Manifest};
 use emmer_placement::repartition::RepartitionConfig;
@@ -34,7 +34,7 @@ use crate::cluster::locations::Locations;
 use crate::cluster::membership::MembershipHandle;
 use crate::cluster::moves::Moves;
 use crate::cluster::talks::Talks;
-use crate::cluster::{Cluster, Fence, Peers, Placing};
+use crate::cluster::{Cluster, Fence, MembershipEar, Peers, Placing, Pulse};
 use crate::filters::Filters;
 use crate::grain::{OwnClient, Services};
 use crate::hosting::Shortage;
@@ -67,6 +67,8 @@ pub(super) struct Given {
     pub(super) before_leave: Vec<LeaveTask>,
     pub(super) security: Security,
     pub(super) access: SiloAccess,
+    /// The thread of the membership.
+    pub(super) thread: OwnThread,
 }
 
 /// Puts a silo together. Nothing runs yet.
@@ -83,12 +85,16 @@ pub(super) fn wire(given: Given) -> Arc<SiloCore> {
         before_leave,
         security,
         access,
+        thread,
         ..
     } = given;
     let SiloAccess { authenticate, authorize, admin } = access;
     let admin = admin.or_settings(&options.admin);
     let (spawner, stopped) = (Spawner::current(), CancellationToken::new());
-    let pool = Arc::new(Pool::new(greeting(address, &options, security, authenticate)));
+    let mut greeting = greeting(address, &options, security, authenticate);
+    greeting.pulse = Some(thread.spawner().clone());
+    let pulse = Pulse::new(address, thread, &greeting, clock.clone(), stopped.clone());
+    let pool = Arc::new(Pool::new(greeting));
     let peers = Peers::new(pool.clone(), stopped.clone());
     let catalog = Arc::new(Catalog::new());
     let directory = DirectoryService::new(
@@ -125,8 +131,10 @@ pub(super) fn wire(given: Given) -> Arc<SiloCore> {
         locations.clone(),
         placing,
         peers.clone(),
+        pulse,
     );
     let cluster = Arc::new(cluster);
+    cluster.pulse.heard_by(Arc::new(MembershipEar(Arc::downgrade(&cluster))));
     let rules = Rules::new(authorize, options.list_types_to_clients, &classes);
     let client = OwnClient::default();
     let waits = Waits::new();
@@ -279,5 +287,6 @@ fn greeting(
         security,
         admit: Some(authenticate.admission()),
         token: None,
+        pulse: None,
     }
 }

@@ -1,0 +1,101 @@
+//! What keeps a silo alive waits for no busy runtime.
+
+use std::sync::{Arc, Barrier};
+use std::time::{Duration, Instant};
+
+use emmer::membership::Config;
+use emmer::metrics::MetricValue;
+use emmer::prelude::*;
+use emmer::store::SystemStore;
+use emmer::tables::SiloStatus;
+use tokio::runtime::{Builder, Runtime};
+
+use crate::common::{self, Counter, CounterGrain, settle};
+
+const WORKERS: usize = 2;
+/// More than the whole detection of a silo that is dead.
+const BLOCKED: Duration = Duration::from_secs(3);
+
+fn runtime() -> Runtime {
+    Builder::new_multi_thread().worker_threads(WORKERS).enable_all().build().unwrap()
+}
+
+async fn silo(store: &Arc<dyn SystemStore>) -> Silo {
+    Silo::builder()
+        .store(store.clone())
+        .configure(|options| options.membership = Config::fast())
+        .host::<dyn Counter, CounterGrain>()
+        .on_terminate(|_| {})
+        .start()
+        .await
+        .unwrap()
+}
+
+/// Times that the silo's fence shut.
+fn fences(silo: &Silo) -> MetricValue {
+    let mut samples = silo.metrics().into_iter();
+    samples.find(|sample| sample.title() == "emmer_fence_shut_total").unwrap().value
+}
+
+#[test]
+fn a_silo_whose_every_worker_is_blocked_for_3_s_gets_no_vote_and_its_fence_stays_open() {
+    let store = common::store();
+    let silos: Vec<(Runtime, Silo)> = (0..3)
+        .map(|_| {
+            let runtime = runtime();
+            let silo = runtime.block_on(silo(&store));
+            (runtime, silo)
+        })
+        .collect();
+    for (runtime, silo) in &silos {
+        runtime.block_on(settle(std::slice::from_ref(silo), 3));
+    }
+    // Their connections are made, and their first probes answered.
+    std::thread::sleep(Duration::from_secs(2));
+    let (busy, others) = silos.split_first().unwrap();
+    let shut = fences(&busy.1);
+    let all = Arc::new(Barrier::new(WORKERS + 1));
+    for _ in 0..WORKERS {
+        let all = all.clone();
+        busy.0.spawn(async move {
+            all.wait();
+            std::thread::sleep(BLOCKED);
+        });
+    }
+    all.wait();
+    let begun = Instant::now();
+    while begun.elapsed() < BLOCKED {
+        for (_, silo) in others {
+            let view = silo.view();
+            let row = view.get(&busy.1.address()).expect("it is a member");
+            assert_eq!(row.status, SiloStatus::Active, "after {:?}", begun.elapsed());
+            assert!(row.votes.is_empty(), "after {:?}: {:?}", begun.elapsed(), row.votes);
+        }
+        assert_eq!(fences(&busy.1), shut, "{:?}", begun.elapsed());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let counter = busy.1.grain::<dyn Counter>("after that");
+    let added = busy.0.block_on(async { counter.add(2).await });
+    assert_eq!(added.unwrap(), 2);
+    for (runtime, silo) in &silos {
+        assert!(!silo.has_ended());
+        runtime.block_on(silo.stop()).unwrap();
+    }
+}
+
+/// Its tasks will never run again, and its membership does not say that it lives.
+#[test]
+fn a_silo_whose_runtime_is_gone_is_dead() {
+    let store = common::store();
+    let (one, other) = (runtime(), runtime());
+    let gone = one.block_on(silo(&store));
+    let stays = other.block_on(silo(&store));
+    other.block_on(settle(std::slice::from_ref(&stays), 2));
+    one.shutdown_background();
+    let begun = Instant::now();
+    while stays.view().status_of(&gone.address()) == Some(SiloStatus::Active) {
+        assert!(begun.elapsed() < Duration::from_secs(20), "it is still there");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    other.block_on(stays.stop()).unwrap();
+}
