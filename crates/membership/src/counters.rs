@@ -1,5 +1,7 @@
 //! Counts of the machine, for metrics. No behaviour depends on them.
 
+use std::time::Duration;
+
 /// Monotonic counters since the silo started. The shell turns them into metrics.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Counters {
@@ -55,4 +57,6 @@ pub struct Counters {
     pub refused: u64,
     /// Times the fence closed.
     pub fences: u64,
+    /// The longest time between a direct probe and its answer.
+    pub longest_answer: Duration,
 }

@@ -8,9 +8,11 @@
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::OnceLock;
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
+use emmer::Silo;
 use serde::{Deserialize, Serialize};
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
@@ -155,7 +157,15 @@ fn serve_on_standard_streams(serve: &Serve, scenarios: Scenarios) -> Result<()> 
         // A thread of its own: the runtime may have none to spare for blocking reads.
         std::thread::spawn(|| {
             for _ in std::io::stdin().lock().lines().map_while(std::io::Result::ok) {
-                println!("USED {} {}", nanos(meter::cpu()), meter::resident().unwrap_or(0));
+                let calm = CALM.get().map_or_else(Calm::default, |calm| calm());
+                println!(
+                    "USED {} {} {} {} {}",
+                    nanos(meter::cpu()),
+                    meter::resident().unwrap_or(0),
+                    calm.fences,
+                    nanos(calm.fence_shut),
+                    nanos(calm.probe)
+                );
             }
             std::process::exit(0);
         });
@@ -236,6 +246,48 @@ pub struct Usage {
     pub cpu: Duration,
     /// Bytes in memory now.
     pub resident: u64,
+    /// Quiet of its silo.
+    pub calm: Calm,
+}
+
+/// What work does to that which keeps a silo alive, since its start.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Calm {
+    /// Times that the fence shut.
+    pub fences: u64,
+    /// Time for which it was shut.
+    pub fence_shut: Duration,
+    /// The longest time by which a probe, or anything else of the membership, was late, or by which
+    /// an answer came after its probe.
+    pub probe: Duration,
+}
+
+impl Calm {
+    /// Of a silo.
+    pub fn of(silo: &Silo) -> Self {
+        let told = silo.membership_statistics();
+        let probe = told.longest_lateness.max(told.counters.longest_answer);
+        Self { fences: told.counters.fences, fence_shut: told.fence_shut, probe }
+    }
+
+    /// The worse of both.
+    #[must_use]
+    pub fn or_worse(self, other: Self) -> Self {
+        Self {
+            fences: self.fences.max(other.fences),
+            fence_shut: self.fence_shut.max(other.fence_shut),
+            probe: self.probe.max(other.probe),
+        }
+    }
+}
+
+/// Says how calm the silo of this process is.
+static CALM: OnceLock<Box<dyn Fn() -> Calm + Send + Sync>> = OnceLock::new();
+
+/// Lets the parent of this process ask how calm its silo is.
+pub fn tell_calm(calm: impl Fn() -> Calm + Send + Sync + 'static) {
+    // Threads of one process are silos of one process: the first one tells.
+    let _ = CALM.set(Box::new(calm));
 }
 
 /// A running server; ends when it is dropped.
@@ -302,8 +354,15 @@ impl Server {
         orders.write_all(b"used\n")?;
         orders.flush()?;
         let line = self.line("USED ")?;
-        let (cpu, resident) = line.split_once(' ').ok_or("half an answer")?;
-        Ok(Usage { cpu: Duration::from_nanos(cpu.parse()?), resident: resident.parse()? })
+        let mut words = line.split(' ');
+        let mut next = || -> Result<u64> { Ok(words.next().ok_or("half an answer")?.parse()?) };
+        let (cpu, resident) = (Duration::from_nanos(next()?), next()?);
+        let calm = Calm {
+            fences: next()?,
+            fence_shut: Duration::from_nanos(next()?),
+            probe: Duration::from_nanos(next()?),
+        };
+        Ok(Usage { cpu, resident, calm })
     }
 }
 

@@ -1,6 +1,7 @@
 //! Calls between two processes on loopback, with bodies of 100 bytes both ways.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -14,7 +15,7 @@ use crate::floors::mux::Mux;
 use crate::floors::servers;
 use crate::floors::tight::Tight;
 use crate::grains::{Echo, EchoRef};
-use crate::job::{Job, Launcher, Ready, Serve, Served, Server, What, runtime};
+use crate::job::{self, Job, Launcher, Ready, Serve, Served, Server, What, runtime};
 use crate::meter::Meter;
 use crate::report::{Compared, Rounds};
 use crate::sample::{Sample, nanos};
@@ -131,7 +132,9 @@ pub fn serve(serve: &Serve, ready: Ready, stop: oneshot::Receiver<()>) -> Result
                 if let What::SecuredSilo(_, folder) = &serve.what {
                     builder = builder.tls(silos::tls(folder));
                 }
-                let silo = silos::hosting(builder).start().await?;
+                let silo = Arc::new(silos::hosting(builder).start().await?);
+                let told = silo.clone();
+                job::tell_calm(move || job::Calm::of(&told));
                 ready(silo.address().to_string());
                 let _ = stop.await;
                 silo.abort();

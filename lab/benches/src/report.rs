@@ -4,10 +4,10 @@
 use emmer_report::{Cell, Goal, Report};
 
 use crate::Result;
-use crate::sample::{BYTES_EACH, REFUSED, Sample, Spread};
+use crate::sample::{BYTES_EACH, FENCE_SHUT, LATEST_PROBE, REFUSED, Sample, Spread};
 
 /// The columns for numbers that only some scenarios have: their names in [`Sample::more`].
-const MORE: [&str; 2] = [BYTES_EACH, REFUSED];
+const MORE: [&str; 4] = [BYTES_EACH, REFUSED, FENCE_SHUT, LATEST_PROBE];
 
 /// Gathers what the contenders measured, round by round.
 pub struct Rounds<'a> {
@@ -140,6 +140,8 @@ impl Compared {
             "p99.9 us",
             MORE[0],
             MORE[1],
+            MORE[2],
+            MORE[3],
         ];
         let [first, second] = self.floors;
         let title = format!(
@@ -189,6 +191,9 @@ impl Compared {
             us(|s| s.latency.map(|l| l.p999)),
             number(more(MORE[0]).map(|s| s.median), 0),
             number(more(MORE[1]).map(|s| s.median), 0),
+            // The worst round counts.
+            number(more(MORE[2]).map(|s| s.most), 1),
+            number(more(MORE[3]).map(|s| s.most), 1),
         ]
     }
 

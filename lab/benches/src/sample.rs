@@ -13,6 +13,12 @@ pub const BYTES_EACH: &str = "bytes each";
 /// The name of the number of calls that were refused for too much work, and made again.
 pub const REFUSED: &str = "refused and made again";
 
+/// The name of the longest time for which the fence of one silo was shut, in milliseconds.
+pub const FENCE_SHUT: &str = "fence shut ms";
+
+/// The name of the time by which the latest probe or answer to one was late, in milliseconds.
+pub const LATEST_PROBE: &str = "latest probe ms";
+
 /// One measurement of one contender.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sample {

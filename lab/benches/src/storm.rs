@@ -11,11 +11,11 @@ use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 
 use crate::grains::Cell;
-use crate::job::{Job, Launcher, Serve, Server, What, runtime};
+use crate::job::{Calm, Job, Launcher, Serve, Server, What, runtime};
 use crate::meter::Meter;
 use crate::remote::{cpu_of, until_known};
 use crate::report::{Compared, Rounds};
-use crate::sample::{REFUSED, Sample, nanos};
+use crate::sample::{FENCE_SHUT, LATEST_PROBE, REFUSED, Sample, nanos};
 use crate::{Result, Settings, silos};
 
 /// Number of silos of the cluster.
@@ -71,8 +71,13 @@ pub fn run(plan: &Plan, launcher: &Launcher) -> Result<Vec<Sample>> {
         let silo = silos::hosting(silos::builder(store.as_str())?).start().await?;
         until_known(&silo, others + 1).await?;
         let sample = strike(&plan, &silo.grains(), &mut servers).await?;
+        let mut calm = Calm::of(&silo);
+        for server in &mut servers {
+            calm = calm.or_worse(server.usage()?.calm);
+        }
         silo.abort();
-        Ok(vec![sample])
+        let ms = |time: Duration| time.as_secs_f64() * 1_000.0;
+        Ok(vec![sample.with(FENCE_SHUT, ms(calm.fence_shut)).with(LATEST_PROBE, ms(calm.probe))])
     })
 }
 

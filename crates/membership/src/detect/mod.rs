@@ -212,6 +212,10 @@ impl Detect {
         let Some(peer) = self.probing.peer_mut(&from) else { return };
         peer.stamp(stamp);
         let longest = peer.longest_sample(config);
+        if let Some(waited) = peer.waits_since(now, seq) {
+            let counters = out.count();
+            counters.longest_answer = counters.longest_answer.max(waited);
+        }
         let answer = peer.on_answer(now, seq, period, config.num_answers_to_clear, longest);
         if answer != Answer::Unknown {
             self.health.answered(facts);

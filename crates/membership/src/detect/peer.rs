@@ -331,6 +331,12 @@ impl Peer {
         self.graced = false;
     }
 
+    /// Time since the unanswered probe `seq` was sent.
+    pub(super) fn waits_since(&self, now: Instant, seq: u64) -> Option<Duration> {
+        let probe = self.unanswered.iter().find(|(sent, _)| *sent == seq);
+        probe.map(|(_, sent)| now.saturating_since(*sent))
+    }
+
     /// An answer to probe `seq` came. It counts if that probe is unanswered, even if it is late.
     /// After misses `enough` answers clear them. It stands for a round trip of `longest` at most.
     pub(super) fn on_answer(

@@ -80,6 +80,11 @@ pub struct MembershipStatistics {
     pub store_time: Duration,
     /// The longest of them.
     pub store_time_max: Duration,
+    /// The longest time by which the protocol's own work was late on this silo: probes that were
+    /// due, and everything else that waits for a moment.
+    pub longest_lateness: Duration,
+    /// The time for which the fence was shut.
+    pub fence_shut: Duration,
 }
 
 /// The way to the machine's task.
@@ -198,7 +203,10 @@ pub(crate) async fn run(
             input = inputs.recv() => input,
             () = cluster.clock.sleep_until(due) => {
                 inputs_in_a_row = 0;
-                machine.handle_timeout(cluster.clock.exact());
+                let now = cluster.clock.exact();
+                let late = due.map(|due| now.mono.saturating_since(due));
+                note_lateness(&cluster, late.unwrap_or_default());
+                machine.handle_timeout(now);
                 continue;
             }
         };
@@ -312,6 +320,11 @@ fn publish(cluster: &Cluster, machine: &Membership) {
     statistics.health_score = machine.health_score();
     statistics.fenced = machine.is_fenced();
     statistics.view_version = machine.view().version();
+}
+
+fn note_lateness(cluster: &Cluster, late: Duration) {
+    let mut statistics = cluster.membership_statistics.lock();
+    statistics.longest_lateness = statistics.longest_lateness.max(late);
 }
 
 fn note_store_time(cluster: &Cluster, asked: Instant, away: bool) {

@@ -121,7 +121,9 @@ impl Silo {
 
     /// Counts of the membership protocol on this silo; at most half a second old.
     pub fn membership_statistics(&self) -> MembershipStatistics {
-        self.core.cluster.membership_statistics.lock().clone()
+        let mut told = self.core.cluster.membership_statistics.lock().clone();
+        told.fence_shut = self.core.fence_shut.lock().told(self.core.host.clock.mono()).time;
+        told
     }
 
     /// Every metric of [`METRICS`](crate::metrics::METRICS) as it is now. This adds up the counts
