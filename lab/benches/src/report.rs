@@ -204,6 +204,14 @@ impl Compared {
         Goal::at_most(title, reached, at_most)
     }
 
+    /// A goal: at most so much of the number `name`, in the worst round.
+    pub fn goal_worst(&self, what: &str, contender: &str, name: &str, at_most: f64) -> Goal {
+        let of = self.rounds.iter().flatten();
+        let of = of.filter(|one| one.what == what && one.contender == contender);
+        let reached = of.filter_map(|one| one.more.get(name).copied()).reduce(f64::max);
+        Goal::at_most(format!("{contender}, {what}: {name}"), reached, at_most)
+    }
+
     /// A goal: at most `times` the CPU of a floor.
     pub fn goal_times(
         &self,

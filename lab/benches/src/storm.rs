@@ -18,6 +18,10 @@ use crate::report::{Compared, Rounds};
 use crate::sample::{FENCE_SHUT, LATEST_PROBE, REFUSED, Sample, nanos};
 use crate::{Result, Settings, silos};
 
+/// The measurement.
+const WHAT: &str = "activations at once";
+/// No probe, nor the answer to one, may be later, in milliseconds.
+const PROBE_MS_MAX: f64 = 200.0;
 /// Number of silos of the cluster.
 const SILOS: usize = 3;
 /// Time for which a refused call waits before it is made again.
@@ -112,10 +116,9 @@ async fn strike(plan: &Plan, grains: &GrainFactory, servers: &mut [Server]) -> R
     let (wall, cpu) = meter.read();
     let served = cpu_of(servers)?.saturating_sub(served);
     let refused = u32::try_from(refused.load(Ordering::Relaxed)).unwrap_or(u32::MAX);
-    let mut sample =
-        Sample::new("activations at once", plan.contender.name(), plan.threads, plan.grains)
-            .taking((wall, cpu + served))
-            .with(REFUSED, f64::from(refused));
+    let mut sample = Sample::new(WHAT, plan.contender.name(), plan.threads, plan.grains)
+        .taking((wall, cpu + served))
+        .with(REFUSED, f64::from(refused));
     sample.server_cpu_ns = nanos(served);
     Ok(sample)
 }
@@ -141,5 +144,12 @@ pub fn measure(settings: &Settings, launcher: &Launcher, say: &dyn Fn(&str)) -> 
 /// The table.
 pub fn report(compared: &Compared) -> Report {
     let title = "Grains called for the first time, all at once, a task for each call (emmer-lab bench storm).";
-    compared.report("bench-storm", title)
+    let mut report = compared.report("bench-storm", title);
+    let (one, three) = (Contender::One.name(), Contender::Three.name());
+    report.goals.push(compared.goal_cpu(WHAT, 2, three, 8_000.0));
+    report.goals.push(compared.goal_times(WHAT, 2, three, one, 1.5));
+    report.goals.push(compared.goal_worst(WHAT, three, FENCE_SHUT, 0.0));
+    report.goals.push(compared.goal_worst(WHAT, three, LATEST_PROBE, PROBE_MS_MAX));
+    report.goals.retain(|goal| goal.reached.is_some());
+    report
 }

@@ -1,17 +1,29 @@
 //! The command, run to its end.
 
+use std::io::ErrorKind;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 /// Runs the command, configured by nothing but its flags.
 pub(crate) fn run(args: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_emmer-lab"));
+    run_by(&[], args).unwrap()
+}
+
+/// As [`run`], as the arguments of the command `before`; none if there is no such command.
+pub(crate) fn run_by(before: &[&str], args: &[&str]) -> Option<Output> {
+    let words: Vec<&str> =
+        before.iter().copied().chain([env!("CARGO_BIN_EXE_emmer-lab")]).collect();
+    let mut command = Command::new(words[0]);
+    command.args(&words[1..]);
     for (name, _) in std::env::vars_os() {
         if name.to_str().is_some_and(|name| name.starts_with("EMMER_")) {
             command.env_remove(name);
         }
     }
-    command.args(args).stdin(Stdio::null()).output().unwrap()
+    match command.args(args).stdin(Stdio::null()).output() {
+        Err(error) if error.kind() == ErrorKind::NotFound => None,
+        output => Some(output.unwrap()),
+    }
 }
 
 /// Exit code and stderr of a command that fails: one paragraph, and nothing on stdout.
