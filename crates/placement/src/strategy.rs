@@ -11,7 +11,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Strategy {
-    /// A silo selected at random from the compatible ones. The default unless overridden.
+    /// Any of the compatible silos. The default unless overridden. A new activation goes to the
+    /// silo that answers for its grain in the directory, if that is one of them, and else to
+    /// one selected at random.
     #[default]
     Random,
     /// The local silo if it is compatible, otherwise a random one.
@@ -24,7 +26,7 @@ pub enum Strategy {
     /// Of some silos drawn at random, the one with the most free processors and memory and the
     /// fewest activations; the local silo if it is nearly as good.
     ResourceOptimized,
-    /// A random one of the compatible silos that have this role.
+    /// As [`Random`](Self::Random), among the compatible silos that have this role.
     SiloRole(Cow<'static, str>),
     /// Choice of a director of the application's own ([`Strategy::custom`]).
     Custom(CustomStrategy),

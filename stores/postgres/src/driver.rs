@@ -1,17 +1,22 @@
 //! Requests into statements, answers out.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use emmer_store::{Examination, StoreErrorKind, StoredRow, TableDecl, Value};
 use emmer_store_relational::{
-    Answer, Driver, Failure, Fault, Limits, Made, Request, statements, stored_row,
+    Answer, Driver, Each, EachAnswer, Failure, Fault, Limits, Made, Request, statements, stored_row,
 };
+
+use tokio_postgres::Row;
 
 use crate::connection::{self, Connection, Parameters};
 use crate::dialect::Postgres;
 use crate::examine;
 use crate::place::Place;
-use crate::sql::{self, AppendParameters, CommitParameters, Query, ReplaceParameters, TableSql};
+use crate::sql::{
+    self, AppendParameters, CommitParameters, EachParameters, Query, ReplaceParameters, TableSql,
+};
 use crate::tables;
 use crate::values::{Parameter, microseconds};
 
@@ -38,6 +43,8 @@ impl Driver for PostgresDriver {
     type Connection = Connection;
 
     const REQUEST_BYTES_MAX: usize = REQUEST_BYTES_MAX;
+
+    const RUNS_EACH: bool = true;
 
     fn new(url: &str) -> emmer_store::Result<Self> {
         let place = Place::parse(url, std::env::var("PGPASSWORD").ok().as_deref())?;
@@ -127,6 +134,43 @@ impl Driver for PostgresDriver {
         }
     }
 
+    async fn run_each(
+        &self,
+        connection: &mut Connection,
+        table: &'static TableDecl,
+        each: &Each<'_>,
+        sent: &mut bool,
+    ) -> Result<EachAnswer, Failure> {
+        let known = self.sql(table);
+        let mut run = Run { connection, table, sent };
+        match *each {
+            Each::Read(keys) => {
+                let (partitions, keys): (Vec<&str>, Vec<&str>) = keys.iter().copied().unzip();
+                let answer = run.send(&known.read_each, &[&partitions, &keys]).await?;
+                let corrupt = |detail| Failure::Nothing(Fault::corrupt(detail));
+                found(table, keys.len(), &answer).map(EachAnswer::Rows).map_err(corrupt)
+            }
+            Each::Replace(rows) => {
+                let values = EachParameters::new(table, rows, false);
+                let answer = run.send(&known.replace_each, &values.replaced()).await?;
+                let done = |row: &Row| {
+                    let turn: i64 = row.try_get(0).ok()?;
+                    usize::try_from(turn).ok()?.checked_sub(1)
+                };
+                written(&values.order, &answer, done)
+            }
+            Each::Insert(rows) => {
+                let values = EachParameters::new(table, rows, true);
+                let answer = run.send(&known.insert_each, &values.inserted()).await?;
+                // No two etags are the same.
+                let places: BTreeMap<i64, usize> =
+                    values.etag.iter().enumerate().map(|(at, etag)| (*etag, at)).collect();
+                let done = |row: &Row| places.get(&row.try_get::<_, i64>(0).ok()?).copied();
+                written(&values.order, &answer, done)
+            }
+        }
+    }
+
     async fn ensure(
         &self,
         connection: &mut Connection,
@@ -177,6 +221,38 @@ impl Run<'_> {
     ) -> Result<Answer, Failure> {
         Ok(Answer::Changed(self.send(query, parameters).await?.affected))
     }
+}
+
+/// The rows that were found, in the places of their keys.
+fn found(
+    table: &'static TableDecl,
+    count: usize,
+    answer: &connection::Answer,
+) -> Result<Vec<Option<StoredRow>>, String> {
+    let mut rows = vec![None; count];
+    for row in &answer.rows {
+        let turn: i64 = row.try_get(row.len() - 1).map_err(|error| error.to_string())?;
+        let place = usize::try_from(turn).ok().and_then(|turn| rows.get_mut(turn.wrapping_sub(1)));
+        let place = place.ok_or_else(|| "a row that was not asked for".to_owned())?;
+        *place = Some(stored_row(table, &crate::values::RowCells(row))?);
+    }
+    Ok(rows)
+}
+
+/// Says of each row in the request if it was written. `place` finds the place, in the order of the
+/// statement, of a row of the answer. The outcome is unknown if the answer cannot be read.
+fn written(
+    order: &[usize],
+    answer: &connection::Answer,
+    place: impl Fn(&Row) -> Option<usize>,
+) -> Result<EachAnswer, Failure> {
+    let strange = || Failure::Broken(Fault::corrupt("the server answered for other rows"));
+    let mut done = vec![false; order.len()];
+    for row in &answer.rows {
+        let at = place(row).and_then(|at| order.get(at)).ok_or_else(strange)?;
+        *done.get_mut(*at).ok_or_else(strange)? = true;
+    }
+    Ok(EachAnswer::Done(done))
 }
 
 fn in_range(time: &Value) -> Result<(), Fault> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use emmer_store::silos::VERSION_ROW;
 use emmer_store::{Mutation, Row, TableDecl};
-use emmer_store_relational::{Dialect, Names, Statements, etags, order};
+use emmer_store_relational::{Dialect, EachRow, Names, Statements, etags, order};
 use tokio_postgres::types::{ToSql, Type};
 
 use crate::dialect::Postgres;
@@ -33,6 +33,9 @@ pub(crate) struct TableSql {
     pub(crate) commit: Query,
     pub(crate) replace: Query,
     pub(crate) append: Query,
+    pub(crate) read_each: Query,
+    pub(crate) replace_each: Query,
+    pub(crate) insert_each: Query,
 }
 
 impl TableSql {
@@ -44,6 +47,12 @@ impl TableSql {
             commit: Query::new(commit(decl)),
             replace: Query::new(replace(decl)),
             append: Query::new(append(decl)),
+            read_each: Query {
+                answers: Some(answers(decl, &[Type::INT8])),
+                ..Query::new(read_each(decl))
+            },
+            replace_each: Query::new(replace_each(decl)),
+            insert_each: Query::new(insert_each(decl)),
             shared,
         }
     }
@@ -58,11 +67,13 @@ impl TableSql {
 }
 
 fn select(decl: &TableDecl, text: &str) -> Query {
+    Query { answers: Some(answers(decl, &[])), ..Query::new(text) }
+}
+
+/// The types of a row in an answer, and those behind it.
+fn answers(decl: &TableDecl, behind: &[Type]) -> Arc<[Type]> {
     let columns = decl.columns.iter().map(|c| type_of(c.column_type));
-    Query {
-        answers: Some([Type::TEXT, Type::INT8].into_iter().chain(columns).collect()),
-        ..Query::new(text)
-    }
+    [Type::TEXT, Type::INT8].into_iter().chain(columns).chain(behind.iter().cloned()).collect()
 }
 
 /// Names of mutations in the commit statement.
@@ -170,6 +181,61 @@ fn replace(decl: &TableDecl) -> String {
     format!(
         "UPDATE {table} SET {etag} = $4{assignments}
          WHERE {partition} = $1 AND {row} = $2 AND {etag} = $3"
+    )
+}
+
+/// Reads rows by their keys. Parameters: an array of partitions, one of keys. Answers what
+/// [`Statements::read_row`] does of each row that exists, and then its position in the arrays, from
+/// 1 on.
+fn read_each(decl: &TableDecl) -> String {
+    let Names { table, partition, row, etag, columns } = Names::new(&Postgres, decl);
+    let columns: String = columns.iter().map(|name| format!(", s.{name}")).collect();
+    format!(
+        "SELECT s.{row}, s.{etag}{columns}, u.turn
+         FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS u(partition, key, turn)
+         JOIN {table} s ON s.{partition} = u.partition AND s.{row} = u.key"
+    )
+}
+
+/// Replaces rows, each for itself. Parameters: arrays of partitions, keys, expected etags, new
+/// etags, and of each lasting column's values. Answers the positions of the rows that were
+/// replaced.
+fn replace_each(decl: &TableDecl) -> String {
+    let Names { table, partition, row, etag, columns } = Names::new(&Postgres, decl);
+    let lasting: Vec<_> =
+        columns.iter().zip(decl.columns).filter(|(_, column)| !column.volatile).collect();
+    let numbered = || lasting.iter().enumerate();
+    let arrays: String = numbered()
+        .map(|(i, (_, column))| format!(", ${}::{}", i + 5, array_name(column.column_type)))
+        .collect();
+    let aliases: String = numbered().map(|(i, _)| format!(", c{i}")).collect();
+    let assignments: String =
+        numbered().map(|(i, (name, _))| format!(", {name} = u.c{i}")).collect();
+    format!(
+        "UPDATE {table} s SET {etag} = u.etag{assignments}
+         FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[]{arrays}) WITH ORDINALITY
+              AS u(partition, key, expected, etag{aliases}, turn)
+         WHERE s.{partition} = u.partition AND s.{row} = u.key AND s.{etag} = u.expected
+         RETURNING u.turn"
+    )
+}
+
+/// Adds rows that do not exist, each for itself. Parameters: arrays of partitions, keys, etags, and
+/// of each column's values. Answers the etags of the rows that were added.
+fn insert_each(decl: &TableDecl) -> String {
+    let Names { table, partition, row, etag, columns } = Names::new(&Postgres, decl);
+    let arrays: String = decl
+        .columns
+        .iter()
+        .enumerate()
+        .map(|(i, column)| format!(", ${}::{}", i + 4, array_name(column.column_type)))
+        .collect();
+    let names: String = columns.iter().map(|name| format!(", {name}")).collect();
+    format!(
+        "INSERT INTO {table} ({partition}, {row}, {etag}{names})
+         SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[]{arrays})
+         ON CONFLICT ({partition}, {row}) DO NOTHING
+         RETURNING {etag}"
     )
 }
 
@@ -315,6 +381,55 @@ impl<'a> ReplaceParameters<'a> {
         let first: [&(dyn ToSql + Sync); 4] =
             [&self.partition, &self.key, &self.expected, &self.etag];
         first.into_iter().chain(self.values.iter().map(|v| v as &(dyn ToSql + Sync))).collect()
+    }
+}
+
+/// The parameters of rows that are written each for itself, in the order of locks.
+pub(crate) struct EachParameters<'a> {
+    /// Positions of the rows in the request.
+    pub(crate) order: Vec<usize>,
+    partition: Vec<&'a str>,
+    key: Vec<&'a str>,
+    expected: Vec<i64>,
+    pub(crate) etag: Vec<i64>,
+    arrays: Vec<Vec<Parameter<'a>>>,
+}
+
+impl<'a> EachParameters<'a> {
+    /// With the values of all columns, or of the lasting ones.
+    pub(crate) fn new(decl: &TableDecl, rows: &'a [EachRow<'a>], all: bool) -> Self {
+        let mut order: Vec<usize> = (0..rows.len()).collect();
+        order.sort_unstable_by_key(|at| rows.get(*at).map(|row| (row.partition, row.row.key())));
+        let sorted: Vec<_> = order.iter().filter_map(|at| rows.get(*at)).collect();
+        let columns = decl.columns.iter().filter(|column| all || !column.volatile);
+        let arrays = columns
+            .map(|column| sorted.iter().map(|row| Parameter(row.row.get(column.name))).collect())
+            .collect();
+        Self {
+            partition: sorted.iter().map(|row| row.partition).collect(),
+            key: sorted.iter().map(|row| row.row.key()).collect(),
+            expected: sorted.iter().map(|row| row.expected).collect(),
+            etag: sorted.iter().map(|row| row.etag).collect(),
+            arrays,
+            order,
+        }
+    }
+
+    /// Of rows that are replaced.
+    pub(crate) fn replaced(&self) -> Vec<&(dyn ToSql + Sync)> {
+        let first: [&(dyn ToSql + Sync); 4] =
+            [&self.partition, &self.key, &self.expected, &self.etag];
+        first.into_iter().chain(self.arrays()).collect()
+    }
+
+    /// Of rows that are added.
+    pub(crate) fn inserted(&self) -> Vec<&(dyn ToSql + Sync)> {
+        let first: [&(dyn ToSql + Sync); 3] = [&self.partition, &self.key, &self.etag];
+        first.into_iter().chain(self.arrays()).collect()
+    }
+
+    fn arrays(&self) -> impl Iterator<Item = &(dyn ToSql + Sync)> {
+        self.arrays.iter().map(|array| array as &(dyn ToSql + Sync))
     }
 }
 

@@ -91,6 +91,39 @@ pub enum Request<'a> {
     },
 }
 
+/// Requests for single rows that share a statement. Each is done for itself.
+#[derive(Clone, Copy, Debug)]
+pub enum Each<'a> {
+    /// Rows, by partition and row key. Answered by [`EachAnswer::Rows`].
+    Read(&'a [(&'a str, &'a str)]),
+    /// Rows that must exist with their expected etags. Answered by [`EachAnswer::Done`].
+    Replace(&'a [EachRow<'a>]),
+    /// Rows that must not exist; what they expect has no meaning. Answered by [`EachAnswer::Done`].
+    Insert(&'a [EachRow<'a>]),
+}
+
+/// One of many rows to be written. No two of them have the same partition and key.
+#[derive(Clone, Copy, Debug)]
+pub struct EachRow<'a> {
+    /// The partition.
+    pub partition: &'a str,
+    /// The row's content.
+    pub row: &'a Row,
+    /// The etag that it must have now.
+    pub expected: i64,
+    /// The etag that it gets.
+    pub etag: i64,
+}
+
+/// Answer to [`Each`], in the order of its requests.
+#[derive(Clone, Debug, PartialEq)]
+pub enum EachAnswer {
+    /// The rows; none for one that does not exist.
+    Rows(Vec<Option<StoredRow>>),
+    /// True for each row whose condition held, and which is written.
+    Done(Vec<bool>),
+}
+
 /// Answer of a server.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Answer {
@@ -110,6 +143,10 @@ pub trait Driver: Sized + Send + Sync + 'static {
 
     /// The most bytes of values in one commit or append.
     const REQUEST_BYTES_MAX: usize;
+
+    /// True if [`run_each`](Self::run_each) is there: then requests for single rows that wait for
+    /// a connection share statements.
+    const RUNS_EACH: bool = false;
 
     /// A driver for the server of a URL. Nothing is sent yet.
     ///
@@ -157,6 +194,18 @@ pub trait Driver: Sized + Send + Sync + 'static {
         request: &Request<'_>,
         sent: &mut bool,
     ) -> impl Future<Output = Result<Answer, Failure>> + Send;
+
+    /// Runs requests for single rows in one statement. `sent` as for [`run`](Self::run).
+    fn run_each(
+        &self,
+        connection: &mut Self::Connection,
+        table: &'static TableDecl,
+        each: &Each<'_>,
+        sent: &mut bool,
+    ) -> impl Future<Output = Result<EachAnswer, Failure>> + Send {
+        let _ = (connection, table, each, sent);
+        async { Err(Failure::Nothing(Fault::corrupt("this driver runs one request at a time"))) }
+    }
 
     /// Makes missing tables of `tables`, safely while others do the same.
     fn ensure(

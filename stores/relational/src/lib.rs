@@ -19,6 +19,7 @@
 //! | [`order`] | which rows are locked before which |
 //! | [`limits`] | connections and times, as a URL sets them |
 //! | [`fault`] | failures, and what they say about the statement that was sent |
+//! | `group`, `shared` | requests that share a statement |
 //! | `pool` | the connections of a store |
 //! | `pace` | how long requests take, and which are refused for it |
 //! | [`store`] | the store: checks, retries, outcomes |
@@ -32,6 +33,7 @@ pub mod dialect;
 pub mod driver;
 pub mod etags;
 pub mod fault;
+mod group;
 pub mod limits;
 pub mod names;
 pub mod order;
@@ -39,13 +41,14 @@ mod pace;
 mod pool;
 pub mod rows;
 pub mod schema;
+mod shared;
 pub mod statements;
 pub mod store;
 
 pub use address::{CA_FILE, POOL_MAX, SSL_MODE, TlsMode};
 pub use calendar::Date;
 pub use dialect::{Dialect, SqlType};
-pub use driver::{Answer, Driver, Request};
+pub use driver::{Answer, Driver, Each, EachAnswer, EachRow, Request};
 pub use emmer_store::Fault;
 pub use etags::Etags;
 pub use fault::Failure;

@@ -13,11 +13,12 @@ use emmer_store::{
 };
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
-use crate::driver::{Answer, Driver, Request};
+use crate::driver::{Answer, Driver, Each, EachAnswer, Request};
 use crate::etags::{self, Etags, random};
 use crate::fault::Failure;
 use crate::pace::{Kind, Pace};
 use crate::pool::Pool;
+use crate::shared::{Grouped, Write};
 
 /// Longest time to make tables once the server is reached: others may be making them.
 const ENSURE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -35,9 +36,10 @@ const CLEAN_UP_ROWS: u64 = 5_000;
 pub struct Relational<D: Driver> {
     driver: Arc<D>,
     pool: Pool<D>,
-    etags: Etags,
+    pub(crate) etags: Etags,
     contention: Contention,
     pace: Pace,
+    pub(crate) grouped: Grouped,
 }
 
 impl<D: Driver> fmt::Debug for Relational<D> {
@@ -46,7 +48,29 @@ impl<D: Driver> fmt::Debug for Relational<D> {
     }
 }
 
-type Ended = std::result::Result<Answer, Failure>;
+type Ended<T = Answer> = std::result::Result<T, Failure>;
+
+/// One request, or many that share a statement.
+#[derive(Clone, Copy)]
+pub(crate) enum Work<'a> {
+    One(&'a Request<'a>),
+    Each(&'a Each<'a>),
+}
+
+pub(crate) enum Done {
+    One(Answer),
+    Each(EachAnswer),
+}
+
+impl Work<'_> {
+    const fn kind(&self) -> Kind {
+        match self {
+            Self::One(request) => request.kind(),
+            Self::Each(Each::Read(_)) => Kind::Read,
+            Self::Each(Each::Replace(_) | Each::Insert(_)) => Kind::Write,
+        }
+    }
+}
 
 impl<D: Driver> Relational<D> {
     /// Connects to the server of a URL.
@@ -80,10 +104,11 @@ impl<D: Driver> Relational<D> {
         let (etags, contention) = (Etags::new(random()), Contention::new(random()));
         let limits = driver.limits();
         let pace = Pace::new(limits.timeout, limits.pool_max);
-        Ok(Self { driver, pool, etags, contention, pace })
+        let grouped = Grouped::new(limits.pool_max);
+        Ok(Self { driver, pool, etags, contention, pace, grouped })
     }
 
-    fn deadline(&self) -> Instant {
+    pub(crate) fn deadline(&self) -> Instant {
         Instant::now() + self.driver.limits().timeout
     }
 
@@ -91,11 +116,11 @@ impl<D: Driver> Relational<D> {
     async fn send(
         &self,
         table: &'static TableDecl,
-        request: &Request<'_>,
+        work: Work<'_>,
         deadline: Instant,
-    ) -> Ended {
+    ) -> Ended<Done> {
         self.pool.knows(table);
-        let kind = request.kind();
+        let kind = work.kind();
         let waits = self.pace.enter(kind).map_err(Failure::Nothing)?;
         let mut lease = self.pool.acquire(deadline).await.map_err(Failure::Nothing)?;
         drop(waits);
@@ -104,8 +129,18 @@ impl<D: Driver> Relational<D> {
         let left = deadline.saturating_duration_since(Instant::now());
         let runs = self.pace.begin(kind, left).map_err(Failure::Nothing)?;
         let connection = lease.connection().map_err(Failure::Nothing)?;
-        let ended =
-            timeout_at(deadline, self.driver.run(connection, table, request, &mut sent)).await;
+        let (driver, told) = (&self.driver, &mut sent);
+        let run = async {
+            match work {
+                Work::One(request) => {
+                    driver.run(connection, table, request, told).await.map(Done::One)
+                }
+                Work::Each(each) => {
+                    driver.run_each(connection, table, each, told).await.map(Done::Each)
+                }
+            }
+        };
+        let ended = timeout_at(deadline, run).await;
         runs.note(matches!(ended, Ok(Err(_))));
         let silent =
             |_| Err(Failure::Broken(Fault::unavailable("the server does not answer in time")));
@@ -134,9 +169,22 @@ impl<D: Driver> Relational<D> {
         repeatable: bool,
         deadline: Instant,
     ) -> Ended {
+        match self.work(table, Work::One(request), repeatable, deadline).await? {
+            Done::One(answer) => Ok(answer),
+            Done::Each(_) => Err(Failure::Broken(strange())),
+        }
+    }
+
+    pub(crate) async fn work(
+        &self,
+        table: &'static TableDecl,
+        work: Work<'_>,
+        repeatable: bool,
+        deadline: Instant,
+    ) -> Ended<Done> {
         let (begun, mut attempt) = (Instant::now(), 1);
         loop {
-            match self.send(table, request, deadline).await {
+            match self.send(table, work, deadline).await {
                 Err(Failure::Elsewhere(fault)) => {
                     let left = deadline.saturating_duration_since(Instant::now());
                     if !is_worth_waiting(fault.kind, begun.elapsed(), left) {
@@ -164,6 +212,39 @@ impl<D: Driver> Relational<D> {
             Ok(_) => Err(strange()),
             Err(failure) => Err(failure.fault()),
         }
+    }
+
+    pub(crate) async fn read_alone(
+        &self,
+        table: &'static TableDecl,
+        partition: &str,
+        row_key: &str,
+    ) -> Answered<Option<StoredRow>> {
+        let request = Request::ReadRow { partition, row_key };
+        Ok(self.rows(table, &request, self.deadline()).await?.into_iter().next())
+    }
+
+    pub(crate) async fn commit_alone(
+        &self,
+        table: &'static TableDecl,
+        partition: &str,
+        mutations: Vec<Mutation>,
+    ) -> Answered<CommitOutcome, emmer_store::Failure> {
+        let (begun, deadline, etag) = (Instant::now(), self.deadline(), self.etags.next());
+        let request = Request::Commit { partition, mutations: &mutations, etag };
+        let outcome = match self.run(table, &request, false, deadline).await {
+            Ok(Answer::Verdict(None)) => committed(&mutations, etag),
+            Ok(Answer::Verdict(Some(at))) => CommitOutcome::Conflict(at),
+            Ok(_) => return Err(emmer_store::Failure::Broken(strange())),
+            Err(Failure::Broken(fault)) => return Err(emmer_store::Failure::Broken(fault)),
+            Err(failure) => return Err(failure.fault().into()),
+        };
+        let wait =
+            self.contention.wait(table.name, partition, &mutations, &outcome, begun.elapsed());
+        if !wait.is_zero() {
+            sleep_until(deadline.min(Instant::now() + wait)).await;
+        }
+        Ok(outcome)
     }
 
     /// Number of rows that a request found to change whose repetition does no harm.
@@ -204,12 +285,12 @@ impl Request<'_> {
     }
 }
 
-fn strange() -> Fault {
+pub(crate) fn strange() -> Fault {
     Fault::corrupt("the server answered with something else")
 }
 
 /// The bytes the values of a row take, roughly.
-fn size(row: &Row) -> usize {
+pub(crate) fn size(row: &Row) -> usize {
     let value = |value: &Value| match value {
         Value::Text(text) => text.len(),
         Value::Bytes(bytes) => bytes.len(),
@@ -269,8 +350,10 @@ impl<D: Driver> Unchecked for Relational<D> {
         partition: &str,
         row_key: &str,
     ) -> Answered<Option<StoredRow>> {
-        let request = Request::ReadRow { partition, row_key };
-        Ok(self.rows(table, &request, self.deadline()).await?.into_iter().next())
+        if Self::may_share(table) {
+            return self.read_with_others(table, partition, row_key).await;
+        }
+        self.read_alone(table, partition, row_key).await
     }
 
     /// The rows from `from` on, and rows before it up to the limit.
@@ -309,27 +392,19 @@ impl<D: Driver> Unchecked for Relational<D> {
         &self,
         table: &'static TableDecl,
         partition: &str,
-        mutations: Vec<Mutation>,
+        mut mutations: Vec<Mutation>,
     ) -> Answered<CommitOutcome, emmer_store::Failure> {
         small_enough::<D>(mutations.iter().filter_map(written))?;
         if mutations.is_empty() {
             return Ok(CommitOutcome::Committed(Vec::new()));
         }
-        let (begun, deadline, etag) = (Instant::now(), self.deadline(), self.etags.next());
-        let request = Request::Commit { partition, mutations: &mutations, etag };
-        let outcome = match self.run(table, &request, false, deadline).await {
-            Ok(Answer::Verdict(None)) => committed(&mutations, etag),
-            Ok(Answer::Verdict(Some(at))) => CommitOutcome::Conflict(at),
-            Ok(_) => return Err(emmer_store::Failure::Broken(strange())),
-            Err(Failure::Broken(fault)) => return Err(emmer_store::Failure::Broken(fault)),
-            Err(failure) => return Err(failure.fault().into()),
-        };
-        let wait =
-            self.contention.wait(table.name, partition, &mutations, &outcome, begun.elapsed());
-        if !wait.is_zero() {
-            sleep_until(deadline.min(Instant::now() + wait)).await;
+        if Self::may_share(table) {
+            mutations = match Write::of(table, partition, mutations) {
+                Ok(write) => return self.write_with_others(write).await,
+                Err(mutations) => mutations,
+            };
         }
-        Ok(outcome)
+        self.commit_alone(table, partition, mutations).await
     }
 
     async fn touch(

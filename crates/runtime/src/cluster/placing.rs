@@ -131,8 +131,8 @@ impl Placing {
     }
 
     /// Returns true if a new activation goes to `owner`, the silo that answers for the grain in the
-    /// directory: its first call then needs no other message. So it is where the strategy leaves the
-    /// choice to chance, as the ring is drawn by chance, too.
+    /// directory: its first call then needs no other message. So it is where the strategy leaves
+    /// the choice to chance, as the ring is drawn by chance, too.
     pub(crate) fn goes_to_owner(
         &self,
         sought: Sought<'_>,

@@ -182,7 +182,6 @@ fn handshakes() -> Vec<(&'static str, Message)> {
         ("hello-sealed", Message::Hello(sealed)),
         ("hello-probe", hello(PeerKind::Probe(here))),
         ("hello-watch", hello(PeerKind::Watch(here))),
-        ("hello-pulse", hello(PeerKind::Pulse(here))),
         ("welcome", Message::Welcome(welcome)),
         ("welcome-sealed", Message::Welcome(Welcome { seal, ..welcome })),
         ("refuse", Message::Refuse(refuse)),

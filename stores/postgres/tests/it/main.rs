@@ -14,6 +14,7 @@ mod failover;
 mod faults;
 mod pooler;
 mod refused;
+mod shared;
 mod slow;
 mod suite;
 mod tls;

@@ -1,0 +1,215 @@
+//! Reads and writes of many grains that share statements.
+
+use emmer_store::{Answered, CommitOutcome, Fault, Mutation, Row, StoredRow, TableDecl};
+
+use crate::driver::{Driver, Each, EachAnswer, EachRow};
+use crate::etags;
+use crate::fault::Failure;
+use crate::group::{Group, Unanswered};
+use crate::store::{Done, Relational, Work, size, strange};
+
+/// The most bytes of values of a row that shares a statement.
+const ROW_BYTES_MAX: usize = 64 << 10;
+
+/// A row to be read.
+pub(crate) struct Read {
+    table: &'static TableDecl,
+    partition: String,
+    row_key: String,
+}
+
+/// A row to be written.
+pub(crate) struct Write {
+    table: &'static TableDecl,
+    partition: String,
+    row: Row,
+    /// The etag that it must have now; none for a row that must not exist.
+    expected: Option<i64>,
+}
+
+impl Write {
+    /// The only mutation of a commit, if it is one that can share a statement; else the commit.
+    pub(crate) fn of(
+        table: &'static TableDecl,
+        partition: &str,
+        mut mutations: Vec<Mutation>,
+    ) -> Result<Self, Vec<Mutation>> {
+        let (row, expected) = match mutations.pop() {
+            Some(Mutation::Insert { row })
+                if mutations.is_empty() && size(&row) <= ROW_BYTES_MAX =>
+            {
+                (row, None)
+            }
+            Some(Mutation::Replace { row, etag })
+                if mutations.is_empty() && size(&row) <= ROW_BYTES_MAX =>
+            {
+                match etags::number(&etag) {
+                    Some(expected) => (row, Some(expected)),
+                    None => return Err(vec![Mutation::Replace { row, etag }]),
+                }
+            }
+            last => {
+                mutations.extend(last);
+                return Err(mutations);
+            }
+        };
+        Ok(Self { table, partition: partition.to_owned(), row, expected })
+    }
+
+    fn mutation(self) -> Mutation {
+        match self.expected {
+            None => Mutation::Insert { row: self.row },
+            Some(etag) => Mutation::Replace { row: self.row, etag: etags::text(etag) },
+        }
+    }
+}
+
+type ReadAnswer = Result<Option<StoredRow>, Fault>;
+type WriteAnswer = Answered<CommitOutcome, emmer_store::Failure>;
+
+/// The requests that share statements, by their kinds.
+pub(crate) struct Grouped {
+    reads: Group<Read, ReadAnswer>,
+    replaces: Group<Write, WriteAnswer>,
+    inserts: Group<Write, WriteAnswer>,
+}
+
+impl Grouped {
+    /// For a pool of so many connections. Some are left for requests that share nothing, those of
+    /// the membership among them.
+    pub(crate) fn new(pool_max: usize) -> Self {
+        let at_once = pool_max / 4;
+        Self {
+            reads: Group::new(at_once),
+            replaces: Group::new(at_once),
+            inserts: Group::new(at_once),
+        }
+    }
+}
+
+impl<D: Driver> Relational<D> {
+    /// Returns true if requests for single rows of this table share statements: nothing reads or
+    /// writes rows of several partitions at one moment.
+    pub(crate) const fn may_share(table: &'static TableDecl) -> bool {
+        D::RUNS_EACH && !table.one_moment
+    }
+
+    pub(crate) async fn read_with_others(
+        &self,
+        table: &'static TableDecl,
+        partition: &str,
+        row_key: &str,
+    ) -> ReadAnswer {
+        let (partition, row_key) = (partition.to_owned(), row_key.to_owned());
+        let read = Read { table, partition, row_key };
+        let apart = |a: &Read, b: &Read| !std::ptr::eq(a.table, b.table);
+        let answer = self.grouped.reads.run(read, apart, |reads| self.read_each(reads)).await;
+        answer.unwrap_or_else(|why| Err(unanswered(why)))
+    }
+
+    async fn read_each(&self, reads: Vec<Read>) -> Vec<ReadAnswer> {
+        if let [read] = &reads[..] {
+            return vec![self.read_alone(read.table, &read.partition, &read.row_key).await];
+        }
+        let Some(first) = reads.first() else { return Vec::new() };
+        let keys: Vec<_> = reads.iter().map(|read| (&*read.partition, &*read.row_key)).collect();
+        let each = Each::Read(&keys);
+        match self.work(first.table, Work::Each(&each), true, self.deadline()).await {
+            Ok(Done::Each(EachAnswer::Rows(rows))) if rows.len() == reads.len() => {
+                rows.into_iter().map(Ok).collect()
+            }
+            Ok(_) => reads.iter().map(|_| Err(strange())).collect(),
+            // One row may be what cannot be read.
+            Err(Failure::Nothing(_)) => {
+                let mut answers = Vec::with_capacity(reads.len());
+                for read in &reads {
+                    let answer = self.read_alone(read.table, &read.partition, &read.row_key).await;
+                    answers.push(answer);
+                }
+                answers
+            }
+            Err(failure) => {
+                let fault = failure.fault();
+                reads.iter().map(|_| Err(fault.clone())).collect()
+            }
+        }
+    }
+
+    pub(crate) async fn write_with_others(&self, write: Write) -> WriteAnswer {
+        let group = match write.expected {
+            None => &self.grouped.inserts,
+            Some(_) => &self.grouped.replaces,
+        };
+        let apart = |a: &Write, b: &Write| {
+            !std::ptr::eq(a.table, b.table)
+                || (a.row.key() == b.row.key() && a.partition == b.partition)
+        };
+        let answer = group.run(write, apart, |writes| self.write_each(writes)).await;
+        answer.unwrap_or_else(|why| match why {
+            Unanswered::TooMany => Err(unanswered(why).into()),
+            Unanswered::Abandoned => Err(emmer_store::Failure::Broken(unanswered(why))),
+        })
+    }
+
+    async fn write_each(&self, writes: Vec<Write>) -> Vec<WriteAnswer> {
+        if writes.len() <= 1 {
+            return self.write_one_by_one(writes).await;
+        }
+        let Some(first) = writes.first() else { return Vec::new() };
+        let etags: Vec<i64> = writes.iter().map(|_| self.etags.next()).collect();
+        let rows: Vec<_> = writes
+            .iter()
+            .zip(&etags)
+            .map(|(write, etag)| EachRow {
+                partition: &write.partition,
+                row: &write.row,
+                expected: write.expected.unwrap_or_default(),
+                etag: *etag,
+            })
+            .collect();
+        let each =
+            if first.expected.is_some() { Each::Replace(&rows) } else { Each::Insert(&rows) };
+        match self.work(first.table, Work::Each(&each), false, self.deadline()).await {
+            Ok(Done::Each(EachAnswer::Done(done))) if done.len() == writes.len() => {
+                let outcome = |(done, etag): (bool, &i64)| {
+                    Ok(if done {
+                        CommitOutcome::Committed(vec![Some(etags::text(*etag))])
+                    } else {
+                        CommitOutcome::Conflict(0)
+                    })
+                };
+                done.into_iter().zip(&etags).map(outcome).collect()
+            }
+            Ok(_) => in_doubt(writes.len(), &strange()),
+            Err(Failure::Broken(fault)) => in_doubt(writes.len(), &fault),
+            // Nothing was written, and one row may be what the server refuses.
+            Err(Failure::Nothing(_)) => self.write_one_by_one(writes).await,
+            Err(failure) => {
+                let fault = failure.fault();
+                writes.iter().map(|_| Err(fault.clone().into())).collect()
+            }
+        }
+    }
+
+    async fn write_one_by_one(&self, writes: Vec<Write>) -> Vec<WriteAnswer> {
+        let mut answers = Vec::with_capacity(writes.len());
+        for write in writes {
+            let (table, partition) = (write.table, write.partition.clone());
+            answers.push(self.commit_alone(table, &partition, vec![write.mutation()]).await);
+        }
+        answers
+    }
+}
+
+fn in_doubt(count: usize, fault: &Fault) -> Vec<WriteAnswer> {
+    (0..count).map(|_| Err(emmer_store::Failure::Broken(fault.clone()))).collect()
+}
+
+fn unanswered(why: Unanswered) -> Fault {
+    match why {
+        Unanswered::TooMany => Fault::unavailable("too many requests wait for this store"),
+        Unanswered::Abandoned => {
+            Fault::unavailable("the request whose statement it shared was given up")
+        }
+    }
+}
