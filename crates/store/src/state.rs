@@ -79,6 +79,17 @@ impl StateTable {
         StateSlot(Arc::new(Slot { rows: self.rows(grain_type, key), name: RowName::of(state) }))
     }
 
+    /// What the places of one state of all grains of a type have in common. Where there are many
+    /// grains, keep this instead of their places.
+    pub fn kind(&self, grain_type: &str, state: &str) -> Arc<StateKind> {
+        Arc::new(StateKind {
+            table: self.clone(),
+            service: self.service.as_str().into(),
+            grain_type: grain_type.into(),
+            name: RowName::of(state),
+        })
+    }
+
     /// The place of a journal of one grain; nothing is read yet. A state and a journal of one grain
     /// must not have the same name.
     pub fn journal(&self, grain_type: &str, key: &GrainKey, journal: &str) -> JournalSlot {
@@ -120,6 +131,36 @@ impl StateTable {
         state: &str,
     ) -> Result<Option<StoredState>> {
         self.slot(grain_type, key, state).read().await
+    }
+}
+
+/// One state of all grains of a type.
+pub struct StateKind {
+    table: StateTable,
+    service: Arc<str>,
+    grain_type: Arc<str>,
+    name: RowName,
+}
+
+impl fmt::Debug for StateKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "StateKind({} {})", self.grain_type, self.name.key)
+    }
+}
+
+impl StateKind {
+    /// The place of the state of the grain with this key.
+    pub fn slot(&self, key: &GrainKey) -> StateSlot {
+        let Self { table, service, grain_type, name } = self;
+        let rows = GrainRows {
+            store: table.store.clone(),
+            bytes_max: table.bytes_max,
+            partition: keys::partition(&table.service, grain_type, key),
+            service: service.clone(),
+            grain_type: grain_type.clone(),
+            grain_key: keys::key_text(key).into(),
+        };
+        StateSlot(Arc::new(Slot { rows, name: name.clone() }))
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use emmer_core::{GrainId, GrainKey, SiloAddress};
 use emmer_store::journal::JournalSlot;
-use emmer_store::state::StateSlot;
+use emmer_store::state::StateKind;
 use tokio_util::sync::CancellationToken;
 
 use super::reference::GrainFactory;
@@ -118,8 +118,12 @@ impl Ctx {
     }
 
     /// The place of this grain's state `name`; none when the grain is already gone.
-    pub(crate) fn state_slot(&self, store: Option<&str>, name: &str) -> Option<StateSlot> {
-        self.activation.upgrade()?.state_slot(store, name)
+    pub(crate) fn state_kind(
+        &self,
+        store: Option<&'static str>,
+        name: &'static str,
+    ) -> Option<Arc<StateKind>> {
+        self.activation.upgrade()?.state_kind(store, name)
     }
 
     /// The place of this grain's journal `name`; none when the grain is already gone.
@@ -131,6 +135,11 @@ impl Ctx {
     pub(crate) fn title(&self) -> String {
         let type_name = self.activation.upgrade().map(|activation| activation.type_name());
         format!("{}/{}", type_name.unwrap_or_default(), self.key())
+    }
+
+    /// A hold that keeps nothing.
+    pub(crate) fn weak(&self) -> Weak<Activation> {
+        self.activation.clone()
     }
 
     /// The activation, while it is there.

@@ -2,18 +2,19 @@
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use bytes::BytesMut;
 use emmer_net::clock;
 use emmer_store::Etag;
-use emmer_store::state::StateSlot;
+use emmer_store::state::{StateKind, StateSlot};
 use emmer_wire::{CodecError, codec};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::bond::Bond;
 use crate::grain::{Carried, Ctx, StateSpec};
+use crate::hosting::Activation;
 use crate::metrics::StateOperation;
 use crate::trace;
 use crate::turn::StateError;
@@ -57,11 +58,55 @@ pub struct Persistent<T: 'static> {
     binding: Option<Box<Binding<T>>>,
 }
 
+/// What a state needs of its grain and its store. There is one for each state of each grain in
+/// memory: whatever can be had from elsewhere is not kept.
 struct Binding<T: 'static> {
-    slot: StateSlot,
+    kind: Arc<StateKind>,
     spec: &'static StateSpec<T>,
+    activation: Weak<Activation>,
+    etag: KeptEtag,
+}
+
+/// An etag in little memory.
+#[derive(Debug, Default, PartialEq, Eq)]
+enum KeptEtag {
+    /// The store does not hold the state.
+    #[default]
+    None,
+    /// The one spelling of this number.
+    Number(i64),
+    Text(Box<Etag>),
+}
+
+impl KeptEtag {
+    fn of(etag: Option<Etag>) -> Self {
+        let Some(etag) = etag else { return Self::None };
+        match etag.parse::<i64>() {
+            Ok(number) if number.to_string() == *etag => Self::Number(number),
+            _ => Self::Text(Box::new(etag)),
+        }
+    }
+
+    fn get(&self) -> Option<Etag> {
+        match self {
+            Self::None => None,
+            Self::Number(number) => Some(number.to_string().into()),
+            Self::Text(etag) => Some((**etag).clone()),
+        }
+    }
+}
+
+/// A binding while its store is asked.
+struct Open {
     ctx: Ctx,
-    etag: Option<Etag>,
+    slot: StateSlot,
+    name: &'static str,
+}
+
+impl Open {
+    const fn bond(&self) -> Bond<'_> {
+        Bond { name: self.name, ctx: &self.ctx }
+    }
 }
 
 impl<T: Default> Default for Persistent<T> {
@@ -84,9 +129,9 @@ where
 
     /// Makes this a state of the grain of `ctx`, not read yet.
     pub fn bind(&mut self, ctx: &Ctx, spec: &'static StateSpec<T>) {
-        let slot = ctx.state_slot(spec.store, spec.name);
+        let (kind, activation) = (ctx.state_kind(spec.store, spec.name), ctx.weak());
         self.binding =
-            slot.map(|slot| Box::new(Binding { slot, spec, ctx: ctx.clone(), etag: None }));
+            kind.map(|kind| Box::new(Binding { kind, spec, activation, etag: KeptEtag::None }));
     }
 
     /// Changes the value in memory. Nothing is stored until [`write`](Self::write).
@@ -101,7 +146,7 @@ where
 
     /// Returns true if the store holds this state, as far as this activation knows.
     pub fn exists(&self) -> bool {
-        self.binding.as_ref().is_some_and(|b| b.etag.is_some())
+        self.binding.as_ref().is_some_and(|b| b.etag != KeptEtag::None)
     }
 
     /// Reads the value from the store, replacing the value in memory; the default when the store
@@ -111,18 +156,19 @@ where
     /// [`StateError`]; then the value in memory is unchanged.
     pub async fn read(&mut self) -> Result<(), StateError> {
         let binding = self.binding.as_mut().ok_or(StateError::Unbound)?;
+        let open = binding.open()?;
         let span = trace::part(|| trace::state("read", binding.spec.name));
-        let found = trace::within(span, binding.slot.read()).await;
-        match binding.bond().read(found)? {
+        let found = trace::within(span, open.slot.read()).await;
+        match open.bond().read(found)? {
             None => {
                 self.value = T::default();
-                binding.etag = None;
+                binding.etag = KeptEtag::None;
             }
             Some(stored) => {
                 let read = || binding.spec.read(&stored.format, &stored.payload);
-                let value = binding.ctx.grains().bind(read);
-                self.value = value.map_err(|why| binding.bond().unreadable(why))?;
-                binding.etag = Some(stored.etag);
+                let value = open.ctx.grains().bind(read);
+                self.value = value.map_err(|why| open.bond().unreadable(why))?;
+                binding.etag = KeptEtag::of(Some(stored.etag));
             }
         }
         Ok(())
@@ -134,16 +180,18 @@ where
     /// [`StateError`] describes the knowledge about the store. The activation ends with this turn.
     pub async fn write(&mut self) -> Result<(), StateError> {
         let binding = self.binding.as_mut().ok_or(StateError::Unbound)?;
-        let bond = binding.bond();
-        let payload = encoded(bond, &self.value, binding.slot.bytes_max())
+        let open = binding.open()?;
+        let bond = open.bond();
+        let payload = encoded(bond, &self.value, open.slot.bytes_max())
             .map_err(|error| bond.unwritten(error))?;
         let format = binding.spec.format();
         let unanswered = bond.unanswered();
         let span = trace::part(|| trace::state("write", binding.spec.name));
-        let write = binding.slot.write(binding.etag.as_ref(), &format, payload, clock::wall());
+        let etag = binding.etag.get();
+        let write = open.slot.write(etag.as_ref(), &format, payload, clock::wall());
         let outcome = trace::within(span, write).await;
         unanswered.answered();
-        binding.etag = Some(bond.written(StateOperation::Write, outcome)?);
+        binding.etag = KeptEtag::of(Some(bond.written(StateOperation::Write, outcome)?));
         Ok(())
     }
 
@@ -153,14 +201,15 @@ where
     /// As [`write`](Self::write).
     pub async fn clear(&mut self) -> Result<(), StateError> {
         let binding = self.binding.as_mut().ok_or(StateError::Unbound)?;
-        if let Some(etag) = &binding.etag {
-            let bond = binding.bond();
+        if let Some(etag) = binding.etag.get() {
+            let open = binding.open()?;
+            let bond = open.bond();
             let unanswered = bond.unanswered();
             let span = trace::part(|| trace::state("clear", binding.spec.name));
-            let outcome = trace::within(span, binding.slot.clear(etag)).await;
+            let outcome = trace::within(span, open.slot.clear(&etag)).await;
             unanswered.answered();
             bond.cleared(outcome)?;
-            binding.etag = None;
+            binding.etag = KeptEtag::None;
         }
         self.value = T::default();
         Ok(())
@@ -174,8 +223,8 @@ where
     fn pack(&self, out: &mut BytesMut) -> Result<(), CodecError> {
         let bound = self.binding.as_ref();
         let format = bound.map(|binding| binding.spec.format());
-        let etag = bound.and_then(|binding| binding.etag.as_deref());
-        codec::encode_into(out, &(format, etag, &self.value))
+        let etag = bound.and_then(|binding| binding.etag.get());
+        codec::encode_into(out, &(format, etag.as_deref(), &self.value))
     }
 
     fn unpack(&mut self, ctx: &Ctx, bytes: &[u8]) -> Result<(), String> {
@@ -187,7 +236,7 @@ where
         }
         self.value = value;
         if let Some(binding) = &mut self.binding {
-            binding.etag = etag.map(Etag::from);
+            binding.etag = KeptEtag::of(etag.map(Etag::from));
         }
         Ok(())
     }
@@ -197,8 +246,13 @@ where
 type Packed<T> = (Option<String>, Option<String>, T);
 
 impl<T> Binding<T> {
-    const fn bond(&self) -> Bond<'_> {
-        Bond { name: self.spec.name, ctx: &self.ctx }
+    /// # Errors
+    /// [`StateError::Unbound`] when the grain is gone.
+    fn open(&self) -> Result<Open, StateError> {
+        let activation = self.activation.upgrade().ok_or(StateError::Unbound)?;
+        let ctx = Ctx::of(&activation).ok_or(StateError::Unbound)?;
+        let slot = self.kind.slot(activation.id().key());
+        Ok(Open { ctx, slot, name: self.spec.name })
     }
 }
 

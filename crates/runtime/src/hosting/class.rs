@@ -14,7 +14,7 @@ use super::context::TurnContext;
 use super::host::Host;
 use super::services::{ServiceNeed, Services};
 use super::slot::Slot;
-use super::states::States;
+use super::states::{StateKinds, States};
 use super::turn::BoxTurn;
 use crate::filters::Filters;
 use crate::metrics::{LifeMetrics, LifeStatistics, MethodMetrics, MethodStatistics};
@@ -133,6 +133,7 @@ pub(crate) struct Class {
     pub(super) metrics: MethodMetrics,
     pub(super) lives: LifeMetrics,
     pub(super) idle: Duration,
+    pub(super) states: StateKinds,
 }
 
 const FREE: u16 = u16::MAX;
@@ -196,6 +197,7 @@ impl Class {
             shift: u32::BITS - bits,
             metrics: MethodMetrics::new(by_number.len()),
             lives: LifeMetrics::default(),
+            states: StateKinds::default(),
             methods: by_number.into_boxed_slice(),
             idle: info.idle.unwrap_or(idle),
         };

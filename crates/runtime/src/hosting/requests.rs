@@ -9,7 +9,7 @@ use emmer_core::GrainId;
 use emmer_net::clock::{CoarseInstant, Due};
 use emmer_store::BoxFuture;
 use emmer_store::journal::JournalSlot;
-use emmer_store::state::StateSlot;
+use emmer_store::state::StateKind;
 use emmer_wire::{CallChain, ChainLink};
 
 use super::activation::Held;
@@ -69,10 +69,16 @@ impl Activation {
         self.host.services.clone()
     }
 
-    /// The place of its state `name`; none when there is no such store (never, for a silo that has
-    /// started).
-    pub(crate) fn state_slot(&self, store: Option<&str>, name: &str) -> Option<StateSlot> {
-        Some(self.host.states.of(store)?.slot(self.class.name, self.id.key(), name))
+    /// Its state `name`, as all grains of its class have it; none when there is no such store
+    /// (never, for a silo that has started).
+    pub(crate) fn state_kind(
+        &self,
+        store: Option<&'static str>,
+        name: &'static str,
+    ) -> Option<Arc<StateKind>> {
+        self.class
+            .states
+            .of((store, name), || Some(self.host.states.of(store)?.kind(self.class.name, name)))
     }
 
     /// The place of its journal `name`; none when there is no such store.
