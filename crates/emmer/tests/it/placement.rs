@@ -1,12 +1,14 @@
 //! Where activations go: the strategies, and directors of an application's own.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use emmer::calls::Rejection;
 use emmer::errors::StartError;
 use emmer::interface::Interface;
+use emmer::metrics::MetricValue;
 use emmer::placement::{PlacementContext, PlacementTarget, Strategy};
 use emmer::prelude::*;
 use emmer::tables::{ClusterId, GrainId, GrainTypeId, SiloAddress};
@@ -182,7 +184,7 @@ async fn resource_optimized_grains_go_where_fewer_are_when_nothing_else_is_known
 async fn activations_that_were_not_called_for_ten_minutes_do_not_count(world: World) {
     let (cluster, home) = one_has_more(&world, 60, 1_000).await;
     let client = cluster.client().await;
-    let share = async |keys: std::ops::Range<u64>| {
+    let share = async |keys: Range<u64>| {
         let mut share = 0;
         for key in keys {
             share += u64::from(client.grain::<dyn Counted>(key).silo().await.unwrap() == home);
@@ -344,3 +346,49 @@ async fn a_class_whose_director_is_missing_is_refused_before_anything_is_opened(
 }
 
 static ASKED: AtomicU64 = AtomicU64::new(0);
+
+/// Messages that the silos have sent each other.
+fn messages(cluster: &Cluster) -> u64 {
+    let samples = cluster.nodes().iter().flat_map(|node| node.watch().metrics());
+    let sent = samples.filter_map(|sample| match sample.value {
+        MetricValue::Count(sent) if sample.metric.name == "emmer_messages_total" => {
+            (sample.labels == ["sent"]).then_some(sent)
+        }
+        _ => None,
+    });
+    sent.sum()
+}
+
+class!(ByChance, ByChanceGrain,);
+
+/// The silo that answers for the grain in the directory has it: the call, and its answer.
+#[emmer::test]
+async fn the_first_call_of_a_grain_is_one_message_between_silos(world: World) {
+    const GRAINS: u64 = 600;
+    let cluster = world.cluster(3, |silo| silo.host::<dyn ByChance, ByChanceGrain>()).await;
+    // The silos on which the grains are, as silo `n` calls them.
+    let ask = async |n: usize, keys: Range<u64>| {
+        let calls = async move |silo: GrainFactory| {
+            let mut on: BTreeMap<SiloAddress, u64> = BTreeMap::new();
+            for key in keys {
+                *on.entry(silo.grain::<dyn ByChance>(key).silo().await.unwrap()).or_default() += 1;
+            }
+            on
+        };
+        cluster.node(n).run(calls).await.unwrap()
+    };
+    // Connections are made, and types are known.
+    for n in 0..3 {
+        ask(n, GRAINS..GRAINS + 50).await;
+    }
+    world.advance(std::time::Duration::from_secs(5)).await;
+    for n in [0, 1] {
+        let before = messages(&cluster);
+        let on = ask(n, 0..GRAINS).await;
+        let sent = messages(&cluster) - before;
+        assert!(on.len() == 3 && on.values().all(|grains| *grains > GRAINS / 5), "{on:?}");
+        let elsewhere = GRAINS - on[&cluster.node(n).address()];
+        // Few are about other things.
+        assert!(sent <= 2 * elsewhere + 40, "{sent} messages for {elsewhere} grains elsewhere");
+    }
+}
