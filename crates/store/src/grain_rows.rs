@@ -22,7 +22,6 @@ pub(crate) struct GrainRows {
 }
 
 /// The name of a row, in its key and in its column.
-#[derive(Clone)]
 pub(crate) struct RowName {
     pub(crate) key: String,
     text: Arc<str>,

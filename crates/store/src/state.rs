@@ -76,7 +76,10 @@ impl StateTable {
 
     /// The place of one state of one grain, without a read. Keep it: its keys are made once.
     pub fn slot(&self, grain_type: &str, key: &GrainKey, state: &str) -> StateSlot {
-        StateSlot(Arc::new(Slot { rows: self.rows(grain_type, key), name: RowName::of(state) }))
+        StateSlot(Arc::new(Slot {
+            rows: self.rows(grain_type, key),
+            name: Arc::new(RowName::of(state)),
+        }))
     }
 
     /// What the places of one state of all grains of a type have in common. Where there are many
@@ -86,7 +89,7 @@ impl StateTable {
             table: self.clone(),
             service: self.service.as_str().into(),
             grain_type: grain_type.into(),
-            name: RowName::of(state),
+            name: Arc::new(RowName::of(state)),
         })
     }
 
@@ -139,7 +142,7 @@ pub struct StateKind {
     table: StateTable,
     service: Arc<str>,
     grain_type: Arc<str>,
-    name: RowName,
+    name: Arc<RowName>,
 }
 
 impl fmt::Debug for StateKind {
@@ -166,7 +169,7 @@ impl StateKind {
 
 struct Slot {
     rows: GrainRows,
-    name: RowName,
+    name: Arc<RowName>,
 }
 
 /// The place of one state of one grain. Cheap to clone.

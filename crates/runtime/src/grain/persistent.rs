@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use bytes::BytesMut;
 use emmer_net::clock;
 use emmer_store::Etag;
-use emmer_store::state::{StateKind, StateSlot};
+use emmer_store::state::StateSlot;
 use emmer_wire::{CodecError, codec};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -55,13 +55,12 @@ use crate::turn::StateError;
 /// ```
 pub struct Persistent<T: 'static> {
     value: T,
-    binding: Option<Box<Binding<T>>>,
+    binding: Option<Binding<T>>,
 }
 
 /// What a state needs of its grain and its store. There is one for each state of each grain in
 /// memory: whatever can be had from elsewhere is not kept.
 struct Binding<T: 'static> {
-    kind: Arc<StateKind>,
     spec: &'static StateSpec<T>,
     activation: Weak<Activation>,
     etag: KeptEtag,
@@ -129,9 +128,9 @@ where
 
     /// Makes this a state of the grain of `ctx`, not read yet.
     pub fn bind(&mut self, ctx: &Ctx, spec: &'static StateSpec<T>) {
-        let (kind, activation) = (ctx.state_kind(spec.store, spec.name), ctx.weak());
+        let is_there = ctx.state_kind(spec.store, spec.name).is_some();
         self.binding =
-            kind.map(|kind| Box::new(Binding { kind, spec, activation, etag: KeptEtag::None }));
+            is_there.then(|| Binding { spec, activation: ctx.weak(), etag: KeptEtag::None });
     }
 
     /// Changes the value in memory. Nothing is stored until [`write`](Self::write).
@@ -251,7 +250,8 @@ impl<T> Binding<T> {
     fn open(&self) -> Result<Open, StateError> {
         let activation = self.activation.upgrade().ok_or(StateError::Unbound)?;
         let ctx = Ctx::of(&activation).ok_or(StateError::Unbound)?;
-        let slot = self.kind.slot(activation.id().key());
+        let kind = activation.state_kind(self.spec.store, self.spec.name);
+        let slot = kind.ok_or(StateError::Unbound)?.slot(activation.id().key());
         Ok(Open { ctx, slot, name: self.spec.name })
     }
 }
