@@ -216,6 +216,12 @@ pub trait SystemStore: Send + Sync + 'static {
         false
     }
 
+    /// Returns true if every request is over at its first poll, on whatever thread: the rows are in
+    /// this process.
+    fn answers_at_once(&self) -> bool {
+        false
+    }
+
     /// Creates missing parts of `tables`, idempotently, also when several processes start at once.
     ///
     /// # Errors

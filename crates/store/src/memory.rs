@@ -329,6 +329,10 @@ impl SystemStore for MemoryStore {
         STORE.to_owned()
     }
 
+    fn answers_at_once(&self) -> bool {
+        true
+    }
+
     fn ensure_tables<'a>(&'a self, tables: &'a [&'static TableDecl]) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move { self.lock().ensure_tables(tables) })
     }

@@ -76,6 +76,10 @@ impl SystemStore for CountingStore {
         self.inner.keeps_in_memory()
     }
 
+    fn answers_at_once(&self) -> bool {
+        self.inner.answers_at_once()
+    }
+
     fn keeps_order(&self) -> bool {
         self.inner.keeps_order()
     }

@@ -162,6 +162,10 @@ impl SystemStore for Measured {
         self.store.keeps_in_memory()
     }
 
+    fn answers_at_once(&self) -> bool {
+        self.store.answers_at_once()
+    }
+
     fn keeps_order(&self) -> bool {
         self.store.keeps_order()
     }

@@ -5,11 +5,14 @@
 //! the fence, would then wait for the turn, and the turn for the fence. So each request runs in a
 //! task of its own, to its end or until its caller drops it.
 
+use std::future::poll_fn;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use emmer_core::Timestamp;
+use emmer_net::contain::contain;
 use emmer_net::world::Spawner;
 use emmer_store::{
     BoxFuture, CommitOutcome, Examination, Mutation, Result, Row, StoreError, StoreErrorKind,
@@ -33,7 +36,23 @@ impl Apart {
         &'a self,
         request: impl FnOnce(Arc<dyn SystemStore>) -> BoxFuture<'static, Result<T>>,
     ) -> BoxFuture<'a, Option<Result<T>>> {
-        Box::pin(self.spawner.run(request(self.store.clone())))
+        let request = request(self.store.clone());
+        if self.store.answers_at_once() {
+            return Box::pin(self.at_once(request));
+        }
+        Box::pin(self.spawner.run(request))
+    }
+
+    /// Runs a request of a store in this process. As a rule it is over at once, and needs no task.
+    async fn at_once<T: Send + 'static>(
+        &self,
+        mut request: BoxFuture<'static, Result<T>>,
+    ) -> Option<Result<T>> {
+        let polled = poll_fn(|cx| Poll::Ready(contain(|| request.as_mut().poll(cx)))).await.ok()?;
+        match polled {
+            Poll::Ready(answer) => Some(answer),
+            Poll::Pending => self.spawner.run(request).await,
+        }
     }
 
     /// As [`run`](Self::run), for a request without an unknown outcome.
@@ -110,6 +129,10 @@ impl SystemStore for Apart {
 
     fn keeps_in_memory(&self) -> bool {
         self.store.keeps_in_memory()
+    }
+
+    fn answers_at_once(&self) -> bool {
+        self.store.answers_at_once()
     }
 
     fn keeps_order(&self) -> bool {
