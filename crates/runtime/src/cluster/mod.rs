@@ -92,8 +92,7 @@ impl Cluster {
         directory: Arc<DirectoryService>,
         locations: Arc<Locations>,
         placing: Placing,
-        peers: Arc<Peers>,
-        pulse: Pulse,
+        (peers, pulse): (Arc<Peers>, Pulse),
     ) -> Self {
         Self {
             me,

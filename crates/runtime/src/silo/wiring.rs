@@ -130,8 +130,7 @@ pub(super) fn wire(given: Given) -> Arc<SiloCore> {
         directory.clone(),
         locations.clone(),
         placing,
-        peers.clone(),
-        pulse,
+        (peers.clone(), pulse),
     );
     let cluster = Arc::new(cluster);
     cluster.pulse.heard_by(Arc::new(MembershipEar(Arc::downgrade(&cluster))));
