@@ -3,12 +3,16 @@
 
 /// At most this many are kept from clients: for the connections of silos, the store, and files.
 const RESERVE_MAX: u64 = 1_024;
+/// At least this many are: a process has some thirty before the first client comes, and another
+/// silo that joins takes six.
+const RESERVE_MIN: u64 = 40;
 
 /// The most connections of clients that a gateway takes, if `wanted` are allowed: half of a process
 /// with few descriptors is for others.
 pub fn for_clients(wanted: usize, descriptors: Option<u64>) -> usize {
     let Some(descriptors) = descriptors else { return wanted };
-    let room = descriptors - RESERVE_MAX.min(descriptors.div_ceil(2));
+    let kept = descriptors.div_ceil(2).clamp(RESERVE_MIN, RESERVE_MAX);
+    let room = descriptors.saturating_sub(kept);
     wanted.min(usize::try_from(room).unwrap_or(usize::MAX)).max(1)
 }
 
@@ -44,11 +48,12 @@ mod tests {
             (None, 10_000),
             (Some(65_536), 10_000),
             (Some(1_024), 512),
-            (Some(40), 20),
+            (Some(60), 20),
+            (Some(40), 1),
             (Some(1), 1),
         ] {
             assert_eq!(for_clients(10_000, descriptors), clients, "{descriptors:?}");
         }
-        assert_eq!(for_clients(7, Some(40)), 7);
+        assert_eq!(for_clients(7, Some(60)), 7);
     }
 }

@@ -92,7 +92,7 @@ fn handshakes_leave_room_for_later_fields() {
 fn a_hello_with_an_illegal_field_is_refused() {
     // Offsets in the vector "hello-silo": 8 the length of the cluster id, 9 to 12 the id, 13 the
     // peer.
-    for (at, value) in [(8, 0), (8, 255), (9, b'/'), (9, 0xff), (13, 0), (13, 5), (40, 2), (67, 0)]
+    for (at, value) in [(8, 0), (8, 255), (9, b'/'), (9, 0xff), (13, 0), (13, 6), (40, 2), (67, 0)]
     {
         let mut hello = payload("hello-silo");
         hello[at] = value;
