@@ -6,7 +6,7 @@
 //!
 //! A client need not read its answers, and may call a grain that is busy for long. Each of its
 //! connections is bounded, but there are many. So that no client suffers for others, each
-//! connection may always hold [`FREE_BYTES`], and one answer more. When those answers together take
+//! connection may always hold 64 KB, and one answer more. When those answers together take
 //! too much, the connections that have read nothing for longest end (`unread`).
 //!
 //! Silos are not counted: the cluster declares one dead that does not read.
