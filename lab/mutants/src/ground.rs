@@ -18,6 +18,10 @@ pub(crate) enum Ground {
 }
 
 impl Ground {
+    #[cfg(test)]
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Protocol, Self::Runtime, Self::Reminders, Self::Streams, Self::Link];
+
     /// Mutated crates, by folder, with their package.
     pub(crate) const fn crates(self) -> &'static [(&'static str, &'static str)] {
         match self {
