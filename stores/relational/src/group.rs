@@ -1,18 +1,19 @@
 //! Requests that share a statement.
 //!
-//! So many statements of a kind run at once, each for one request. Further requests wait until one
-//! of these ends, as they would for a connection. The next statement then takes all that wait, up
-//! to a maximum. So no request waits for others to come, and a store that is asked for much sends
-//! few statements.
+//! At most a few statements of a kind run at once. A further request waits until one of them ends,
+//! as it would for a connection. The next statement then takes all requests that wait, up to a
+//! maximum. So no request waits for others to come, and a busy store gets few statements.
+//!
+//! Statements run in tasks of their own: a request that is given up takes no other one with it.
 
 use std::collections::VecDeque;
 use std::future::Future;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
 
 /// The most requests of one statement.
-pub(crate) const TOGETHER_MAX: usize = 256;
+const TOGETHER_MAX: usize = 256;
 /// The most requests that wait.
 const WAITING_MAX: usize = 65_536;
 
@@ -21,18 +22,14 @@ pub(crate) struct Group<Q, A> {
     state: Mutex<State<Q, A>>,
     /// The most statements at once.
     at_once: usize,
+    /// Returns true if two requests may not be in one statement.
+    apart: fn(&Q, &Q) -> bool,
 }
 
 struct State<Q, A> {
+    /// Number of tasks that send statements.
     running: usize,
-    waiting: VecDeque<(Q, oneshot::Sender<Told<Q, A>>)>,
-}
-
-/// What a request that waits hears.
-enum Told<Q, A> {
-    Answer(A),
-    /// It sends the next statement, its own request in it.
-    Lead(Q),
+    waiting: VecDeque<(Q, oneshot::Sender<A>)>,
 }
 
 /// Why a request of a group has no answer.
@@ -40,163 +37,217 @@ enum Told<Q, A> {
 pub(crate) enum Unanswered {
     /// Too many wait. Nothing was sent.
     TooMany,
-    /// The request that led the statement was given up: it was done or not.
+    /// Its statement ended without answers: it was done or not.
     Abandoned,
 }
 
-impl<Q, A> Group<Q, A> {
-    pub(crate) fn new(at_once: usize) -> Self {
-        let state = State { running: 0, waiting: VecDeque::new() };
-        Self { state: Mutex::new(state), at_once: at_once.max(1) }
+impl<Q: Send + 'static, A: Send + 'static> Group<Q, A> {
+    pub(crate) fn new(at_once: usize, apart: fn(&Q, &Q) -> bool) -> Arc<Self> {
+        let state = Mutex::new(State { running: 0, waiting: VecDeque::new() });
+        Arc::new(Self { state, at_once: at_once.max(1), apart })
     }
 
     /// Runs `request` in a statement, alone or with others. `run` has one answer for each request,
-    /// in their order. `apart` says that two requests may not be in one statement.
-    pub(crate) async fn run<F: Future<Output = Vec<A>>>(
-        &self,
+    /// in their order.
+    pub(crate) async fn run<F: Future<Output = Vec<A>> + Send>(
+        self: &Arc<Self>,
         request: Q,
-        apart: impl Fn(&Q, &Q) -> bool,
-        run: impl FnOnce(Vec<Q>) -> F,
+        run: impl Fn(Vec<Q>) -> F + Send + 'static,
     ) -> Result<A, Unanswered> {
-        let waits = {
+        let (tell, told) = oneshot::channel();
+        let begins = {
             let mut state = self.lock();
-            if state.running < self.at_once {
-                state.running += 1;
-                Err(request)
-            } else if state.waiting.len() >= WAITING_MAX {
+            if state.waiting.len() >= WAITING_MAX {
                 return Err(Unanswered::TooMany);
-            } else {
-                let (tell, told) = oneshot::channel();
-                state.waiting.push_back((request, tell));
-                Ok(told)
             }
+            state.waiting.push_back((request, tell));
+            let begins = state.running < self.at_once;
+            state.running += usize::from(begins);
+            begins
         };
-        let request = match waits {
-            Err(request) => request,
-            Ok(told) => match told.await {
-                Ok(Told::Answer(answer)) => return Ok(answer),
-                Ok(Told::Lead(request)) => request,
-                Err(_) => return Err(Unanswered::Abandoned),
-            },
-        };
-        let _leads = Leads(self);
-        let (mut requests, mut others) = (vec![request], Vec::new());
-        {
-            let mut state = self.lock();
-            let mut later = VecDeque::new();
-            while requests.len() < TOGETHER_MAX
-                && let Some((request, tell)) = state.waiting.pop_front()
-            {
-                // Nothing was sent for one that was given up.
-                if tell.is_closed() {
-                    continue;
+        if begins {
+            let runs = Runs { group: self.clone(), is_over: false };
+            tokio::spawn(async move {
+                while let Some((requests, tells)) = runs.group.take() {
+                    for (tell, answer) in tells.into_iter().zip(run(requests).await) {
+                        // A request that is given up has no use for its answer.
+                        let _ = tell.send(answer);
+                    }
                 }
-                if requests.iter().any(|other| apart(other, &request)) {
-                    later.push_back((request, tell));
-                } else {
-                    requests.push(request);
-                    others.push(tell);
-                }
-            }
-            later.append(&mut state.waiting);
-            state.waiting = later;
+                runs.end();
+            });
         }
-        let mut answers = run(requests).await.into_iter();
-        let own = answers.next().ok_or(Unanswered::Abandoned);
-        for (tell, answer) in others.into_iter().zip(answers) {
-            // One that is given up has no use for its answer.
-            let _ = tell.send(Told::Answer(answer));
-        }
-        own
+        told.await.map_err(|_| Unanswered::Abandoned)
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, State<Q, A>> {
+    /// The requests of the next statement; none if none waits.
+    fn take(&self) -> Option<(Vec<Q>, Vec<oneshot::Sender<A>>)> {
+        let mut state = self.lock();
+        let (mut requests, mut tells, mut later) = (Vec::new(), Vec::new(), VecDeque::new());
+        while requests.len() < TOGETHER_MAX
+            && let Some((request, tell)) = state.waiting.pop_front()
+        {
+            if tell.is_closed() {
+                // Its caller has given it up, and nothing was sent.
+            } else if requests.iter().any(|other| (self.apart)(other, &request)) {
+                later.push_back((request, tell));
+            } else {
+                requests.push(request);
+                tells.push(tell);
+            }
+        }
+        later.append(&mut state.waiting);
+        state.waiting = later;
+        if requests.is_empty() {
+            // Under the lock: a request that comes now begins another task.
+            state.running -= 1;
+            return None;
+        }
+        Some((requests, tells))
+    }
+}
+
+impl<Q, A> Group<Q, A> {
+    fn lock(&self) -> MutexGuard<'_, State<Q, A>> {
         // A panic in between leaves the queue whole.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A statement under way. At its end the first request that waits sends the next one.
-struct Leads<'a, Q, A>(&'a Group<Q, A>);
+/// A task that sends statements until no request waits. If it ends before, by a panic or with its
+/// runtime, and no other task is left, the requests that wait have no answer.
+struct Runs<Q, A> {
+    group: Arc<Group<Q, A>>,
+    is_over: bool,
+}
 
-impl<Q, A> Drop for Leads<'_, Q, A> {
+impl<Q, A> Runs<Q, A> {
+    /// No request waits, and the group counts this task as ended.
+    fn end(mut self) {
+        self.is_over = true;
+    }
+}
+
+impl<Q, A> Drop for Runs<Q, A> {
     fn drop(&mut self) {
-        let mut state = self.0.lock();
-        while let Some((request, tell)) = state.waiting.pop_front() {
-            if tell.send(Told::Lead(request)).is_ok() {
-                return;
-            }
+        if self.is_over {
+            return;
         }
+        let mut state = self.group.lock();
         state.running -= 1;
+        if state.running == 0 {
+            state.waiting.clear();
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::cell::RefCell;
-    use std::pin::pin;
-    use std::task::{Context, Poll, Waker};
+    use std::time::Duration;
+
+    use tokio::task::JoinHandle;
 
     use super::*;
 
-    fn now<T>(future: std::pin::Pin<&mut impl Future<Output = T>>) -> Poll<T> {
-        future.poll(&mut Context::from_waker(Waker::noop()))
-    }
+    /// The statements that were sent, and the way to let each of them end.
+    #[derive(Clone, Default)]
+    struct Server(Arc<Mutex<Vec<(Vec<u32>, oneshot::Sender<()>)>>>);
 
-    /// One statement at once: a request that waits goes with all others that wait, but not with one
-    /// of the same row.
-    #[test]
-    fn requests_that_wait_go_together_and_each_gets_its_own_answer() {
-        let (group, sent) = (Group::<u32, u32>::new(1), RefCell::new(Vec::new()));
-        let go = RefCell::new(Vec::new());
-        let run = |requests: Vec<u32>| {
-            sent.borrow_mut().push(requests.clone());
-            let (open, opened) = oneshot::channel::<()>();
-            go.borrow_mut().push(open);
-            async move {
-                let _ = opened.await;
-                requests.iter().map(|request| request * 10).collect()
+    impl Server {
+        async fn run(self, requests: Vec<u32>) -> Vec<u32> {
+            let (open, opened) = oneshot::channel();
+            self.0.lock().unwrap().push((requests.clone(), open));
+            opened.await.unwrap();
+            requests.iter().map(|request| request * 10).collect()
+        }
+
+        /// Waits for the next statement, lets it end, and returns its requests.
+        async fn answer(&self) -> Vec<u32> {
+            loop {
+                let next = self.0.lock().unwrap().pop();
+                if let Some((requests, open)) = next {
+                    let _ = open.send(());
+                    return requests;
+                }
+                tokio::task::yield_now().await;
             }
-        };
-        let same = |a: &u32, b: &u32| a == b;
-        let mut first = pin!(group.run(1, same, run));
-        assert!(now(first.as_mut()).is_pending());
-        let mut others: Vec<_> =
-            [2, 3, 3, 4].map(|request| Box::pin(group.run(request, same, run))).into();
-        assert!(others.iter_mut().all(|other| now(other.as_mut()).is_pending()));
-        // The caller of 4 has given it up.
-        others.pop();
-        go.borrow_mut().remove(0).send(()).unwrap();
-        assert_eq!(now(first.as_mut()), Poll::Ready(Ok(10)));
-        assert!(now(others[0].as_mut()).is_pending(), "it leads");
-        go.borrow_mut().remove(0).send(()).unwrap();
-        assert_eq!(now(others[0].as_mut()), Poll::Ready(Ok(20)));
-        assert_eq!(now(others[1].as_mut()), Poll::Ready(Ok(30)));
-        assert!(now(others[2].as_mut()).is_pending());
-        go.borrow_mut().remove(0).send(()).unwrap();
-        assert_eq!(now(others[2].as_mut()), Poll::Ready(Ok(30)));
-        assert_eq!(*sent.borrow(), [vec![1], vec![2, 3], vec![3]]);
-        // All have ended: the next one runs at once.
-        let mut last = pin!(group.run(5, same, run));
-        assert!(now(last.as_mut()).is_pending());
-        assert_eq!(sent.borrow().len(), 4);
+        }
     }
 
-    #[test]
-    fn a_leader_that_is_given_up_leaves_its_group_in_doubt_and_the_next_one_leads() {
-        let group = Group::<u32, u32>::new(1);
-        let never = |_: Vec<u32>| std::future::pending::<Vec<u32>>();
-        let at_once = |requests: Vec<u32>| async move { requests };
-        let mut first = Box::pin(group.run(1, |_, _| false, never));
-        assert!(now(first.as_mut()).is_pending());
-        let mut second = Box::pin(group.run(2, |_, _| false, never));
-        let mut third = pin!(group.run(3, |_, _| false, never));
-        assert!(now(second.as_mut()).is_pending() && now(third.as_mut()).is_pending());
-        drop(first);
-        assert!(now(second.as_mut()).is_pending(), "it leads, and has taken the third");
-        drop(second);
-        assert_eq!(now(third.as_mut()), Poll::Ready(Err(Unanswered::Abandoned)));
-        let mut fourth = pin!(group.run(4, |_, _| false, at_once));
-        assert_eq!(now(fourth.as_mut()), Poll::Ready(Ok(4)));
+    type Answer = JoinHandle<Result<u32, Unanswered>>;
+
+    fn one_at_once() -> Arc<Group<u32, u32>> {
+        Group::new(1, |a, b| a == b)
+    }
+
+    async fn ask(group: &Arc<Group<u32, u32>>, server: &Server, request: u32) -> Answer {
+        let (group, server) = (group.clone(), server.clone());
+        let asked = tokio::spawn(async move {
+            group.run(request, move |requests| server.clone().run(requests)).await
+        });
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+        asked
+    }
+
+    /// A request goes with all others that wait, but not with one of the same row.
+    #[tokio::test]
+    async fn requests_that_wait_go_together_and_each_gets_its_own_answer() {
+        let (group, server) = (one_at_once(), Server::default());
+        let first = ask(&group, &server, 1).await;
+        let mut others = Vec::new();
+        for request in [2, 3, 3, 4] {
+            others.push(ask(&group, &server, request).await);
+        }
+        // The caller of 4 has given it up before it was sent.
+        others[3].abort();
+        assert_eq!(server.answer().await, [1]);
+        assert_eq!(first.await.unwrap(), Ok(10));
+        assert_eq!(server.answer().await, [2, 3]);
+        assert_eq!(server.answer().await, [3]);
+        for (other, answer) in others.drain(..3).zip([20, 30, 30]) {
+            assert_eq!(other.await.unwrap(), Ok(answer));
+        }
+        // All have ended: the next one runs at once.
+        let last = ask(&group, &server, 5).await;
+        assert_eq!(server.answer().await, [5]);
+        assert_eq!(last.await.unwrap(), Ok(50));
+    }
+
+    /// A grain may give its write up while the statement is under way.
+    #[tokio::test]
+    async fn a_request_that_is_given_up_takes_no_other_one_with_it() {
+        let (group, server) = (one_at_once(), Server::default());
+        let first = ask(&group, &server, 1).await;
+        let second = ask(&group, &server, 2).await;
+        let third = ask(&group, &server, 3).await;
+        first.abort();
+        assert_eq!(server.answer().await, [1]);
+        // The caller that comes first in the second statement goes away in the middle of it.
+        while server.0.lock().unwrap().is_empty() {
+            tokio::task::yield_now().await;
+        }
+        second.abort();
+        assert_eq!(server.answer().await, [2, 3]);
+        assert_eq!(third.await.unwrap(), Ok(30));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_statement_that_panics_leaves_its_requests_unanswered_and_no_other() {
+        let group = one_at_once();
+        let server = Server::default();
+        let broken = {
+            let group = group.clone();
+            tokio::spawn(async move {
+                let run = |_: Vec<u32>| async { panic!("a fault of the driver") };
+                group.run(1, run).await
+            })
+        };
+        let ended = tokio::time::timeout(Duration::from_secs(1), broken).await;
+        assert_eq!(ended.unwrap().unwrap(), Err(Unanswered::Abandoned));
+        let next = ask(&group, &server, 2).await;
+        assert_eq!(server.answer().await, [2]);
+        assert_eq!(next.await.unwrap(), Ok(20));
     }
 }

@@ -1,12 +1,14 @@
 //! Reads and writes of many grains that share statements.
 
+use std::sync::Arc;
+
 use emmer_store::{Answered, CommitOutcome, Fault, Mutation, Row, StoredRow, TableDecl};
 
 use crate::driver::{Driver, Each, EachAnswer, EachRow};
 use crate::etags;
 use crate::fault::Failure;
 use crate::group::{Group, Unanswered};
-use crate::store::{Done, Relational, Work, size, strange};
+use crate::store::{Core, Done, Work, size, strange};
 
 /// The most bytes of values of a row that shares a statement.
 const ROW_BYTES_MAX: usize = 64 << 10;
@@ -69,41 +71,49 @@ type WriteAnswer = Answered<CommitOutcome, emmer_store::Failure>;
 
 /// The requests that share statements, by their kinds.
 pub(crate) struct Grouped {
-    reads: Group<Read, ReadAnswer>,
-    replaces: Group<Write, WriteAnswer>,
-    inserts: Group<Write, WriteAnswer>,
+    reads: Arc<Group<Read, ReadAnswer>>,
+    replaces: Arc<Group<Write, WriteAnswer>>,
+    inserts: Arc<Group<Write, WriteAnswer>>,
 }
 
 impl Grouped {
-    /// For a pool of so many connections. Some are left for requests that share nothing, those of
-    /// the membership among them.
+    /// For a pool of `pool_max` connections. Requests that share nothing have some of them, as those
+    /// of the membership.
     pub(crate) fn new(pool_max: usize) -> Self {
         let at_once = pool_max / 4;
+        let same_row = |a: &Write, b: &Write| {
+            !std::ptr::eq(a.table, b.table)
+                || (a.row.key() == b.row.key() && a.partition == b.partition)
+        };
         Self {
-            reads: Group::new(at_once),
-            replaces: Group::new(at_once),
-            inserts: Group::new(at_once),
+            reads: Group::new(at_once, |a, b| !std::ptr::eq(a.table, b.table)),
+            replaces: Group::new(at_once, same_row),
+            inserts: Group::new(at_once, same_row),
         }
     }
 }
 
-impl<D: Driver> Relational<D> {
-    /// Returns true if requests for single rows of this table share statements: nothing reads or
-    /// writes rows of several partitions at one moment.
-    pub(crate) const fn may_share(table: &'static TableDecl) -> bool {
-        D::RUNS_EACH && !table.one_moment
-    }
+/// Returns true if requests for single rows of this table share statements on a server of `D`:
+/// nothing reads or writes rows of several partitions at one moment.
+pub(crate) const fn may_share<D: Driver>(table: &'static TableDecl) -> bool {
+    D::RUNS_EACH && !table.one_moment
+}
 
+impl<D: Driver> Core<D> {
     pub(crate) async fn read_with_others(
-        &self,
+        self: &Arc<Self>,
         table: &'static TableDecl,
         partition: &str,
         row_key: &str,
     ) -> ReadAnswer {
         let (partition, row_key) = (partition.to_owned(), row_key.to_owned());
         let read = Read { table, partition, row_key };
-        let apart = |a: &Read, b: &Read| !std::ptr::eq(a.table, b.table);
-        let answer = self.grouped.reads.run(read, apart, |reads| self.read_each(reads)).await;
+        let core = self.clone();
+        let run = move |reads| {
+            let core = core.clone();
+            async move { core.read_each(reads).await }
+        };
+        let answer = self.grouped.reads.run(read, run).await;
         answer.unwrap_or_else(|why| Err(unanswered(why)))
     }
 
@@ -135,16 +145,17 @@ impl<D: Driver> Relational<D> {
         }
     }
 
-    pub(crate) async fn write_with_others(&self, write: Write) -> WriteAnswer {
+    pub(crate) async fn write_with_others(self: &Arc<Self>, write: Write) -> WriteAnswer {
         let group = match write.expected {
             None => &self.grouped.inserts,
             Some(_) => &self.grouped.replaces,
         };
-        let apart = |a: &Write, b: &Write| {
-            !std::ptr::eq(a.table, b.table)
-                || (a.row.key() == b.row.key() && a.partition == b.partition)
+        let core = self.clone();
+        let run = move |writes| {
+            let core = core.clone();
+            async move { core.write_each(writes).await }
         };
-        let answer = group.run(write, apart, |writes| self.write_each(writes)).await;
+        let answer = group.run(write, run).await;
         answer.unwrap_or_else(|why| match why {
             Unanswered::TooMany => Err(unanswered(why).into()),
             Unanswered::Abandoned => Err(emmer_store::Failure::Broken(unanswered(why))),
@@ -208,8 +219,6 @@ fn in_doubt(count: usize, fault: &Fault) -> Vec<WriteAnswer> {
 fn unanswered(why: Unanswered) -> Fault {
     match why {
         Unanswered::TooMany => Fault::unavailable("too many requests wait for this store"),
-        Unanswered::Abandoned => {
-            Fault::unavailable("the request whose statement it shared was given up")
-        }
+        Unanswered::Abandoned => Fault::unavailable("the statement ended without an answer"),
     }
 }

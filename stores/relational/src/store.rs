@@ -18,7 +18,7 @@ use crate::etags::{self, Etags, random};
 use crate::fault::Failure;
 use crate::pace::{Kind, Pace};
 use crate::pool::Pool;
-use crate::shared::{Grouped, Write};
+use crate::shared::{Grouped, Write, may_share};
 
 /// Longest time to make tables once the server is reached: others may be making them.
 const ENSURE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -33,7 +33,11 @@ const CLEAN_UP_ROWS: u64 = 5_000;
 /// A system store on a server that `D` talks to.
 ///
 /// Dropping it closes its connections.
-pub struct Relational<D: Driver> {
+pub struct Relational<D: Driver>(Arc<Core<D>>);
+
+/// The connections of a store, and the way of requests over them. Statements that requests share
+/// hold it.
+pub(crate) struct Core<D: Driver> {
     driver: Arc<D>,
     pool: Pool<D>,
     pub(crate) etags: Etags,
@@ -44,7 +48,7 @@ pub struct Relational<D: Driver> {
 
 impl<D: Driver> fmt::Debug for Relational<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Relational").field(&self.driver.name()).finish()
+        f.debug_tuple("Relational").field(&self.0.driver.name()).finish()
     }
 }
 
@@ -105,9 +109,11 @@ impl<D: Driver> Relational<D> {
         let limits = driver.limits();
         let pace = Pace::new(limits.timeout, limits.pool_max);
         let grouped = Grouped::new(limits.pool_max);
-        Ok(Self { driver, pool, etags, contention, pace, grouped })
+        Ok(Self(Arc::new(Core { driver, pool, etags, contention, pace, grouped })))
     }
+}
 
+impl<D: Driver> Core<D> {
     pub(crate) fn deadline(&self) -> Instant {
         Instant::now() + self.driver.limits().timeout
     }
@@ -318,11 +324,11 @@ fn committed(mutations: &[Mutation], etag: i64) -> CommitOutcome {
 
 impl<D: Driver> Unchecked for Relational<D> {
     fn name(&self) -> &str {
-        self.driver.name()
+        self.0.driver.name()
     }
 
     fn timeout(&self) -> Duration {
-        self.driver.limits().timeout
+        self.0.driver.limits().timeout
     }
 
     fn limits(&self) -> StoreLimits {
@@ -330,8 +336,8 @@ impl<D: Driver> Unchecked for Relational<D> {
     }
 
     async fn ensure(&self, tables: &[&'static TableDecl]) -> Answered<()> {
-        let mut lease = self.pool.acquire(self.deadline()).await?;
-        let work = self.driver.ensure(lease.connection()?, tables);
+        let mut lease = self.0.pool.acquire(self.0.deadline()).await?;
+        let work = self.0.driver.ensure(lease.connection()?, tables);
         let made = timeout_at(Instant::now() + ENSURE_TIMEOUT, work).await;
         made.unwrap_or_else(|_| Err(Fault::unavailable("making tables takes too long")))
     }
@@ -341,7 +347,7 @@ impl<D: Driver> Unchecked for Relational<D> {
         table: &'static TableDecl,
         partition: &str,
     ) -> Answered<Vec<StoredRow>> {
-        self.rows(table, &Request::ReadPartition { partition }, self.deadline()).await
+        self.0.rows(table, &Request::ReadPartition { partition }, self.0.deadline()).await
     }
 
     async fn read_row(
@@ -350,10 +356,10 @@ impl<D: Driver> Unchecked for Relational<D> {
         partition: &str,
         row_key: &str,
     ) -> Answered<Option<StoredRow>> {
-        if Self::may_share(table) {
-            return self.read_with_others(table, partition, row_key).await;
+        if may_share::<D>(table) {
+            return self.0.read_with_others(table, partition, row_key).await;
         }
-        self.read_alone(table, partition, row_key).await
+        self.0.read_alone(table, partition, row_key).await
     }
 
     /// The rows from `from` on, and rows before it up to the limit.
@@ -364,12 +370,12 @@ impl<D: Driver> Unchecked for Relational<D> {
         from: &str,
         limit: usize,
     ) -> Answered<Vec<StoredRow>> {
-        let (mut found, deadline) = (Vec::new(), self.deadline());
+        let (mut found, deadline) = (Vec::new(), self.0.deadline());
         for before in [false, true] {
             let at_most = i64::try_from(limit.saturating_sub(found.len())).unwrap_or(0);
             if at_most > 0 {
                 let request = Request::ReadSome { partition, from, before, at_most };
-                found.extend(self.rows(table, &request, deadline).await?);
+                found.extend(self.0.rows(table, &request, deadline).await?);
             }
         }
         Ok(found)
@@ -385,7 +391,7 @@ impl<D: Driver> Unchecked for Relational<D> {
         let (start, end) = range.into_inner();
         let at_most = i64::try_from(limit).unwrap_or(i64::MAX);
         let request = Request::Scan { column, start, end, at_most };
-        self.rows(table, &request, self.deadline()).await
+        self.0.rows(table, &request, self.0.deadline()).await
     }
 
     async fn commit(
@@ -398,13 +404,13 @@ impl<D: Driver> Unchecked for Relational<D> {
         if mutations.is_empty() {
             return Ok(CommitOutcome::Committed(Vec::new()));
         }
-        if Self::may_share(table) {
+        if may_share::<D>(table) {
             mutations = match Write::of(table, partition, mutations) {
-                Ok(write) => return self.write_with_others(write).await,
+                Ok(write) => return self.0.write_with_others(write).await,
                 Err(mutations) => mutations,
             };
         }
-        self.commit_alone(table, partition, mutations).await
+        self.0.commit_alone(table, partition, mutations).await
     }
 
     async fn touch(
@@ -416,7 +422,7 @@ impl<D: Driver> Unchecked for Relational<D> {
         value: Value,
     ) -> Answered<bool> {
         let request = Request::Touch { partition, row_key, column, value: &value };
-        Ok(self.changed(table, &request).await? > 0)
+        Ok(self.0.changed(table, &request).await? > 0)
     }
 
     async fn append(
@@ -429,8 +435,8 @@ impl<D: Driver> Unchecked for Relational<D> {
         if rows.is_empty() {
             return Ok(());
         }
-        let request = Request::Append { partition, rows: &rows, etag: self.etags.next() };
-        self.changed(table, &request).await.map(drop)
+        let request = Request::Append { partition, rows: &rows, etag: self.0.etags.next() };
+        self.0.changed(table, &request).await.map(drop)
     }
 
     async fn delete_older_than(
@@ -445,7 +451,7 @@ impl<D: Driver> Unchecked for Relational<D> {
         let mut deleted = 0;
         // It ends: no rows as old as this are added now, and each round deletes some.
         loop {
-            let round = self.changed(table, &request).await?;
+            let round = self.0.changed(table, &request).await?;
             deleted += round;
             if round < CLEAN_UP_ROWS {
                 return Ok(deleted);
@@ -454,9 +460,9 @@ impl<D: Driver> Unchecked for Relational<D> {
     }
 
     async fn examine(&self) -> Answered<Examination> {
-        let deadline = self.deadline();
-        let mut lease = self.pool.acquire(deadline).await?;
-        let found = timeout_at(deadline, self.driver.examine(lease.connection()?)).await;
+        let deadline = self.0.deadline();
+        let mut lease = self.0.pool.acquire(deadline).await?;
+        let found = timeout_at(deadline, self.0.driver.examine(lease.connection()?)).await;
         found.unwrap_or_else(|_| Err(Fault::unavailable("the server does not answer in time")))
     }
 }
