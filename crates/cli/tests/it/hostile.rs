@@ -82,7 +82,7 @@ async fn a_client_of_another_cluster_is_refused() {
 async fn clients_leave_descriptors_for_silos() {
     let dir = tempfile::tempdir().unwrap();
     let store = store_in(dir.path());
-    let mut first = Silo::with_descriptors(&store, 60);
+    let mut first = Silo::with_descriptors(&store, 48);
     let gateway = first.gateway.to_string();
     let mut clients = Vec::new();
     let mut refused = Vec::new();

@@ -3,9 +3,9 @@
 
 /// At most this many are kept from clients: for the connections of silos, the store, and files.
 const RESERVE_MAX: u64 = 1_024;
-/// At least this many are: a process has some thirty before the first client comes, and another
-/// silo that joins takes six.
-const RESERVE_MIN: u64 = 40;
+/// At least this many are: a silo alone takes 24 before the first client comes, and another silo
+/// that joins takes four.
+const RESERVE_MIN: u64 = 32;
 
 /// The most connections of clients that a gateway takes, if `wanted` are allowed: half of a process
 /// with few descriptors is for others.
@@ -48,8 +48,8 @@ mod tests {
             (None, 10_000),
             (Some(65_536), 10_000),
             (Some(1_024), 512),
-            (Some(60), 20),
-            (Some(40), 1),
+            (Some(60), 28),
+            (Some(40), 8),
             (Some(1), 1),
         ] {
             assert_eq!(for_clients(10_000, descriptors), clients, "{descriptors:?}");
