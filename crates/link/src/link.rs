@@ -15,7 +15,7 @@ use crate::account::{Account, FrameRoom, FrameRooms};
 use crate::intake::{Event, Frames};
 use crate::life::{Life, Phase};
 use crate::lost::{Lost, SendError};
-use crate::outbox::Outbox;
+use crate::outbox::{Outbox, frame_bytes};
 use crate::pending::{Budget, Correlation, Pending};
 use crate::renewal::Renewal;
 use crate::serving::Served;
@@ -24,7 +24,7 @@ use crate::timeouts::Waits;
 use crate::unread::Unread;
 use crate::words::{CallsMessage, Words};
 
-/// What the two sides of a connection have agreed on.
+/// Limits and accounts of a connection, as its handshake has settled them.
 #[derive(Clone, Debug)]
 pub struct Setup {
     /// The other side.
@@ -205,8 +205,8 @@ impl Link {
     /// [`SendError::TooLarge`] when there is such a one. The others are queued.
     pub fn put_frames(&mut self, mut frames: &[u8]) -> Result<(), SendError> {
         let mut left_out = None;
-        while let Some(prefix) = frames.first_chunk::<4>() {
-            let bytes = (prefix.len() + u32::from_le_bytes(*prefix) as usize).min(frames.len());
+        while !frames.is_empty() {
+            let bytes = frame_bytes(frames);
             let (frame, rest) = frames.split_at(bytes);
             if !frame_fits(bytes, self.peer_limits.frame_bytes_max) {
                 left_out = Some(SendError::TooLarge(bytes));
@@ -224,7 +224,8 @@ impl Link {
         self.out.end().extend_from_slice(bytes);
     }
 
-    /// What is queued stays for a while: it is counted, and further answers wait if it is much.
+    /// Counts the queued bytes, which the socket does not take now. If they are many, further
+    /// answers wait.
     pub fn note_waiting(&self) {
         if !self.out.is_empty() {
             self.account.note_queued(self.out.len());
@@ -253,7 +254,7 @@ impl Link {
     /// Swaps the bytes to be sent next for the empty buffer `into`; false if there are none. Their
     /// owner [says](Self::note_written) when the socket has taken them.
     pub fn take_transmit(&mut self, into: &mut BytesMut) -> bool {
-        // What a client has to read is counted as one.
+        // The bytes that a client has to read are counted together.
         let whole = !matches!(self.peer, PeerKind::Silo(_));
         if !self.out.take(into, whole) {
             return false;
@@ -275,7 +276,7 @@ impl Link {
         self.counts.bytes_sent += bytes;
     }
 
-    /// The next thing to tell the rest of the process.
+    /// The oldest news for the rest of the process.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }

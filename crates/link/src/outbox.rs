@@ -5,8 +5,8 @@ use emmer_wire::extend_cancel;
 
 use crate::pending::Correlation;
 
-/// Number of bytes that the writer of the socket takes at once: later frames that are urgent wait
-/// for no more.
+/// Number of bytes that the writer of the socket takes at once. A later urgent frame waits for at
+/// most these bytes.
 const TAKEN_BYTES_MAX: usize = 256 << 10;
 
 /// Two queues of whole frames. Urgent frames go before all others, but never into a frame that has
@@ -21,8 +21,8 @@ pub(crate) struct Outbox {
     last_cancel: (usize, usize),
 }
 
-/// Length of the frame at the start of `bytes`.
-fn frame_bytes(bytes: &[u8]) -> usize {
+/// Length of the frame at the start of `bytes`, at most all of them.
+pub(crate) fn frame_bytes(bytes: &[u8]) -> usize {
     let announced = bytes.first_chunk::<4>().map(|prefix| u32::from_le_bytes(*prefix) as usize);
     announced.map_or(bytes.len(), |bytes| bytes.saturating_add(4)).min(bytes.len())
 }

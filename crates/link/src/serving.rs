@@ -6,6 +6,7 @@ use emmer_wire::{FailureCode, PeerKind, encode_failure, frame_fits};
 use crate::life::{Phase, Serving};
 use crate::link::Link;
 use crate::lost::Lost;
+use crate::outbox::frame_bytes;
 use crate::words::CallsMessage;
 
 /// Counts of the peer's calls.
@@ -178,10 +179,9 @@ impl Link {
 /// The number of frames in whole frames.
 fn frames_in(mut bytes: &[u8]) -> u64 {
     let mut frames = 0;
-    while let Some(prefix) = bytes.first_chunk::<4>() {
+    while !bytes.is_empty() {
         frames += 1;
-        let frame = prefix.len() + u32::from_le_bytes(*prefix) as usize;
-        bytes = bytes.get(frame..).unwrap_or_default();
+        bytes = &bytes[frame_bytes(bytes)..];
     }
     frames
 }

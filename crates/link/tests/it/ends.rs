@@ -5,11 +5,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Wake, Waker};
 use std::time::Duration;
 
+use bytes::BytesMut;
 use emmer_core::CoarseInstant;
-use emmer_link::{Link, Lost, Phase};
-use emmer_wire::{GoodbyeCode, PeerKind, RequestFlags};
+use emmer_link::{Intake, Link, Lost, Next, Phase};
+use emmer_wire::{ConnectionLimits, GoodbyeCode, PeerKind, RequestFlags};
 
-use crate::world::{Outcome, Process, World, request, silo};
+use crate::world::{LIMITS, Outcome, Process, World, request, silo};
 
 #[derive(Default)]
 struct Woken(AtomicBool);
@@ -119,19 +120,64 @@ fn a_peer_that_reads_nothing_for_30_s_is_lost_and_one_that_reads_a_little_is_not
     assert!(matches!(link.verdict(), Some(Lost::Broken(why)) if why.contains("read nothing")));
 }
 
+/// A frame of 59,000 bytes is small: the process receives it without room.
 #[test]
-fn a_large_frame_that_does_not_end_is_lost_after_30_s() {
+fn a_small_frame_that_comes_in_parts_takes_no_room() {
     let mut world = World::silos();
-    // Limits of frames are lower than what a large one takes: the account's constant.
-    let mut frame = vec![0; 59_000];
-    frame[..4].copy_from_slice(&58_996_u32.to_le_bytes());
-    frame[4..6].copy_from_slice(&[6, 99]);
+    let frame = system_frame(59_000);
     world.ends[0].link.put_raw(&frame[..50_000]);
     world.run();
-    assert_eq!(world.ends[1].process.rooms.taken(), [0, 0], "a small one needs no room");
+    assert_eq!(world.ends[1].process.rooms.taken(), [0, 0]);
     world.ends[0].link.put_raw(&frame[50_000..]);
     world.run();
     assert_eq!(world.ends[1].systems, [99]);
+}
+
+#[test]
+fn a_large_frame_that_does_not_end_is_lost_after_30_s() {
+    let process = Process::default();
+    let limits = ConnectionLimits { frame_bytes_max: 200_000, ..LIMITS };
+    let frame = system_frame(150_000);
+    for ends in [false, true] {
+        let mut link = process.link_with(PeerKind::Silo(silo(2)), limits);
+        let mut intake = Intake::new(&link);
+        link.begin_intake(&mut intake, 50_000).unwrap();
+        assert!(matches!(intake.next(&frame[..50_000], 0), Ok(Next::Nothing)));
+        link.end_intake(&mut intake, &mut BytesMut::new());
+        let wanted = intake.needs_room(&frame[..50_000]);
+        assert_eq!(wanted, Some(150_000));
+        assert!(link.take_frame_room(&mut intake, 150_000, Waker::noop()));
+        assert_eq!(process.rooms.taken(), [150_000, 0]);
+        // The clock of the frame begins with the first look.
+        for ms in (5_000..35_000).step_by(250).chain([34_999]) {
+            link.handle_timeout(CoarseInstant::from_millis(ms));
+            // The peer still answers: all that is missing is the end of the frame.
+            link.begin_intake(&mut intake, 1).unwrap();
+            link.end_intake(&mut intake, &mut BytesMut::new());
+            assert_eq!(link.verdict(), None, "after {ms} ms");
+        }
+        if ends {
+            link.begin_intake(&mut intake, 100_000).unwrap();
+            intake.begin_go();
+            assert!(matches!(intake.next(&frame, 0), Ok(Next::Other(_))));
+            link.end_intake(&mut intake, &mut BytesMut::new());
+            assert!(intake.is_done_with_room(&frame));
+            link.end_frame(&mut intake);
+            assert_eq!(process.rooms.taken(), [0, 0]);
+        }
+        link.handle_timeout(CoarseInstant::from_millis(35_000));
+        let verdict = link.verdict();
+        let is_lost = matches!(&verdict, Some(Lost::Protocol(why)) if why.contains("30s"));
+        assert_eq!(is_lost, !ends, "{verdict:?}");
+    }
+}
+
+/// A frame of the membership's channel 99, of `bytes` in all.
+fn system_frame(bytes: u32) -> Vec<u8> {
+    let mut frame = vec![0; bytes as usize];
+    frame[..4].copy_from_slice(&(bytes - 4).to_le_bytes());
+    frame[4..6].copy_from_slice(&[6, 99]);
+    frame
 }
 
 /// A client that was killed looks like one that only has nothing more to say.

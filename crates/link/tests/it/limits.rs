@@ -7,7 +7,7 @@ use emmer_wire::{PeerKind, RequestFlags, channel, encode_credit};
 
 use crate::world::{LIMITS, Process, World, request, silo};
 
-/// What arrives at a silo that has sent nothing.
+/// The end of a silo's connection over which these bytes arrive.
 fn end_of(bytes: &[u8]) -> Option<Lost> {
     let mut world = World::silos();
     world.ends[0].link.put_raw(bytes);
@@ -71,7 +71,7 @@ fn a_message_that_is_too_large_for_the_peer_is_refused_and_not_queued() {
     assert_eq!(link.poll_transmit(), Some(frames[0]));
 }
 
-/// Calls that are given up one after the other share a frame, and none of them waits any more.
+/// Calls that are given up one after the other share a frame, and no longer wait.
 #[test]
 fn a_call_that_is_given_up_is_cancelled_at_the_peer_and_its_late_answer_is_dropped() {
     let mut world = World::silos();
@@ -94,7 +94,7 @@ fn a_call_that_is_given_up_is_cancelled_at_the_peer_and_its_late_answer_is_dropp
     assert_eq!(world.ends[0].link.waiting(), 0);
 }
 
-/// What keeps a silo alive comes behind a thousand calls, and is there first.
+/// A message of the membership is queued behind calls, and arrives before them.
 #[test]
 fn membership_goes_before_calls_on_the_way_and_where_it_arrives() {
     for cut in [0, 1, 100, 5_000] {

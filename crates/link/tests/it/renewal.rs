@@ -63,7 +63,7 @@ impl Silos {
         self.halves[side].get_mut(&number).expect("a connection")
     }
 
-    /// What is queued on connection `number` at `side` arrives. Returns true if there was anything.
+    /// Delivers the bytes queued on connection `number` at `side`. Returns true if there were any.
     fn carry(&mut self, side: usize, number: u64) -> bool {
         let half = self.half(side, number);
         let Some(bytes) = half.link.poll_transmit().map(<[u8]>::to_vec) else { return false };

@@ -27,7 +27,7 @@ pub(crate) fn silo(port: u16) -> SiloAddress {
     SiloAddress::new(([127, 0, 0, 1], port).into(), 1)
 }
 
-/// What one process shares among its connections.
+/// Budgets that the connections of one process share.
 pub(crate) struct Process {
     pub(crate) budget: Arc<Budget>,
     pub(crate) held: Arc<HeldBytes>,
@@ -47,9 +47,14 @@ impl Default for Process {
 impl Process {
     /// This process's end of a connection to `peer`.
     pub(crate) fn link(&self, peer: PeerKind) -> Link {
+        self.link_with(peer, LIMITS)
+    }
+
+    /// The same with other limits of this process.
+    pub(crate) fn link_with(&self, peer: PeerKind, limits: ConnectionLimits) -> Link {
         Link::new(Setup {
             peer,
-            limits: LIMITS,
+            limits,
             peer_limits: LIMITS,
             outgoing_bytes_max: OUTGOING_BYTES_MAX,
             budget: self.budget.clone(),
@@ -102,7 +107,7 @@ pub(crate) struct End {
     pub(crate) one_ways_sent: Vec<u64>,
     pub(crate) given_up: Vec<u64>,
     pub(crate) systems: Vec<u8>,
-    /// Those that came before any call.
+    /// Channels of messages that came before the first call.
     pub(crate) before_calls: Vec<u8>,
     pub(crate) is_drained: bool,
     pub(crate) outcomes: BTreeMap<u64, Outcome>,
@@ -409,7 +414,7 @@ impl World {
                 }
             }
         }
-        panic!("it never comes to rest");
+        panic!("the two ends never rest");
     }
 
     /// The stream ends: in good order at the other end if `why` is an end of this side.
@@ -421,7 +426,7 @@ impl World {
         }
     }
 
-    /// What holds at every moment.
+    /// Checks the rules that hold at every moment.
     pub(crate) fn check(&self) {
         for side in 0..2 {
             let (me, peer) = (&self.ends[side], &self.ends[1 - side]);
