@@ -1,4 +1,4 @@
-//! What keeps a silo alive waits for no busy runtime.
+//! The membership of a silo does not wait for a busy runtime.
 
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
@@ -97,5 +97,37 @@ fn a_silo_whose_runtime_is_gone_is_dead() {
         assert!(begun.elapsed() < Duration::from_secs(20), "it is still there");
         std::thread::sleep(Duration::from_millis(20));
     }
+    other.block_on(stays.stop()).unwrap();
+}
+
+/// A silo that is stuck for good must not keep its grains: after 15 s its membership is silent.
+#[test]
+fn a_silo_whose_every_worker_is_blocked_for_15_s_is_dead_and_not_before() {
+    let store = common::store();
+    let (one, other) = (runtime(), runtime());
+    let stuck = one.block_on(silo(&store));
+    let stays = other.block_on(silo(&store));
+    one.block_on(settle(std::slice::from_ref(&stuck), 2));
+    other.block_on(settle(std::slice::from_ref(&stays), 2));
+    // Their connections are made, and their first probes answered.
+    std::thread::sleep(Duration::from_secs(2));
+    let all = Arc::new(Barrier::new(WORKERS + 1));
+    let begun = Instant::now();
+    for _ in 0..WORKERS {
+        let all = all.clone();
+        one.spawn(async move {
+            all.wait();
+            // Until the test lets them go.
+            all.wait();
+        });
+    }
+    all.wait();
+    while stays.view().status_of(&stuck.address()) == Some(SiloStatus::Active) {
+        assert!(begun.elapsed() < Duration::from_secs(40), "it still says that it lives");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let after = begun.elapsed();
+    all.wait();
+    assert!(after >= Duration::from_secs(15), "dead after {after:?}");
     other.block_on(stays.stop()).unwrap();
 }

@@ -272,8 +272,8 @@ pub enum StateError {
         /// The largest size.
         max: usize,
     },
-    /// The field was made by `Default` outside a silo and has no store.
-    #[error("the state is not bound to a store: it was made outside a silo")]
+    /// The field has no store: `Default` made it outside a silo, or its grain is gone.
+    #[error("the state is not bound to a store: it was made outside a silo, or its grain is gone")]
     Unbound,
 }
 
