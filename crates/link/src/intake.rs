@@ -25,7 +25,7 @@ const LOOK_AHEAD_BYTES_MIN: usize = 512;
 /// Weight of a call that waits, in frames.
 const CALL_FRAMES: usize = 8;
 
-/// What arrived for the rest of the process.
+/// News of the peer for the rest of the process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A message between runtimes.
@@ -46,7 +46,7 @@ pub enum Event {
     Unknown(String),
 }
 
-/// What the link itself keeps about arriving frames.
+/// State of a link about arriving frames.
 #[derive(Debug, Default)]
 pub(crate) struct Frames {
     /// Bytes have come since the last look.
@@ -182,8 +182,8 @@ impl Intake {
         }
     }
 
-    /// What keeps silos alive, and comes behind calls that came together with it: membership and
-    /// credit.
+    /// The next frame of membership or credit that came behind calls. These frames keep silos
+    /// alive, and are handled before the calls.
     fn next_urgent<'i>(&mut self, input: &'i [u8]) -> Option<FrameRef<'i>> {
         if input.len() == self.seen || input.len() < self.at + LOOK_AHEAD_BYTES_MIN {
             return None;

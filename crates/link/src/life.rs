@@ -18,7 +18,7 @@ pub enum Phase {
     Closed,
 }
 
-/// What is known of the peer.
+/// Knowledge about the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Peer {
     Serves,
@@ -97,10 +97,10 @@ impl Life {
         }
     }
 
-    /// Whether a call may go out.
+    /// Checks that a call may go out.
     ///
     /// # Errors
-    /// The reason why not.
+    /// The reason why no call may.
     pub(crate) fn admit(&self) -> Result<(), Lost> {
         if let Some(lost) = self.lost() {
             return Err(lost.clone());

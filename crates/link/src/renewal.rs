@@ -27,7 +27,7 @@ pub enum Place {
     Yields,
 }
 
-/// What is known about the place of a connection.
+/// Knowledge about the place of a connection.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Renewal {
     rank: Rank,

@@ -1,4 +1,4 @@
-//! What time alone brings about.
+//! Deadlines, silence, and peers that take too long.
 
 use std::time::Duration;
 
@@ -19,11 +19,11 @@ pub struct Ticked {
     /// The peer was asked for a word for the first time since it was heard: calls or messages wait
     /// for it.
     pub asked: bool,
-    /// The peer exists, and is silent although it was asked. Told of about once a second.
+    /// The peer is silent although it was asked. Reported about once a second.
     pub silent: bool,
     /// Something was queued.
     pub queued: bool,
-    /// Whoever owns the socket has something to do: to give memory back, or to end the connection.
+    /// The owner of the socket has to give memory back, or to end the connection.
     pub wake: bool,
 }
 
@@ -138,7 +138,8 @@ impl Link {
         self.lost().or_else(|| self.fault()).cloned()
     }
 
-    /// The socket takes no more; `moved` if it has taken something since this was called last.
+    /// Notes that the socket is full. `moved` says that it has taken something since the last such
+    /// note.
     pub fn note_stuck(&mut self, moved: bool) {
         let stuck = self.waits.stuck.get_or_insert(Stuck::begin());
         if moved {

@@ -82,8 +82,8 @@ impl StateTable {
         }))
     }
 
-    /// What the places of one state of all grains of a type have in common. Where there are many
-    /// grains, keep this instead of their places.
+    /// The common part of all places of one state of a grain type. With many grains, keep this
+    /// instead of their places.
     pub fn kind(&self, grain_type: &str, state: &str) -> Arc<StateKind> {
         Arc::new(StateKind {
             table: self.clone(),

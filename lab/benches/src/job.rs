@@ -250,7 +250,7 @@ pub struct Usage {
     pub calm: Calm,
 }
 
-/// What work does to that which keeps a silo alive, since its start.
+/// Disturbance of a silo's membership since its start.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Calm {
     /// Times that the fence shut.

@@ -204,7 +204,7 @@ impl Compared {
         Goal::at_most(title, reached, at_most)
     }
 
-    /// A goal: at most so much of the number `name`, in the worst round.
+    /// A goal: the number `name` is at most `at_most` in the worst round.
     pub fn goal_worst(&self, what: &str, contender: &str, name: &str, at_most: f64) -> Goal {
         let of = self.rounds.iter().flatten();
         let of = of.filter(|one| one.what == what && one.contender == contender);

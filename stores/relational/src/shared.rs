@@ -77,8 +77,8 @@ pub(crate) struct Grouped {
 }
 
 impl Grouped {
-    /// For a pool of `pool_max` connections. Requests that share nothing have some of them, as those
-    /// of the membership.
+    /// For a pool of `pool_max` connections. Requests that share nothing, as those of the
+    /// membership, have some of them.
     pub(crate) fn new(pool_max: usize) -> Self {
         let at_once = pool_max / 4;
         let same_row = |a: &Write, b: &Write| {

@@ -46,7 +46,7 @@ impl Default for FrameRooms {
 }
 
 impl FrameRooms {
-    /// Rooms for so many bytes each.
+    /// Two rooms, each for `max` bytes.
     pub fn new(max: usize) -> Self {
         let room = || Arc::new(FrameRoom { max, state: Mutex::default() });
         Self { silos: room(), clients: room() }

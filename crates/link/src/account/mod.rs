@@ -233,7 +233,8 @@ impl Account {
         self.full.store(true, Ordering::Release);
     }
 
-    /// What waited is on its way, or the connection has ended. Returns true if answers waited.
+    /// Notes that waiting bytes are on their way, or that the connection has ended. Returns true if
+    /// answers waited.
     pub fn note_room(&self) -> bool {
         self.full.swap(false, Ordering::AcqRel)
     }

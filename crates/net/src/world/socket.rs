@@ -75,7 +75,7 @@ impl TcpStream {
         let _ = socket.set_tcp_keepalive(&often);
     }
 
-    /// The same stream for tasks of `spawner`.
+    /// Moves the stream to the runtime of `spawner`.
     #[allow(clippy::disallowed_methods, reason = "this is the one place")]
     pub(crate) fn move_to(self, spawner: &Spawner) -> io::Result<Self> {
         match self {

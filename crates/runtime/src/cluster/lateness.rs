@@ -8,8 +8,8 @@ use emmer_net::clock::CoarseInstant;
 /// From this lateness on a silo is too busy.
 const BUSY: Duration = Duration::from_millis(200);
 
-/// A silo whose tasks have not run for so long is as good as dead: its membership, which has a
-/// thread of its own, is silent until they run.
+/// Time after which a silo whose tasks do not run is stuck. Its membership has a thread of its own,
+/// and is silent until the tasks run again.
 const STUCK: Duration = Duration::from_secs(15);
 
 /// The lateness of a silo's tasks, as a task that measures it finds it now and then.

@@ -167,8 +167,7 @@ impl Cluster {
         }
     }
 
-    /// Returns true if the silo's tasks have not run for so long that it must not say that it
-    /// lives.
+    /// Returns true if the silo's tasks do not run. A stuck silo must not say that it lives.
     pub(crate) fn is_stuck(&self) -> bool {
         self.lateness.is_stuck(self.clock.now(), world::seldom(membership::HEALTH_EVERY))
     }

@@ -1,5 +1,5 @@
-//! The way of the membership of its own: a thread, and connections to the silos that this silo
-//! probes. What keeps a silo alive waits for no call, no turn and no busy runtime.
+//! The membership's own way: a thread, and connections to the silos that this silo probes. Probes
+//! and their answers do not wait for calls, turns or a busy runtime.
 //!
 //! The silo that probes another one dials it. The other one answers over the same connection, from
 //! a thread of its own. To silos without such a connection messages go as all others do.
@@ -74,7 +74,7 @@ impl Pulse {
         &self.pool
     }
 
-    /// Hands what comes to `hears`, once; nothing is dialled or accepted before.
+    /// Sets the receiver of messages, once. The pool dials and accepts nothing before.
     pub(crate) fn heard_by(&self, hears: Arc<dyn Hears>) {
         let ear = Arc::new(Ear { hears, pool: self.pool.clone(), lost: self.lost.clone() });
         self.pool.handled_by(&ear);

@@ -58,8 +58,8 @@ pub struct Persistent<T: 'static> {
     binding: Option<Binding<T>>,
 }
 
-/// What a state needs of its grain and its store. There is one for each state of each grain in
-/// memory: whatever can be had from elsewhere is not kept.
+/// Link of a state to its grain and its store. Each state of each grain in memory has one, so it
+/// keeps only values that no other place has.
 struct Binding<T: 'static> {
     spec: &'static StateSpec<T>,
     activation: Weak<Activation>,

@@ -130,8 +130,8 @@ fn an_outage_needs_to_know_how_the_server_is_stopped() {
     assert!(code == 2 && said.contains("\"fastest\""), "{said}");
 }
 
-/// Three silo processes, and 300,000 grains that one of them calls at once. `before`: the command
-/// that starts all of it.
+/// Runs three silo processes, of which one calls 300,000 grains at once. `before` is a command that
+/// starts the measurement.
 fn storm(before: &[&str]) -> Option<(f64, f64)> {
     let dir = tempfile::tempdir().unwrap();
     let args = ["bench", "storm", "--rounds", "1", "--format", "json", "--reports"];
@@ -145,8 +145,8 @@ fn storm(before: &[&str]) -> Option<(f64, f64)> {
     Some((number("fence shut ms"), number("latest probe ms")))
 }
 
-/// What keeps a silo alive must not notice a storm. The machine may have other work: one try of
-/// three has to hold.
+/// A storm must not disturb the membership. The machine may have other work, so one try of three
+/// has to hold.
 #[test]
 fn no_fence_shuts_and_no_probe_is_later_than_200_ms_when_300_000_grains_are_called_at_once() {
     for before in [&[][..], &["taskset", "-c", "0"]] {
