@@ -149,9 +149,11 @@ mod tests {
 
     use super::*;
 
-    /// The statements that were sent, and the way to let each of them end.
+    /// The requests of a statement that was sent, and the way to let it end.
+    type Sent = (Vec<u32>, oneshot::Sender<()>);
+
     #[derive(Clone, Default)]
-    struct Server(Arc<Mutex<Vec<(Vec<u32>, oneshot::Sender<()>)>>>);
+    struct Server(Arc<Mutex<Vec<Sent>>>);
 
     impl Server {
         async fn run(self, requests: Vec<u32>) -> Vec<u32> {
