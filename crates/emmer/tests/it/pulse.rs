@@ -32,9 +32,22 @@ async fn silo(store: &Arc<dyn SystemStore>) -> Silo {
 }
 
 /// Times that the silo's fence shut.
-fn fences(silo: &Silo) -> MetricValue {
+fn fences(silo: &Silo) -> u64 {
+    count(silo, "emmer_fence_shut_total")
+}
+
+/// Probes of the silo that were answered, and those that were missed.
+fn probes(silo: &Silo) -> [u64; 2] {
+    ["answered", "missed"]
+        .map(|event| count(silo, &format!("emmer_membership_probes_total{{event=\"{event}\"}}")))
+}
+
+fn count(silo: &Silo, title: &str) -> u64 {
     let mut samples = silo.metrics().into_iter();
-    samples.find(|sample| sample.title() == "emmer_fence_shut_total").unwrap().value
+    match samples.find(|sample| sample.title() == title).expect(title).value {
+        MetricValue::Count(count) => count,
+        other => panic!("{title}: {other:?}"),
+    }
 }
 
 #[test]
@@ -53,7 +66,7 @@ fn a_silo_whose_every_worker_is_blocked_for_3_s_gets_no_vote_and_its_fence_stays
     // Their connections are made, and their first probes answered.
     std::thread::sleep(Duration::from_secs(2));
     let (busy, others) = silos.split_first().unwrap();
-    let shut = fences(&busy.1);
+    let (shut, before) = (fences(&busy.1), probes(&busy.1));
     let all = Arc::new(Barrier::new(WORKERS + 1));
     for _ in 0..WORKERS {
         let all = all.clone();
@@ -74,6 +87,17 @@ fn a_silo_whose_every_worker_is_blocked_for_3_s_gets_no_vote_and_its_fence_stays
         assert_eq!(fences(&busy.1), shut, "{:?}", begun.elapsed());
         std::thread::sleep(Duration::from_millis(20));
     }
+    // Answers came meanwhile, by connections that the workers do not read.
+    let [answered, missed] = loop {
+        let since = probes(&busy.1);
+        let [answered, missed] = [0, 1].map(|event| since[event] - before[event]);
+        if answered + missed > 8 {
+            break [answered, missed];
+        }
+        assert!(begun.elapsed() < BLOCKED * 10, "{answered} probes answered, {missed} missed");
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    assert!(missed * 4 <= answered, "{answered} probes answered, {missed} missed");
     let counter = busy.1.grain::<dyn Counter>("after that");
     let added = busy.0.block_on(async { counter.add(2).await });
     assert_eq!(added.unwrap(), 2);

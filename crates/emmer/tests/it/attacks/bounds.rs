@@ -336,12 +336,17 @@ fn clients_together_hold_no_more_than_they_may() {
                 assert!(answer.is_ok(), "{answer:?}");
                 tokio::time::sleep(millis(5)).await;
             }
-            if !unread {
-                let refused = calls.join_next().await.unwrap().unwrap();
-                assert!(
-                    matches!(&refused, Err(CallError::Overloaded { detail, .. }) if detail.contains("client_bytes_max")),
-                    "{refused:?}"
-                );
+            // A call that reaches the grain before the first nap has its turn.
+            while !unread {
+                match calls.join_next().await.expect("no call was refused").unwrap() {
+                    Ok(_) => {}
+                    Err(CallError::Overloaded { detail, .. })
+                        if detail.contains("client_bytes_max") =>
+                    {
+                        break;
+                    }
+                    Err(error) => panic!("{error:?}"),
+                }
             }
             calls.abort_all();
             for client in clients {
