@@ -28,6 +28,6 @@ mod silos;
 pub use api::{Config, Effect, FailReason, Outcome, ReportId, Token};
 pub use departure::{Departure, DepartureEffect, DepartureEnd, Word};
 pub use directory::Directory;
-pub use message::{Answer, Message, Operation};
+pub use message::{Answer, Ask, Message, Operation};
 pub use ranges::RangeSet;
 pub use registration::Registration;

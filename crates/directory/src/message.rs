@@ -9,34 +9,25 @@ use crate::registration::Registration;
 /// A message from one silo's directory to another's.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Message {
-    /// A requester asks the owner of a grain's range.
+    /// A requester asks the owner of grains' ranges, for each by itself.
     #[serde(rename = "q")]
-    Request {
-        /// The requester's number for this attempt; comes back with the answer.
-        #[serde(rename = "i")]
-        id: u64,
+    Requests {
         /// The version of the requester's view.
         #[serde(rename = "v")]
         view: u64,
-        /// Operation.
-        #[serde(rename = "o")]
-        operation: Operation,
-        /// Grain.
-        #[serde(rename = "g")]
-        grain: GrainId,
+        /// The requests, to be served in order.
+        #[serde(rename = "a")]
+        asks: Vec<Ask>,
     },
-    /// The answer to a request.
+    /// The answers to the requests of one message.
     #[serde(rename = "r")]
-    Response {
-        /// The request's number.
-        #[serde(rename = "i")]
-        id: u64,
+    Responses {
         /// The version of the answerer's view.
         #[serde(rename = "v")]
         view: u64,
-        /// The answer.
+        /// Each request's number, and its answer.
         #[serde(rename = "a")]
-        answer: Answer,
+        answers: Vec<(u64, Answer)>,
     },
     /// A new owner asks a silo for its confirmed activations in the ranges it took over.
     #[serde(rename = "c")]
@@ -180,6 +171,20 @@ pub enum Message {
 impl Message {
     /// The number of a recovery without a request.
     pub const UNASKED: u64 = 0;
+}
+
+/// One request to an owner.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ask {
+    /// The requester's number for this attempt; comes back with the answer.
+    #[serde(rename = "i")]
+    pub id: u64,
+    /// Operation.
+    #[serde(rename = "o")]
+    pub operation: Operation,
+    /// Grain.
+    #[serde(rename = "g")]
+    pub grain: GrainId,
 }
 
 /// Operation of a request. All are idempotent.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use emmer::placement::Strategy;
 use emmer::{CallError, GrainFactory};
 use emmer_report::Report;
 use serde::{Deserialize, Serialize};
@@ -36,6 +37,8 @@ pub enum Contender {
     One,
     /// On three silo processes, the calling one among them.
     Three,
+    /// On the calling silo, one of three: most of them are registered on another.
+    Local,
 }
 
 impl Contender {
@@ -44,6 +47,7 @@ impl Contender {
         match self {
             Self::One => "emmer, 1 silo",
             Self::Three => "emmer, 3 silos",
+            Self::Local => "emmer, 3 silos, local",
         }
     }
 }
@@ -65,14 +69,18 @@ pub fn run(plan: &Plan, launcher: &Launcher) -> Result<Vec<Sample>> {
     let store = format!("sqlite://{}", folder.path().join("cluster.db").display());
     let others = match plan.contender {
         Contender::One => 0,
-        Contender::Three => SILOS - 1,
+        Contender::Three | Contender::Local => SILOS - 1,
     };
     let serve = Serve { threads: plan.threads, what: What::Silo(store.clone()) };
     let started: Result<Vec<Server>> = (0..others).map(|_| launcher.serve(serve.clone())).collect();
     let mut servers = started?;
     let plan = plan.clone();
     runtime(plan.threads)?.block_on(async move {
-        let silo = silos::hosting(silos::builder(store.as_str())?).start().await?;
+        let mut builder = silos::hosting(silos::builder(store.as_str())?);
+        if plan.contender == Contender::Local {
+            builder = builder.default_placement(Strategy::PreferLocal);
+        }
+        let silo = builder.start().await?;
         until_known(&silo, others + 1).await?;
         let sample = strike(&plan, &silo.grains(), &mut servers).await?;
         let mut calm = Calm::of(&silo);
@@ -132,7 +140,7 @@ pub fn measure(settings: &Settings, launcher: &Launcher, say: &dyn Fn(&str)) -> 
     let mut rounds = Rounds::new(settings.rounds, say);
     while rounds.begin() {
         for threads in &settings.threads {
-            for contender in [Contender::One, Contender::Three] {
+            for contender in [Contender::One, Contender::Three, Contender::Local] {
                 let plan = Plan { contender, threads: *threads, grains };
                 rounds.add(contender.name(), || launcher.measure(&Job::run_of("storm", &plan)?))?;
             }
@@ -146,10 +154,13 @@ pub fn report(compared: &Compared) -> Report {
     let title = "Grains called for the first time, all at once, a task for each call (emmer-lab bench storm).";
     let mut report = compared.report("bench-storm", title);
     let (one, three) = (Contender::One.name(), Contender::Three.name());
+    let local = Contender::Local.name();
     report.goals.push(compared.goal_cpu(WHAT, 2, three, 8_000.0));
     report.goals.push(compared.goal_times(WHAT, 2, three, one, 1.5));
-    report.goals.push(compared.goal_worst(WHAT, three, FENCE_SHUT, 0.0));
-    report.goals.push(compared.goal_worst(WHAT, three, LATEST_PROBE, PROBE_MS_MAX));
+    for silos in [three, local] {
+        report.goals.push(compared.goal_worst(WHAT, silos, FENCE_SHUT, 0.0));
+        report.goals.push(compared.goal_worst(WHAT, silos, LATEST_PROBE, PROBE_MS_MAX));
+    }
     report.goals.retain(|goal| goal.reached.is_some());
     report
 }

@@ -56,6 +56,7 @@ pub const MUST: &[&str] = &[
     "an end: superseded",
     "an end: the table was gone",
     "an end: the table went back",
+    "requests to an owner share a message",
     "the store did not answer",
     "two silos place a grain at once",
 ];

@@ -5,7 +5,7 @@ use emmer_core::{GrainId, SiloAddress};
 use super::Directory;
 use crate::api::Effect;
 use crate::inner::{Batch, Inner, Question};
-use crate::message::{Answer, Message, Operation};
+use crate::message::{Answer, Ask, Message, Operation};
 use crate::out::{Act, Timer};
 use crate::ranges::RangeSet;
 
@@ -44,13 +44,16 @@ impl Directory {
     pub(super) fn hear(&mut self, from: SiloAddress, message: Message) {
         let (facts, out) = (&self.facts, &mut self.out);
         match message {
-            Message::Request { id, view, operation, grain } => {
-                let answer = self.answer(from, view, &grain, operation);
+            Message::Requests { view, asks } => {
+                let answer = |Ask { id, operation, grain }: Ask| {
+                    (id, self.answer(from, view, &grain, operation))
+                };
+                let answers = asks.into_iter().map(answer).collect();
                 let view = self.facts.version();
-                self.out.send(from, Message::Response { id, view, answer });
+                self.out.send(from, Message::Responses { view, answers });
             }
-            Message::Response { id, answer, .. } => {
-                self.requester.on_response(facts, out, from, id, answer);
+            Message::Responses { answers, .. } => {
+                self.requester.on_responses(facts, out, from, answers);
             }
             Message::Recover { recovery, view, ranges } => {
                 let ranges = RangeSet::from_ring_ranges(&ranges);

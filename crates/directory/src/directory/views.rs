@@ -33,6 +33,7 @@ impl Directory {
         let me = self.facts.me();
         let contiguous = version == self.facts.version() + 1;
         let was_member = self.facts.silos().get(&me).is_some();
+        self.requester.send_all(&self.facts, &mut self.out);
         let changes = self.facts.see(version, silos);
         let gone = match self.facts.silos().get(&me) {
             Some(status) => status == SiloStatus::Dead,

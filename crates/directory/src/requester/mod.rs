@@ -1,13 +1,16 @@
 //! The requester's side: commands that wait, their attempts, retries and deadlines.
 
+mod waves;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use emmer_core::{GrainId, Instant, SiloAddress};
 
+use self::waves::Waves;
 use crate::api::{Config, FailReason, Outcome, Token};
 use crate::facts::Facts;
-use crate::message::{Answer, Message, Operation};
+use crate::message::{Answer, Ask, Operation};
 use crate::out::{Out, Timer};
 use crate::ranges::RangeSet;
 
@@ -17,6 +20,8 @@ pub(crate) struct Requester {
     /// Operations that wait for an answer, by the number of their current attempt.
     ops: BTreeMap<u64, Op>,
     tokens: BTreeMap<Token, u64>,
+    /// The attempts on their way.
+    waves: Waves,
     /// Registrations that were granted while another attempt was unanswered: the attempt may still
     /// arrive, and register the activation again.
     echoes: BTreeSet<(GrainId, u64)>,
@@ -46,9 +51,9 @@ struct Op {
 }
 
 impl Op {
-    /// Notes an attempt, which is due again at `resend`. Returns the request that it sends; none
-    /// if the command waits for `me`.
-    fn attempted(&mut self, me: SiloAddress, resend: Instant) -> Option<(Operation, GrainId)> {
+    /// Notes an attempt, the command's number `id`, which is due again at `resend`. Returns the
+    /// request that it sends; none if the command waits for `me`.
+    fn attempted(&mut self, me: SiloAddress, id: u64, resend: Instant) -> Option<Ask> {
         if self.target == me {
             self.due = self.deadline;
             return None;
@@ -58,7 +63,7 @@ impl Op {
         self.wrong_view = false;
         self.hurried = false;
         self.due = resend.min(self.deadline);
-        Some((self.operation, self.grain.clone()))
+        Some(Ask { id, operation: self.operation, grain: self.grain.clone() })
     }
 }
 
@@ -109,14 +114,16 @@ impl Requester {
 
     /// Enters a command, and makes its first attempt. Its timer is set once.
     fn set_off(&mut self, facts: &Facts, out: &mut Out, id: u64, mut op: Op) {
-        let request = op.attempted(facts.me(), facts.now() + facts.config().resend_interval);
+        let ask = op.attempted(facts.me(), id, facts.now() + facts.config().resend_interval);
         let target = op.target;
         if let Some(token) = op.token {
             self.tokens.insert(token, id);
         }
         out.set(op.due, Timer::Op(id));
         self.ops.insert(id, op);
-        send_request(facts, out, target, id, request);
+        if let Some(ask) = ask {
+            self.waves.send(facts, out, target, ask);
+        }
     }
 
     fn take(&mut self, out: &mut Out, id: u64) -> Option<Op> {
@@ -139,10 +146,12 @@ impl Requester {
     fn attempt(&mut self, facts: &Facts, out: &mut Out, id: u64) {
         let Some(op) = self.ops.get_mut(&id) else { return };
         out.clear(op.due, Timer::Op(id));
-        let request = op.attempted(facts.me(), facts.now() + facts.config().resend_interval);
+        let ask = op.attempted(facts.me(), id, facts.now() + facts.config().resend_interval);
         let target = op.target;
         out.set(op.due, Timer::Op(id));
-        send_request(facts, out, target, id, request);
+        if let Some(ask) = ask {
+            self.waves.send(facts, out, target, ask);
+        }
     }
 
     /// Gives the command a new number and sends it to the owner of now: answers to older attempts
@@ -163,6 +172,7 @@ impl Requester {
     /// command that waits for the silo is sent again now, but not twice in a row; then its retry
     /// time has to come.
     pub(crate) fn on_broken_way(&mut self, facts: &Facts, out: &mut Out, silo: SiloAddress) {
+        self.waves.lost(facts, out, silo);
         let waits = |op: &Op| op.target == silo && op.unanswered > 0 && !op.hurried;
         let ids: Vec<u64> =
             self.ops.iter().filter(|(_, op)| waits(op)).map(|(id, _)| *id).collect();
@@ -223,8 +233,26 @@ impl Requester {
         }
     }
 
-    /// The owner's answer.
-    pub(crate) fn on_response(
+    /// The view is about to end: what waits to be sent was asked in it.
+    pub(crate) fn send_all(&mut self, facts: &Facts, out: &mut Out) {
+        self.waves.send_all(facts, out);
+    }
+
+    /// The owner's answers to one message.
+    pub(crate) fn on_responses(
+        &mut self,
+        facts: &Facts,
+        out: &mut Out,
+        from: SiloAddress,
+        answers: Vec<(u64, Answer)>,
+    ) {
+        for (id, answer) in answers {
+            self.on_response(facts, out, from, id, answer);
+        }
+        self.waves.answered(facts, out, from);
+    }
+
+    fn on_response(
         &mut self,
         facts: &Facts,
         out: &mut Out,
@@ -315,6 +343,10 @@ impl Requester {
     pub(crate) fn on_due(&mut self, facts: &Facts, out: &mut Out, id: u64) {
         let Some(op) = self.ops.get_mut(&id) else { return };
         if facts.now() < op.deadline {
+            if op.unanswered > 0 {
+                let target = op.target;
+                self.waves.lost(facts, out, target);
+            }
             self.attempt(facts, out, id);
             return;
         }
@@ -346,6 +378,7 @@ impl Requester {
         let ops = std::mem::take(&mut self.ops);
         self.tokens.clear();
         self.echoes.clear();
+        self.waves = Waves::default();
         for op in ops.into_values() {
             out.complete(op.token, Outcome::Failed(reason));
         }
@@ -354,18 +387,6 @@ impl Requester {
 
 const fn patience(config: &Config, operation: Operation) -> Duration {
     if operation.removes().is_some() { config.unregister_timeout } else { config.op_timeout }
-}
-
-fn send_request(
-    facts: &Facts,
-    out: &mut Out,
-    to: SiloAddress,
-    id: u64,
-    request: Option<(Operation, GrainId)>,
-) {
-    if let Some((operation, grain)) = request {
-        out.send(to, Message::Request { id, view: facts.version(), operation, grain });
-    }
 }
 
 /// The command's outcome that an answer stands for; none for "try again".

@@ -5,7 +5,8 @@
 use emmer_core::ring::RingRange;
 use emmer_core::{GrainId, GrainTypeId, Instant, SiloAddress, SiloStatus};
 use emmer_directory::{
-    Answer, Config, Directory, Effect, Message, Operation, Outcome, Registration, ReportId, Token,
+    Answer, Ask, Config, Directory, Effect, Message, Operation, Outcome, Registration, ReportId,
+    Token,
 };
 
 pub(crate) use SiloStatus::{Active, Dead, Joining, ShuttingDown};
@@ -88,15 +89,15 @@ impl Bench {
         operation: Operation,
         grain: &GrainId,
     ) -> Answer {
-        let request = Message::Request { id: 77, view, operation, grain: grain.clone() };
-        match self.from(n, request).as_slice() {
-            [Effect::Send { to, message: Message::Response { id: 77, answer, .. } }]
-                if *to == silo(n) =>
-            {
-                *answer
-            }
-            other => panic!("no answer but {other:?}"),
+        let asks = vec![Ask { id: 77, operation, grain: grain.clone() }];
+        let effects = self.from(n, Message::Requests { view, asks });
+        if let [Effect::Send { to, message: Message::Responses { answers, .. } }] = &effects[..]
+            && *to == silo(n)
+            && let [(77, answer)] = answers[..]
+        {
+            return answer;
         }
+        panic!("no answer but {effects:?}");
     }
 
     /// Answers every question to the local shell with `entries`; returns the other effects.
@@ -136,18 +137,19 @@ impl Bench {
         let requests: Vec<_> = effects
             .iter()
             .filter_map(|effect| match effect {
-                Effect::Send { to, message: Message::Request { id, view, operation, .. } } => {
-                    Some((*to, *id, *view, *operation))
+                Effect::Send { to, message: Message::Requests { view, asks } } => {
+                    Some(asks.iter().map(|ask| (*to, ask.id, *view, ask.operation)))
                 }
                 _ => None,
             })
+            .flatten()
             .collect();
         assert_eq!(requests.len(), 1, "{effects:?}");
         requests[0]
     }
 
     pub(crate) fn respond(&mut self, n: u16, id: u64, answer: Answer) -> Vec<Effect> {
-        self.from(n, Message::Response { id, view: 0, answer })
+        self.from(n, Message::Responses { view: 0, answers: vec![(id, answer)] })
     }
 
     /// Lets time come to the next deadline.

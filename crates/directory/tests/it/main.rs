@@ -15,5 +15,6 @@ mod owner;
 mod random_world;
 mod recovery;
 mod requester;
+mod waves;
 mod wire;
 mod world;

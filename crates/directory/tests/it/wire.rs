@@ -2,7 +2,7 @@
 
 use emmer_core::ring::RingRange;
 use emmer_core::{GrainId, GrainTypeId};
-use emmer_directory::{Answer, Message, Operation, Registration};
+use emmer_directory::{Answer, Ask, Message, Operation, Registration};
 
 fn messages() -> Vec<Message> {
     let grain = GrainId::new(GrainTypeId::of("airport"), "JFK");
@@ -15,12 +15,14 @@ fn messages() -> Vec<Message> {
         Answer::WrongView,
         Answer::Absent,
     ];
-    let mut messages: Vec<_> =
-        answers.into_iter().map(|answer| Message::Response { id: 1, view: 2, answer }).collect();
+    let response = |answer| Message::Responses { view: 2, answers: vec![(1, answer)] };
+    let mut messages: Vec<_> = answers.into_iter().map(response).collect();
     let operation = Operation::Register(7);
-    messages.push(Message::Request { id: 1, view: 2, operation, grain: grain.clone() });
+    let ask = Ask { id: 1, operation, grain: grain.clone() };
+    messages.push(Message::Requests { view: 2, asks: vec![ask] });
     let operation = Operation::Replace { activation: 8, instead: held, view: 2 };
-    messages.push(Message::Request { id: 1, view: 2, operation, grain: grain.clone() });
+    let ask = Ask { id: 1, operation, grain: grain.clone() };
+    messages.push(Message::Requests { view: 2, asks: vec![ask] });
     messages.push(Message::Recover {
         recovery: 1,
         view: 2,

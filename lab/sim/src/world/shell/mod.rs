@@ -201,12 +201,17 @@ impl World {
         use emmer_directory::{Message, Operation};
         self.truth.note_list(&message, self.now);
         let changes = match &message {
-            Message::Request { operation, .. } => {
-                matches!(operation, Operation::Unregister(_) | Operation::Replace { .. })
-            }
-            Message::Response { .. } | Message::Credit { .. } => false,
+            Message::Requests { asks, .. } => asks.iter().any(|ask| {
+                matches!(ask.operation, Operation::Unregister(_) | Operation::Replace { .. })
+            }),
+            Message::Responses { .. } | Message::Credit { .. } => false,
             _ => true,
         };
+        if let Message::Requests { asks, .. } = &message
+            && asks.len() > 1
+        {
+            self.sometimes.reach("requests to an owner share a message");
+        }
         self.with_directory(number, |directory, now| directory.handle_message(now, from, message));
         self.drain_directory(number);
         if changes {
