@@ -39,7 +39,7 @@ pub struct Limits {
     /// MiB.
     pub frame_bytes_max: u32,
     /// The most calls waiting for an answer on one connection; one more is `Overloaded`. Default
-    /// 65,536.
+    /// 262,144.
     pub calls_in_flight_max: u32,
     /// Maximum calls of a silo or client that wait for an answer on all its connections together,
     /// and maximum calls of others that wait for their turn on a silo. One more is `Overloaded`.
@@ -72,6 +72,9 @@ pub struct Limits {
     /// Maximum bytes of a stored grain state. A larger one is not written, and the call that writes
     /// it gets an error. A store may take less. Default 4 MiB.
     pub state_bytes_max: usize,
+    /// Maximum requests of grains that a silo has under way at one store: reads and writes of
+    /// states and journals. One more waits, in order. Default 2,048.
+    pub store_requests_max: usize,
     /// Maximum streams of one other process that are written on a silo. The call for one more is a
     /// `Codec` error. Default 10,000.
     pub streams_max: usize,
@@ -81,7 +84,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             frame_bytes_max: 16 << 20,
-            calls_in_flight_max: 65_536,
+            calls_in_flight_max: 262_144,
             silo_calls_in_flight_max: 1_000_000,
             outgoing_bytes_max: 64 << 20,
             client_bytes_max: 256 << 20,
@@ -92,6 +95,7 @@ impl Default for Limits {
             gateway_connections_max: 10_000,
             membership_rows_max: 20_000,
             state_bytes_max: 4 << 20,
+            store_requests_max: 2_048,
             streams_max: 10_000,
         }
     }
@@ -130,6 +134,7 @@ impl Limits {
         // Rows of the dead stay for a while.
         membership_rows_max: MEMBERSHIP_ROWS_PER_COMMIT_MAX,
         state_bytes_max: 1 << 10,
+        store_requests_max: 1,
         streams_max: 1,
     };
 
@@ -152,6 +157,7 @@ impl Limits {
             gateway_connections_max,
             membership_rows_max,
             state_bytes_max,
+            store_requests_max,
             streams_max,
         } = *self;
         let least = Self::LEAST;
@@ -176,6 +182,7 @@ impl Limits {
             ("gateway_connections_max", gateway_connections_max, least.gateway_connections_max),
             ("membership_rows_max", membership_rows_max, least.membership_rows_max),
             ("state_bytes_max", state_bytes_max, least.state_bytes_max),
+            ("store_requests_max", store_requests_max, least.store_requests_max),
             ("streams_max", streams_max, least.streams_max),
         ];
         match all.into_iter().find(|(_, value, least)| value < least) {

@@ -100,8 +100,22 @@ async fn strike(plan: &Plan, grains: &GrainFactory, servers: &mut [Server]) -> R
     }
     let refused = Arc::new(AtomicU64::new(0));
     let (served, meter) = (cpu_of(servers)?, Meter::start());
+    tokio::spawn(call_all(grains.clone(), plan.grains, refused.clone())).await??;
+    let (wall, cpu) = meter.read();
+    let served = cpu_of(servers)?.saturating_sub(served);
+    let refused = u32::try_from(refused.load(Ordering::Relaxed)).unwrap_or(u32::MAX);
+    let mut sample = Sample::new(WHAT, plan.contender.name(), plan.threads, plan.grains)
+        .taking((wall, cpu + served))
+        .with(REFUSED, f64::from(refused));
+    sample.server_cpu_ns = nanos(served);
+    Ok(sample)
+}
+
+/// Calls each grain once, in a task of its own. It runs in a task itself: the thread of the test
+/// would be woken for every call that ends.
+async fn call_all(grains: GrainFactory, count: u64, refused: Arc<AtomicU64>) -> Result<()> {
     let mut calls = JoinSet::new();
-    for key in 0..plan.grains {
+    for key in 0..count {
         let (grain, refused) = (grains.grain::<dyn Cell>(key), refused.clone());
         calls.spawn(async move {
             for _ in 0..TRIES_MAX {
@@ -121,14 +135,7 @@ async fn strike(plan: &Plan, grains: &GrainFactory, servers: &mut [Server]) -> R
     while let Some(ended) = calls.join_next().await {
         ended??;
     }
-    let (wall, cpu) = meter.read();
-    let served = cpu_of(servers)?.saturating_sub(served);
-    let refused = u32::try_from(refused.load(Ordering::Relaxed)).unwrap_or(u32::MAX);
-    let mut sample = Sample::new(WHAT, plan.contender.name(), plan.threads, plan.grains)
-        .taking((wall, cpu + served))
-        .with(REFUSED, f64::from(refused));
-    sample.server_cpu_ns = nanos(served);
-    Ok(sample)
+    Ok(())
 }
 
 /// Runs every contender in every round.

@@ -19,9 +19,7 @@ use std::time::Duration;
 
 use emmer_store::away::{AWAY_PAUSE, is_worth_waiting};
 use emmer_store::{Fault, StoreErrorKind, TableDecl};
-use tokio::sync::{
-    AcquireError, Notify, OwnedSemaphorePermit, Semaphore, SemaphorePermit, oneshot,
-};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, SemaphorePermit, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
@@ -35,29 +33,12 @@ const SLOW_TIMEOUT: Duration = Duration::from_secs(60);
 /// The row that a new connection reads first. None is called so.
 const WARM_UP: Request<'static> = Request::ReadRow { partition: "emmer-warm-up", row_key: "none" };
 
-/// What an operation is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Purpose {
-    /// It keeps the silo alive: one connection is left to such operations.
-    Membership,
-    /// Anything else.
-    Grains,
-}
-
-impl Purpose {
-    pub(crate) const fn of(table: &TableDecl) -> Self {
-        if table.one_moment { Self::Membership } else { Self::Grains }
-    }
-}
-
 /// Connections, at most [`Limits::pool_max`](crate::Limits::pool_max), and [`SLOW_MAX`] that are
 /// slow to open.
 ///
 /// Dropping it ends its work.
 pub(crate) struct Pool<D: Driver> {
     permits: Semaphore,
-    /// All but one of them, unless there is only one.
-    grains: Semaphore,
     core: Arc<Core<D>>,
     opening: Mutex<JoinSet<()>>,
 }
@@ -146,14 +127,12 @@ async fn open_for<D: Driver>(
 
 impl<D: Driver> Pool<D> {
     pub(crate) fn new(driver: Arc<D>) -> Self {
-        let pool_max = driver.limits().pool_max;
-        let grains = Semaphore::new(pool_max.saturating_sub(1).max(1));
-        let permits = Semaphore::new(pool_max);
+        let permits = Semaphore::new(driver.limits().pool_max);
         let shared = Mutex::new(Shared { idle: Vec::new(), not_before: None });
         let slow = Arc::new(Semaphore::new(SLOW_MAX));
         let (table, lent, returned) = (OnceLock::new(), AtomicUsize::new(0), Notify::new());
         let core = Arc::new(Core { driver, shared, slow, table, lent, returned });
-        Self { permits, grains, core, opening: Mutex::default() }
+        Self { permits, core, opening: Mutex::default() }
     }
 
     /// Notes a table that is asked for.
@@ -170,23 +149,12 @@ impl<D: Driver> Pool<D> {
 
     /// A connection for one operation: waits for a place until `deadline`, then as long for a
     /// connection, and for a server that is away as long as every store does.
-    pub(crate) async fn acquire(
-        &self,
-        purpose: Purpose,
-        deadline: Instant,
-    ) -> Result<Lease<'_, D>, Fault> {
+    pub(crate) async fn acquire(&self, deadline: Instant) -> Result<Lease<'_, D>, Fault> {
         let begun = Instant::now();
         let pool_max = self.core.driver.limits().pool_max;
         let busy = || Fault::unavailable(format!("all {pool_max} connections are busy (pool_max)"));
-        let permits = async {
-            let grains = match purpose {
-                Purpose::Membership => None,
-                Purpose::Grains => Some(self.grains.acquire().await?),
-            };
-            Ok::<_, AcquireError>((self.permits.acquire().await?, grains))
-        };
-        let permits = timeout_at(deadline, permits).await.map_err(|_| busy())?;
-        let permits = permits.map_err(|_| busy())?;
+        let permit = timeout_at(deadline, self.permits.acquire()).await.map_err(|_| busy())?;
+        let permit = permit.map_err(|_| busy())?;
         // The time in the queue is not taken from the work: a slow store would answer none of those
         // that had to wait.
         let (queued, begun) = (begun.elapsed(), Instant::now());
@@ -196,7 +164,7 @@ impl<D: Driver> Pool<D> {
             None => self.connect_or_wait(begun, deadline).await?,
         };
         self.core.lent.fetch_add(1, Ordering::AcqRel);
-        Ok(Lease { pool: self, connection: Some(connection), queued, permits })
+        Ok(Lease { pool: self, connection: Some(connection), queued, permit })
     }
 
     /// A new connection, or one that another operation gives back before the new one is there.
@@ -292,7 +260,7 @@ pub(crate) struct Lease<'a, D: Driver> {
     /// The time until the pool had a place.
     queued: Duration,
     #[allow(dead_code, reason = "held until the connection is back, so that there are never more")]
-    permits: (SemaphorePermit<'a>, Option<SemaphorePermit<'a>>),
+    permit: SemaphorePermit<'a>,
 }
 
 impl<D: Driver> Lease<'_, D> {
@@ -418,30 +386,11 @@ mod tests {
     async fn operation(pool: &Pool<Slow>) -> bool {
         pool.knows(&SILO_INSTANCES);
         let deadline = Instant::now() + TIMEOUT;
-        let Ok(mut lease) = pool.acquire(Purpose::Grains, deadline).await else { return false };
+        let Ok(mut lease) = pool.acquire(deadline).await else { return false };
         let session = lease.connection().unwrap();
         timeout_at(deadline, pool.core.driver.run(session, &SILO_INSTANCES, &WARM_UP, &mut false))
             .await
             .is_ok()
-    }
-
-    /// Grains use all connections, for as long as they like: the membership has one.
-    #[tokio::test(start_paused = true)]
-    async fn the_membership_does_not_wait_for_grains() {
-        let pool = Pool::new(Arc::new(Slow::default()));
-        let (begun, later) = (Instant::now(), Instant::now() + TIMEOUT);
-        let mut held = Vec::new();
-        while let Ok(lease) = pool.acquire(Purpose::Grains, later).await {
-            held.push(lease);
-        }
-        assert_eq!((held.len(), Instant::now()), (7, later));
-        let later = later + TIMEOUT;
-        for _ in 0..3 {
-            assert!(pool.acquire(Purpose::Membership, later).await.is_ok());
-        }
-        assert_eq!(begun.elapsed(), TIMEOUT, "at once");
-        held.pop();
-        assert!(pool.acquire(Purpose::Grains, later).await.is_ok());
     }
 
     /// Others use up all but two of a server's sessions.

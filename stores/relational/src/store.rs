@@ -17,7 +17,7 @@ use crate::driver::{Answer, Driver, Each, EachAnswer, Request};
 use crate::etags::{self, Etags, random};
 use crate::fault::Failure;
 use crate::pace::{Kind, Pace};
-use crate::pool::{Pool, Purpose};
+use crate::pool::Pool;
 use crate::shared::{Grouped, Write, may_share};
 
 /// Longest time to make tables once the server is reached: others may be making them.
@@ -92,7 +92,7 @@ impl<D: Driver> Relational<D> {
         let deadline = begun + driver.limits().timeout;
         let looked = async {
             pool.warm_up(deadline).await?;
-            let mut lease = pool.acquire(Purpose::Membership, deadline).await?;
+            let mut lease = pool.acquire(deadline).await?;
             let late = |_| Fault::unavailable("the server does not answer in time");
             timeout_at(deadline, driver.look(lease.connection()?)).await.map_err(late)?
         };
@@ -127,13 +127,8 @@ impl<D: Driver> Core<D> {
     ) -> Ended<Done> {
         self.pool.knows(table);
         let kind = work.kind();
-        let purpose = Purpose::of(table);
-        let waits = match purpose {
-            // It stands in no queue.
-            Purpose::Membership => None,
-            Purpose::Grains => Some(self.pace.enter(kind).map_err(Failure::Nothing)?),
-        };
-        let mut lease = self.pool.acquire(purpose, deadline).await.map_err(Failure::Nothing)?;
+        let waits = self.pace.enter(kind).map_err(Failure::Nothing)?;
+        let mut lease = self.pool.acquire(deadline).await.map_err(Failure::Nothing)?;
         drop(waits);
         let mut sent = false;
         let deadline = deadline + lease.queued();
@@ -341,7 +336,7 @@ impl<D: Driver> Unchecked for Relational<D> {
     }
 
     async fn ensure(&self, tables: &[&'static TableDecl]) -> Answered<()> {
-        let mut lease = self.0.pool.acquire(Purpose::Grains, self.0.deadline()).await?;
+        let mut lease = self.0.pool.acquire(self.0.deadline()).await?;
         let work = self.0.driver.ensure(lease.connection()?, tables);
         let made = timeout_at(Instant::now() + ENSURE_TIMEOUT, work).await;
         made.unwrap_or_else(|_| Err(Fault::unavailable("making tables takes too long")))
@@ -466,7 +461,7 @@ impl<D: Driver> Unchecked for Relational<D> {
 
     async fn examine(&self) -> Answered<Examination> {
         let deadline = self.0.deadline();
-        let mut lease = self.0.pool.acquire(Purpose::Grains, deadline).await?;
+        let mut lease = self.0.pool.acquire(deadline).await?;
         let found = timeout_at(deadline, self.0.driver.examine(lease.connection()?)).await;
         found.unwrap_or_else(|_| Err(Fault::unavailable("the server does not answer in time")))
     }

@@ -12,6 +12,7 @@ use emmer::test::World;
 #[grain_interface(key = String)]
 trait Counter {
     async fn add(&mut self, n: u64) -> Result<u64, StateError>;
+    async fn read(&self) -> u64;
 }
 
 #[derive(Grain)]
@@ -26,6 +27,10 @@ impl Counter for CounterGrain {
         self.total.modify(|t| *t += n);
         self.total.write().await?;
         Ok(*self.total)
+    }
+
+    async fn read(&self) -> u64 {
+        *self.total
     }
 }
 
@@ -192,4 +197,31 @@ async fn without_any_end_every_limit_lets_a_cluster_work(world: World) {
     for (name, set) in TIMES {
         a_cluster_works(&world, name, move |o| set(o, Duration::MAX)).await;
     }
+}
+
+/// First calls wait for the reads of their states, and the reads for each other, in order.
+#[emmer::test]
+async fn a_silo_asks_a_store_for_few_things_at_once(world: World) {
+    let cluster = world
+        .cluster(1, |silo| {
+            silo.host::<dyn Counter, CounterGrain>()
+                .configure(|options| options.limits.store_requests_max = 10)
+        })
+        .await;
+    let client = cluster.client().await;
+    world.store().be_slow(millis(100));
+    let begun = world.elapsed();
+    let calls = (0..100).map(|key| {
+        let (grain, world) = (client.grain::<dyn Counter>(format!("{key:03}")), &world);
+        async move {
+            assert_eq!(grain.read().await.unwrap(), 0);
+            (world.elapsed() - begun, key)
+        }
+    });
+    let ends = futures_util::future::join_all(calls).await;
+    assert!(ends.is_sorted(), "in the order of their calls: {ends:?}");
+    let (first, last) = (ends[0].0, ends[99].0);
+    assert!(first < millis(150), "{first:?}");
+    // Ten reads at once, each takes 100 ms.
+    assert!(last > millis(990) && last < millis(1_100), "{last:?}");
 }

@@ -360,18 +360,23 @@ impl SiloBuilder {
         let classes = make_classes(hosted, options.collection_age, &filters)?;
         directors.check(&classes)?;
         let source = StoreSource::or_environment(store).ok_or(StartError::NoStore)?;
+        let thread = OwnThread::begin("emmer-pulse").map_err(StartError::Thread)?;
         let main = source.clone().open(credentials.clone());
-        let (opened, reserve) = tokio::try_join!(main, source.open_reserve(credentials))?;
+        let reserve = source.clone().open_reserve(credentials, thread.spawner());
+        let (opened, reserve) = tokio::try_join!(main, reserve)?;
         let described = opened.describe();
         let (clock, store_metrics) = (Clock::new(), Arc::new(StoreMetrics::default()));
-        let spawner = Spawner::current();
-        let in_use = |store: Arc<dyn SystemStore>| -> Arc<dyn SystemStore> {
+        let (spawner, at_once) = (Spawner::current(), options.limits.store_requests_max);
+        let in_use_by = |store: Arc<dyn SystemStore>, spawner: &Spawner| -> Arc<dyn SystemStore> {
             let measured = Measured::new(store, store_metrics.clone(), clock.clone());
-            Arc::new(Apart::new(Arc::new(measured), spawner.clone()))
+            Arc::new(Apart::new(Arc::new(measured), spawner.clone(), at_once))
         };
-        // Membership opens the fence, so its requests never queue behind those of grains.
+        let in_use = |store| in_use_by(store, &spawner);
+        // Membership opens the fence, so its requests never queue behind those of grains, and need
+        // no thread that a turn can hold. The application's own store may need its runtime.
         let reserve = reserve.unwrap_or_else(|| opened.clone());
-        let (store, of_membership) = (in_use(opened), in_use(reserve));
+        let own = if source.is_opened() { &spawner } else { thread.spawner() };
+        let (store, of_membership) = (in_use(opened), in_use_by(reserve, own));
         check_patience(&*store, options.membership.table_timeout)?;
         options.records.fit(store.keeps_in_memory());
         let descriptors = descriptors::raise();
@@ -454,7 +459,7 @@ impl SiloBuilder {
             before_leave,
             security: security.clone(),
             access,
-            thread: OwnThread::begin("emmer-pulse").map_err(StartError::Thread)?,
+            thread,
         });
         security.keep_current(core.stopped.clone());
 

@@ -2,8 +2,9 @@
 //!
 //! A turn is polled only while the fence is open. A request inside such a turn would stand still
 //! with it, and hold a connection or a lock of the store. The membership's own request, which opens
-//! the fence, would then wait for the turn, and the turn for the fence. So each request runs in a
-//! task of its own, to its end or until its caller drops it.
+//! the fence, would then wait for the turn, and the turn for the fence. So requests run in tasks of
+//! the silo, each to its end or until its caller drops it. There are at most so many tasks; further
+//! requests wait in a [`Line`].
 
 use std::future::poll_fn;
 use std::ops::RangeInclusive;
@@ -19,18 +20,21 @@ use emmer_store::{
     StoreLimits, StoredRow, SystemStore, TableDecl, Value,
 };
 
+use super::line::Line;
+
 /// A store whose requests run in tasks of the silo.
 pub(crate) struct Apart {
     store: Arc<dyn SystemStore>,
-    spawner: Spawner,
+    line: Arc<Line>,
 }
 
 impl Apart {
-    pub(crate) fn new(store: Arc<dyn SystemStore>, spawner: Spawner) -> Self {
-        Self { store, spawner }
+    /// At most `at_once` requests are under way, in tasks of `spawner`.
+    pub(crate) fn new(store: Arc<dyn SystemStore>, spawner: Spawner, at_once: usize) -> Self {
+        Self { store, line: Line::new(spawner, at_once) }
     }
 
-    /// Runs a request in a task, which ends when the returned future is dropped. Returns none if
+    /// Runs a request in a task, and drops it when the returned future is dropped. Returns none if
     /// the request ended without an answer: it panicked, or the runtime of the silo has ended.
     fn run<'a, T: Send + 'static>(
         &'a self,
@@ -40,7 +44,7 @@ impl Apart {
         if self.store.answers_at_once() {
             return Box::pin(self.at_once(request));
         }
-        Box::pin(self.spawner.run(request))
+        Box::pin(self.line.run(request))
     }
 
     /// Runs a request of a store in this process. As a rule it is over at once, and needs no task.
@@ -51,7 +55,7 @@ impl Apart {
         let polled = poll_fn(|cx| Poll::Ready(contain(|| request.as_mut().poll(cx)))).await.ok()?;
         match polled {
             Poll::Ready(answer) => Some(answer),
-            Poll::Pending => self.spawner.run(request).await,
+            Poll::Pending => self.line.run(request).await,
         }
     }
 

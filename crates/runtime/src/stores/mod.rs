@@ -1,9 +1,11 @@
 //! The source of the system store of silos and clients.
 
 mod apart;
+mod line;
 
 use std::sync::Arc;
 
+use emmer_net::world::Spawner;
 use emmer_store::{StoreError, SystemStore};
 use emmer_stores::CredentialSource;
 
@@ -63,15 +65,23 @@ impl StoreSource {
         }
     }
 
-    /// Opens it a second time, for what keeps a silo alive: connections that no grain uses. None
-    /// where the store has no connections to share, or is open already and cannot be opened again.
+    /// Returns true if the application has opened it.
+    pub(crate) const fn is_opened(&self) -> bool {
+        matches!(self, Self::Opened(_))
+    }
+
+    /// Opens it a second time, for what keeps a silo alive: connections that no grain uses, driven
+    /// by `own`. None where the store has no connections to share, or is open already and cannot be
+    /// opened again.
     pub(crate) async fn open_reserve(
-        &self,
+        self,
         credentials: Option<CredentialSource>,
+        own: &Spawner,
     ) -> Result<Option<Arc<dyn SystemStore>>, StoreError> {
         match self {
-            Self::Url(url) if emmer_stores::has_connections(url) => {
-                emmer_stores::open_with(url, credentials).await.map(Some)
+            Self::Url(url) if emmer_stores::has_connections(&url) => {
+                let open = async move { emmer_stores::open_with(&url, credentials).await };
+                own.run(open).await.transpose()
             }
             Self::Url(_) | Self::Opened(_) => Ok(None),
         }
