@@ -5,9 +5,11 @@ use std::time::{Duration, Instant};
 
 use emmer::membership::Config;
 use emmer::metrics::MetricValue;
+use emmer::options::StoreSource;
 use emmer::prelude::*;
 use emmer::store::SystemStore;
-use emmer::tables::SiloStatus;
+use emmer::tables::{ClusterId, SiloStatus};
+use emmer_store::silos::SiloTable;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::common::{self, Counter, CounterGrain, settle};
@@ -21,9 +23,13 @@ fn runtime() -> Runtime {
 }
 
 async fn silo(store: &Arc<dyn SystemStore>) -> Silo {
+    silo_on(store.clone(), Config::fast()).await
+}
+
+async fn silo_on(store: impl Into<StoreSource>, membership: Config) -> Silo {
     Silo::builder()
-        .store(store.clone())
-        .configure(|options| options.membership = Config::fast())
+        .store(store)
+        .configure(|options| options.membership = membership)
         .host::<dyn Counter, CounterGrain>()
         .on_terminate(|_| {})
         .start()
@@ -154,4 +160,43 @@ fn a_silo_whose_every_worker_is_blocked_for_15_s_is_dead_and_not_before() {
     all.wait();
     assert!(after >= Duration::from_secs(15), "dead after {after:?}");
     other.block_on(stays.stop()).unwrap();
+}
+
+/// Its row in the table, too, says that it lives.
+#[test]
+fn a_silo_whose_every_worker_is_blocked_still_reaches_its_store() {
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("sqlite://{}/cluster.db?mode=rwc", folder.path().display());
+    let runtime = runtime();
+    let membership =
+        Config { min_i_am_alive_publish_timeout: Duration::from_millis(100), ..Config::fast() };
+    let silo = runtime.block_on(silo_on(url.as_str(), membership));
+    let other = Builder::new_current_thread().enable_all().build().unwrap();
+    let store = other.block_on(emmer_stores::open(&url)).unwrap();
+    let table = SiloTable::new(store, ClusterId::new("dev").unwrap());
+    let word = || {
+        let row = other.block_on(table.read_silo(&silo.address())).unwrap();
+        row.expect("it is a member").i_am_alive_time
+    };
+    let all = Arc::new(Barrier::new(WORKERS + 1));
+    for _ in 0..WORKERS {
+        let all = all.clone();
+        runtime.spawn(async move {
+            all.wait();
+            // Until the test lets them go.
+            all.wait();
+        });
+    }
+    all.wait();
+    let (begun, mut words) = (Instant::now(), vec![word()]);
+    while words.len() < 4 {
+        let last = word();
+        if words.last() != Some(&last) {
+            words.push(last);
+        }
+        assert!(begun.elapsed() < Duration::from_secs(10), "{words:?}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    all.wait();
+    runtime.block_on(silo.stop()).unwrap();
 }
