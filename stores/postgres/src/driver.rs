@@ -144,11 +144,15 @@ impl Driver for PostgresDriver {
         let known = self.sql(table);
         let mut run = Run { connection, table, sent };
         match *each {
+            Each::ReadPartition(partitions) => {
+                let answer = run.send(&known.read_partition_each, &[&partitions]).await?;
+                found(table, partitions.len(), &answer).map(EachAnswer::Partitions)
+            }
             Each::Read(keys) => {
                 let (partitions, keys): (Vec<&str>, Vec<&str>) = keys.iter().copied().unzip();
                 let answer = run.send(&known.read_each, &[&partitions, &keys]).await?;
-                let corrupt = |detail| Failure::Nothing(Fault::corrupt(detail));
-                found(table, keys.len(), &answer).map(EachAnswer::Rows).map_err(corrupt)
+                let found = found(table, keys.len(), &answer)?;
+                Ok(EachAnswer::Rows(found.into_iter().map(|mut rows| rows.pop()).collect()))
             }
             Each::Replace(rows) => {
                 let values = EachParameters::new(table, rows, false);
@@ -223,20 +227,21 @@ impl Run<'_> {
     }
 }
 
-/// The rows that were found, in the places of their keys.
+/// The rows that were found, in the places of what was asked for.
 fn found(
     table: &'static TableDecl,
     count: usize,
     answer: &connection::Answer,
-) -> Result<Vec<Option<StoredRow>>, String> {
-    let mut rows = vec![None; count];
+) -> Result<Vec<Vec<StoredRow>>, Failure> {
+    let corrupt = |detail| Failure::Nothing(Fault::corrupt(detail));
+    let mut found = vec![Vec::new(); count];
     for row in &answer.rows {
-        let turn: i64 = row.try_get(row.len() - 1).map_err(|error| error.to_string())?;
-        let place = usize::try_from(turn).ok().and_then(|turn| rows.get_mut(turn.wrapping_sub(1)));
-        let place = place.ok_or_else(|| "a row that was not asked for".to_owned())?;
-        *place = Some(stored_row(table, &crate::values::RowCells(row))?);
+        let turn: i64 = row.try_get(row.len() - 1).map_err(|error| corrupt(error.to_string()))?;
+        let place = usize::try_from(turn).ok().and_then(|turn| found.get_mut(turn.wrapping_sub(1)));
+        let place = place.ok_or_else(|| corrupt("a row that was not asked for".to_owned()))?;
+        place.push(stored_row(table, &crate::values::RowCells(row)).map_err(corrupt)?);
     }
-    Ok(rows)
+    Ok(found)
 }
 
 /// Says of each row in the request if it was written. `place` finds the place, in the order of the

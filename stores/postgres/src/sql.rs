@@ -34,6 +34,7 @@ pub(crate) struct TableSql {
     pub(crate) replace: Query,
     pub(crate) append: Query,
     pub(crate) read_each: Query,
+    pub(crate) read_partition_each: Query,
     pub(crate) replace_each: Query,
     pub(crate) insert_each: Query,
 }
@@ -47,10 +48,8 @@ impl TableSql {
             commit: Query::new(commit(decl)),
             replace: Query::new(replace(decl)),
             append: Query::new(append(decl)),
-            read_each: Query {
-                answers: Some(answers(decl, &[Type::INT8])),
-                ..Query::new(read_each(decl))
-            },
+            read_each: with_turn(decl, read_each(decl)),
+            read_partition_each: with_turn(decl, read_partition_each(decl)),
             replace_each: Query::new(replace_each(decl)),
             insert_each: Query::new(insert_each(decl)),
             shared,
@@ -68,6 +67,11 @@ impl TableSql {
 
 fn select(decl: &TableDecl, text: &str) -> Query {
     Query { answers: Some(answers(decl, &[])), ..Query::new(text) }
+}
+
+/// A statement that answers rows, each with its position in the arrays.
+fn with_turn(decl: &TableDecl, text: String) -> Query {
+    Query { answers: Some(answers(decl, &[Type::INT8])), ..Query::new(text) }
 }
 
 /// The types of a row in an answer, and those behind it.
@@ -194,6 +198,19 @@ fn read_each(decl: &TableDecl) -> String {
         "SELECT s.{row}, s.{etag}{columns}, u.turn
          FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS u(partition, key, turn)
          JOIN {table} s ON s.{partition} = u.partition AND s.{row} = u.key"
+    )
+}
+
+/// Reads partitions. Parameter: an array of them. Answers what [`Statements::read_partition`] does
+/// of each, in its order, and then its position in the array, from 1 on.
+fn read_partition_each(decl: &TableDecl) -> String {
+    let Names { table, partition, row, etag, columns } = Names::new(&Postgres, decl);
+    let columns: String = columns.iter().map(|name| format!(", s.{name}")).collect();
+    format!(
+        "SELECT s.{row}, s.{etag}{columns}, u.turn
+         FROM unnest($1::text[]) WITH ORDINALITY AS u(partition, turn)
+         JOIN {table} s ON s.{partition} = u.partition
+         ORDER BY u.turn, s.{row}"
     )
 }
 

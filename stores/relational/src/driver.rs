@@ -91,9 +91,11 @@ pub enum Request<'a> {
     },
 }
 
-/// Requests for single rows that share a statement. Each is done for itself.
+/// Requests that share a statement. Each is done for itself.
 #[derive(Clone, Copy, Debug)]
 pub enum Each<'a> {
+    /// Partitions, by their names. Answered by [`EachAnswer::Partitions`].
+    ReadPartition(&'a [&'a str]),
     /// Rows, by partition and row key. Answered by [`EachAnswer::Rows`].
     Read(&'a [(&'a str, &'a str)]),
     /// Rows that must exist with their expected etags. Answered by [`EachAnswer::Done`].
@@ -118,6 +120,8 @@ pub struct EachRow<'a> {
 /// Answer to [`Each`], in the order of its requests.
 #[derive(Clone, Debug, PartialEq)]
 pub enum EachAnswer {
+    /// The rows of each partition, by their keys.
+    Partitions(Vec<Vec<StoredRow>>),
     /// The rows; none for one that does not exist.
     Rows(Vec<Option<StoredRow>>),
     /// True for each row whose condition held, and which is written.
@@ -144,8 +148,8 @@ pub trait Driver: Sized + Send + Sync + 'static {
     /// The most bytes of values in one commit or append.
     const REQUEST_BYTES_MAX: usize;
 
-    /// True if [`run_each`](Self::run_each) is there: then requests for single rows that wait for
-    /// a connection share statements.
+    /// True if [`run_each`](Self::run_each) is there: then requests for single rows, and for
+    /// partitions, that wait for a connection share statements.
     const RUNS_EACH: bool = false;
 
     /// A driver for the server of a URL. Nothing is sent yet.
@@ -195,7 +199,7 @@ pub trait Driver: Sized + Send + Sync + 'static {
         sent: &mut bool,
     ) -> impl Future<Output = Result<Answer, Failure>> + Send;
 
-    /// Runs requests for single rows in one statement. `sent` as for [`run`](Self::run).
+    /// Runs requests in one statement. `sent` as for [`run`](Self::run).
     fn run_each(
         &self,
         connection: &mut Self::Connection,

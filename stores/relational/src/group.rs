@@ -12,8 +12,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
 
-/// The most requests of one statement.
-const TOGETHER_MAX: usize = 256;
 /// The most requests that wait.
 const WAITING_MAX: usize = 65_536;
 
@@ -22,6 +20,8 @@ pub(crate) struct Group<Q, A> {
     state: Mutex<State<Q, A>>,
     /// The most statements at once.
     at_once: usize,
+    /// The most requests of one statement.
+    together: usize,
     /// Returns true if two requests may not be in one statement.
     apart: fn(&Q, &Q) -> bool,
 }
@@ -42,9 +42,10 @@ pub(crate) enum Unanswered {
 }
 
 impl<Q: Send + 'static, A: Send + 'static> Group<Q, A> {
-    pub(crate) fn new(at_once: usize, apart: fn(&Q, &Q) -> bool) -> Arc<Self> {
+    /// `at_once` statements of `together` requests, at most.
+    pub(crate) fn new((at_once, together): (usize, usize), apart: fn(&Q, &Q) -> bool) -> Arc<Self> {
         let state = Mutex::new(State { running: 0, waiting: VecDeque::new() });
-        Arc::new(Self { state, at_once: at_once.max(1), apart })
+        Arc::new(Self { state, at_once: at_once.max(1), together, apart })
     }
 
     /// Runs `request` in a statement, alone or with others. `run` has one answer for each request,
@@ -84,7 +85,7 @@ impl<Q: Send + 'static, A: Send + 'static> Group<Q, A> {
     fn take(&self) -> Option<(Vec<Q>, Vec<oneshot::Sender<A>>)> {
         let mut state = self.lock();
         let (mut requests, mut tells, mut later) = (Vec::new(), Vec::new(), VecDeque::new());
-        while requests.len() < TOGETHER_MAX
+        while requests.len() < self.together
             && let Some((request, tell)) = state.waiting.pop_front()
         {
             if tell.is_closed() {
@@ -179,7 +180,7 @@ mod tests {
     type Answer = JoinHandle<Result<u32, Unanswered>>;
 
     fn one_at_once() -> Arc<Group<u32, u32>> {
-        Group::new(1, |a, b| a == b)
+        Group::new((1, 256), |a, b| a == b)
     }
 
     async fn ask(group: &Arc<Group<u32, u32>>, server: &Server, request: u32) -> Answer {

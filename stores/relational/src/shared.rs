@@ -13,11 +13,22 @@ use crate::store::{Core, Done, Work, size, strange};
 /// The most bytes of values of a row that shares a statement.
 const ROW_BYTES_MAX: usize = 64 << 10;
 
+/// The most requests of one statement.
+const TOGETHER_MAX: usize = 256;
+/// The most partitions that one statement reads: a journal may be long.
+const PARTITIONS_TOGETHER_MAX: usize = 16;
+
 /// A row to be read.
 pub(crate) struct Read {
     table: &'static TableDecl,
     partition: String,
     row_key: String,
+}
+
+/// A partition to be read.
+pub(crate) struct ReadPartition {
+    table: &'static TableDecl,
+    partition: String,
 }
 
 /// A row to be written.
@@ -67,11 +78,13 @@ impl Write {
 }
 
 type ReadAnswer = Result<Option<StoredRow>, Fault>;
+type PartitionAnswer = Answered<Vec<StoredRow>>;
 type WriteAnswer = Answered<CommitOutcome, emmer_store::Failure>;
 
 /// The requests that share statements, by their kinds.
 pub(crate) struct Grouped {
     reads: Arc<Group<Read, ReadAnswer>>,
+    partitions: Arc<Group<ReadPartition, PartitionAnswer>>,
     replaces: Arc<Group<Write, WriteAnswer>>,
     inserts: Arc<Group<Write, WriteAnswer>>,
 }
@@ -86,9 +99,12 @@ impl Grouped {
                 || (a.row.key() == b.row.key() && a.partition == b.partition)
         };
         Self {
-            reads: Group::new(at_once, |a, b| !std::ptr::eq(a.table, b.table)),
-            replaces: Group::new(at_once, same_row),
-            inserts: Group::new(at_once, same_row),
+            reads: Group::new((at_once, TOGETHER_MAX), |a, b| !std::ptr::eq(a.table, b.table)),
+            partitions: Group::new((at_once / 2, PARTITIONS_TOGETHER_MAX), |a, b| {
+                !std::ptr::eq(a.table, b.table)
+            }),
+            replaces: Group::new((at_once, TOGETHER_MAX), same_row),
+            inserts: Group::new((at_once, TOGETHER_MAX), same_row),
         }
     }
 }
@@ -115,6 +131,49 @@ impl<D: Driver> Core<D> {
         };
         let answer = self.grouped.reads.run(read, run).await;
         answer.unwrap_or_else(|why| Err(unanswered(why)))
+    }
+
+    pub(crate) async fn read_partition_with_others(
+        self: &Arc<Self>,
+        table: &'static TableDecl,
+        partition: &str,
+    ) -> PartitionAnswer {
+        let read = ReadPartition { table, partition: partition.to_owned() };
+        let core = self.clone();
+        let run = move |reads| {
+            let core = core.clone();
+            async move { core.read_partition_each(reads).await }
+        };
+        let answer = self.grouped.partitions.run(read, run).await;
+        answer.unwrap_or_else(|why| Err(unanswered(why)))
+    }
+
+    async fn read_partition_each(&self, reads: Vec<ReadPartition>) -> Vec<PartitionAnswer> {
+        let Some(first) = reads.first().filter(|_| reads.len() > 1) else {
+            return self.read_partition_one_by_one(reads).await;
+        };
+        let partitions: Vec<&str> = reads.iter().map(|read| &*read.partition).collect();
+        let each = Each::ReadPartition(&partitions);
+        match self.work(first.table, Work::Each(&each), true, self.deadline()).await {
+            Ok(Done::Each(EachAnswer::Partitions(found))) if found.len() == reads.len() => {
+                found.into_iter().map(Ok).collect()
+            }
+            Ok(_) => reads.iter().map(|_| Err(strange())).collect(),
+            // One may be too long for the time, or what cannot be read.
+            Err(Failure::Nothing(_)) => self.read_partition_one_by_one(reads).await,
+            Err(failure) => {
+                let fault = failure.fault();
+                reads.iter().map(|_| Err(fault.clone())).collect()
+            }
+        }
+    }
+
+    async fn read_partition_one_by_one(&self, reads: Vec<ReadPartition>) -> Vec<PartitionAnswer> {
+        let mut answers = Vec::with_capacity(reads.len());
+        for read in reads {
+            answers.push(self.read_partition_alone(read.table, &read.partition).await);
+        }
+        answers
     }
 
     async fn read_each(&self, reads: Vec<Read>) -> Vec<ReadAnswer> {

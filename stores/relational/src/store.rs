@@ -70,7 +70,7 @@ impl Work<'_> {
     const fn kind(&self) -> Kind {
         match self {
             Self::One(request) => request.kind(),
-            Self::Each(Each::Read(_)) => Kind::Read,
+            Self::Each(Each::Read(_) | Each::ReadPartition(_)) => Kind::Read,
             Self::Each(Each::Replace(_) | Each::Insert(_)) => Kind::Write,
         }
     }
@@ -230,6 +230,14 @@ impl<D: Driver> Core<D> {
         Ok(self.rows(table, &request, self.deadline()).await?.into_iter().next())
     }
 
+    pub(crate) async fn read_partition_alone(
+        &self,
+        table: &'static TableDecl,
+        partition: &str,
+    ) -> Answered<Vec<StoredRow>> {
+        self.rows(table, &Request::ReadPartition { partition }, self.deadline()).await
+    }
+
     pub(crate) async fn commit_alone(
         &self,
         table: &'static TableDecl,
@@ -347,7 +355,10 @@ impl<D: Driver> Unchecked for Relational<D> {
         table: &'static TableDecl,
         partition: &str,
     ) -> Answered<Vec<StoredRow>> {
-        self.0.rows(table, &Request::ReadPartition { partition }, self.0.deadline()).await
+        if may_share::<D>(table) {
+            return self.0.read_partition_with_others(table, partition).await;
+        }
+        self.0.read_partition_alone(table, partition).await
     }
 
     async fn read_row(

@@ -118,6 +118,47 @@ async fn states_of_many_grains_share_statements_and_each_has_its_own_outcome() {
     assert!(statements < GRAINS / 5, "{statements} statements for {GRAINS} reads");
 }
 
+/// The rows of a grain, as a journal is replayed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn replays_of_many_grains_share_statements_and_each_has_its_own_rows() {
+    const REPLAYED: u64 = 400;
+    let name = "replays_of_many_grains_share_statements_and_each_has_its_own_rows";
+    let Some(server) = PostgresServer::start_or_skip(name) else { return };
+    let store = open(&format!("{}?{PATIENT}", server.url())).await;
+    let states = StateTable::new(store, ClusterId::new("shared").unwrap());
+    states.ensure().await.unwrap();
+    let rows =
+        |number: u64| (0..number % 4).map(move |row| (format!("row{row}"), number * 10 + row));
+    let mut writes = JoinSet::new();
+    for number in 0..REPLAYED {
+        for (row, value) in rows(number) {
+            let slot = states.slot("Counter", &key(number), &row);
+            writes.spawn(async move {
+                let written = slot.write(None, "bytes", payload(value, 1), now()).await;
+                assert!(matches!(written, Ok(WriteOutcome::Written(_))), "{written:?}");
+            });
+        }
+    }
+    writes.join_all().await;
+    let before = commits(&server).await;
+    let mut reads = JoinSet::new();
+    for number in 0..REPLAYED {
+        let states = states.clone();
+        reads.spawn(
+            async move { (number, states.of_grain("Counter", &key(number)).await.unwrap()) },
+        );
+    }
+    for (number, found) in reads.join_all().await {
+        let found: Vec<_> =
+            found.into_iter().map(|(row, state)| (row, state.payload.to_vec())).collect();
+        let written: Vec<_> =
+            rows(number).map(|(row, value)| (row, payload(value, 1).to_vec())).collect();
+        assert_eq!(found, written, "{number}");
+    }
+    let statements = commits(&server).await - before;
+    assert!(statements < REPLAYED / 4, "{statements} statements for {REPLAYED} replays");
+}
+
 /// A time that no server can keep, among a hundred states that are written.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_state_that_cannot_be_written_fails_alone() {
