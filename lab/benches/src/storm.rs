@@ -1,6 +1,7 @@
 //! A storm: 300,000 grains that were never called before are called at once, each by a task of its
 //! own.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -11,7 +12,7 @@ use emmer_report::Report;
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 
-use crate::grains::Cell;
+use crate::grains::{Cell, StoredCell};
 use crate::job::{Calm, Job, Launcher, Serve, Server, What, runtime};
 use crate::meter::Meter;
 use crate::remote::{cpu_of, until_known};
@@ -39,6 +40,8 @@ pub enum Contender {
     Three,
     /// On the calling silo, one of three: most of them are registered on another.
     Local,
+    /// On three silo processes; each reads its state from a given store.
+    Stored,
 }
 
 impl Contender {
@@ -48,6 +51,7 @@ impl Contender {
             Self::One => "emmer, 1 silo",
             Self::Three => "emmer, 3 silos",
             Self::Local => "emmer, 3 silos, local",
+            Self::Stored => "emmer, 3 silos, with state",
         }
     }
 }
@@ -58,6 +62,8 @@ pub struct Plan {
     contender: Contender,
     threads: usize,
     grains: u64,
+    /// The URL of the store; none for a file.
+    store: Option<String>,
 }
 
 /// Runs one contender.
@@ -66,10 +72,11 @@ pub struct Plan {
 /// The first call that failed for another reason than too much work.
 pub fn run(plan: &Plan, launcher: &Launcher) -> Result<Vec<Sample>> {
     let folder = tempfile::tempdir()?;
-    let store = format!("sqlite://{}", folder.path().join("cluster.db").display());
+    let file = || format!("sqlite://{}", folder.path().join("cluster.db").display());
+    let store = plan.store.clone().unwrap_or_else(file);
     let others = match plan.contender {
         Contender::One => 0,
-        Contender::Three | Contender::Local => SILOS - 1,
+        Contender::Three | Contender::Local | Contender::Stored => SILOS - 1,
     };
     let serve = Serve { threads: plan.threads, what: What::Silo(store.clone()) };
     let started: Result<Vec<Server>> = (0..others).map(|_| launcher.serve(serve.clone())).collect();
@@ -100,7 +107,7 @@ async fn strike(plan: &Plan, grains: &GrainFactory, servers: &mut [Server]) -> R
     }
     let refused = Arc::new(AtomicU64::new(0));
     let (served, meter) = (cpu_of(servers)?, Meter::start());
-    tokio::spawn(call_all(grains.clone(), plan.grains, refused.clone())).await??;
+    tokio::spawn(call_all(grains.clone(), plan.clone(), refused.clone())).await??;
     let (wall, cpu) = meter.read();
     let served = cpu_of(servers)?.saturating_sub(served);
     let refused = u32::try_from(refused.load(Ordering::Relaxed)).unwrap_or(u32::MAX);
@@ -113,29 +120,42 @@ async fn strike(plan: &Plan, grains: &GrainFactory, servers: &mut [Server]) -> R
 
 /// Calls each grain once, in a task of its own. It runs in a task itself: the thread of the test
 /// would be woken for every call that ends.
-async fn call_all(grains: GrainFactory, count: u64, refused: Arc<AtomicU64>) -> Result<()> {
+async fn call_all(grains: GrainFactory, plan: Plan, refused: Arc<AtomicU64>) -> Result<()> {
     let mut calls = JoinSet::new();
-    for key in 0..count {
-        let (grain, refused) = (grains.grain::<dyn Cell>(key), refused.clone());
-        calls.spawn(async move {
-            for _ in 0..TRIES_MAX {
-                match grain.bump(key).await {
-                    Ok(answer) if answer == key + 1 => return Ok(()),
-                    Ok(_) => return Err(crate::Error::from("a wrong answer")),
-                    Err(CallError::Overloaded { .. }) => {
-                        refused.fetch_add(1, Ordering::Relaxed);
-                        tokio::time::sleep(AGAIN).await;
-                    }
-                    Err(error) => return Err(error.into()),
-                }
-            }
-            Err("refused again and again".into())
-        });
+    for key in 0..plan.grains {
+        let refused = refused.clone();
+        if plan.contender == Contender::Stored {
+            let grain = grains.grain::<dyn StoredCell>(key);
+            calls.spawn(async move { call(key, &refused, || grain.bump(key)).await });
+        } else {
+            let grain = grains.grain::<dyn Cell>(key);
+            calls.spawn(async move { call(key, &refused, || grain.bump(key)).await });
+        }
     }
     while let Some(ended) = calls.join_next().await {
         ended??;
     }
     Ok(())
+}
+
+/// Calls one grain, again while it is refused.
+async fn call<F: IntoFuture<Output = std::result::Result<u64, CallError<Infallible>>>>(
+    key: u64,
+    refused: &AtomicU64,
+    bump: impl Fn() -> F,
+) -> Result<()> {
+    for _ in 0..TRIES_MAX {
+        match bump().await {
+            Ok(answer) if answer == key + 1 => return Ok(()),
+            Ok(_) => return Err(crate::Error::from("a wrong answer")),
+            Err(CallError::Overloaded { .. }) => {
+                refused.fetch_add(1, Ordering::Relaxed);
+                tokio::time::sleep(AGAIN).await;
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Err("refused again and again".into())
 }
 
 /// Runs every contender in every round.
@@ -148,12 +168,34 @@ pub fn measure(settings: &Settings, launcher: &Launcher, say: &dyn Fn(&str)) -> 
     while rounds.begin() {
         for threads in &settings.threads {
             for contender in [Contender::One, Contender::Three, Contender::Local] {
-                let plan = Plan { contender, threads: *threads, grains };
+                let plan = Plan { contender, threads: *threads, grains, store: None };
                 rounds.add(contender.name(), || launcher.measure(&Job::run_of("storm", &plan)?))?;
             }
         }
     }
     Ok(rounds.compared(["emmer, 1 silo", "emmer, 1 silo"]))
+}
+
+/// Runs the grains with state on the store of a URL.
+///
+/// # Errors
+/// The first run that failed.
+pub fn measure_on(
+    store: &str,
+    settings: &Settings,
+    launcher: &Launcher,
+    say: &dyn Fn(&str),
+) -> Result<Compared> {
+    let (grains, contender) = (settings.scaled(300_000, 100), Contender::Stored);
+    let mut rounds = Rounds::new(settings.rounds, say);
+    while rounds.begin() {
+        for threads in &settings.threads {
+            let store = Some(store.to_owned());
+            let plan = Plan { contender, threads: *threads, grains, store };
+            rounds.add(contender.name(), || launcher.measure(&Job::run_of("storm", &plan)?))?;
+        }
+    }
+    Ok(rounds.compared([contender.name(), contender.name()]))
 }
 
 /// The table.
@@ -164,7 +206,7 @@ pub fn report(compared: &Compared) -> Report {
     let local = Contender::Local.name();
     report.goals.push(compared.goal_cpu(WHAT, 2, three, 8_000.0));
     report.goals.push(compared.goal_times(WHAT, 2, three, one, 1.5));
-    for silos in [three, local] {
+    for silos in [three, local, Contender::Stored.name()] {
         report.goals.push(compared.goal_worst(WHAT, silos, FENCE_SHUT, 0.0));
         report.goals.push(compared.goal_worst(WHAT, silos, LATEST_PROBE, PROBE_MS_MAX));
     }

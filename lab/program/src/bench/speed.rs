@@ -38,7 +38,7 @@ pub(super) enum Scenario {
     /// Calls in a cluster of three silo processes, by a client through gateways and by a silo
     Cluster(Flags),
     /// 300,000 grains called for the first time, all at once
-    Storm(Flags),
+    Storm(StormFlags),
     /// Look-ups and registrations, and calls by a silo that does not know where a grain is
     Directory(Flags),
     /// Changes of view and look-ups on the ring, by the size of the cluster
@@ -72,6 +72,16 @@ pub(super) struct Flags {
     threads: Vec<usize>,
     #[command(flatten)]
     out: Out,
+}
+
+/// Parameters of a storm.
+#[derive(Args, Clone)]
+pub(super) struct StormFlags {
+    #[command(flatten)]
+    flags: Flags,
+    /// A store, as its URL, from which each grain then reads a state
+    #[arg(long, value_name = "URL")]
+    store: Option<String>,
 }
 
 /// Parameters of a soak.
@@ -191,7 +201,10 @@ pub(super) fn run(scenario: &Scenario) -> Result<()> {
         Scenario::Memory(flags) => one(&MEMORY, flags, &launcher),
         Scenario::Remote(flags) => one(&REMOTE, flags, &launcher),
         Scenario::Cluster(flags) => one(&CLUSTER, flags, &launcher),
-        Scenario::Storm(flags) => one(&STORM, flags, &launcher),
+        Scenario::Storm(StormFlags { flags, store: None }) => one(&STORM, flags, &launcher),
+        Scenario::Storm(StormFlags { flags, store: Some(store) }) => {
+            storm_on(store, flags, &launcher)
+        }
         Scenario::Directory(flags) => one(&DIRECTORY, flags, &launcher),
         Scenario::Ring(flags) => one(&RING, flags, &launcher),
         Scenario::Soak(flags) => soak(flags, &launcher),
@@ -232,6 +245,13 @@ fn all(flags: &Flags, launcher: &Launcher) -> Result<()> {
     }
     goals.title = format!("Every goal (emmer-lab bench all), {} s", begun.elapsed().as_secs());
     publish(&goals, &flags.out.reports, flags.out.format)
+}
+
+fn storm_on(store: &str, flags: &Flags, launcher: &Launcher) -> Result<()> {
+    let settings = flags.settings(STORM.usual_threads)?;
+    let compared = storm::measure_on(store, &settings, launcher, &|line| eprintln!("{line}"));
+    let report = storm::report(&compared.map_err(Failure::other)?);
+    publish(&report, &flags.out.reports, flags.out.format)
 }
 
 fn soak(flags: &SoakFlags, launcher: &Launcher) -> Result<()> {
