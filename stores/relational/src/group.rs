@@ -4,12 +4,14 @@
 //! as it would for a connection. The next statement then takes all requests that wait, up to a
 //! maximum. So no request waits for others to come, and a busy store gets few statements.
 //!
-//! Statements run in tasks of their own: a request that is given up takes no other one with it.
+//! A request that finds room runs in its caller's task, alone. Statements of several requests run in
+//! tasks of their own: a request that is given up takes no other one with it.
 
 use std::collections::VecDeque;
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 /// The most requests that wait.
@@ -53,32 +55,55 @@ impl<Q: Send + 'static, A: Send + 'static> Group<Q, A> {
     pub(crate) async fn run<F: Future<Output = Vec<A>> + Send>(
         self: &Arc<Self>,
         request: Q,
-        run: impl Fn(Vec<Q>) -> F + Send + 'static,
+        run: impl Fn(Vec<Q>) -> F + Clone + Send + 'static,
     ) -> Result<A, Unanswered> {
-        let (tell, told) = oneshot::channel();
-        let begins = {
+        let told = {
             let mut state = self.lock();
-            if state.waiting.len() >= WAITING_MAX {
+            if state.running < self.at_once {
+                state.running += 1;
+                Err(request)
+            } else if state.waiting.len() >= WAITING_MAX {
                 return Err(Unanswered::TooMany);
+            } else {
+                let (tell, told) = oneshot::channel();
+                state.waiting.push_back((request, tell));
+                Ok(told)
             }
-            state.waiting.push_back((request, tell));
-            let begins = state.running < self.at_once;
-            state.running += usize::from(begins);
-            begins
         };
-        if begins {
-            let runs = Runs { group: self.clone(), is_over: false };
-            tokio::spawn(async move {
-                while let Some((requests, tells)) = runs.group.take() {
-                    for (tell, answer) in tells.into_iter().zip(run(requests).await) {
-                        // A request that is given up has no use for its answer.
-                        let _ = tell.send(answer);
-                    }
-                }
-                runs.end();
-            });
+        match told {
+            Ok(told) => told.await.map_err(|_| Unanswered::Abandoned),
+            Err(request) => {
+                let next = run.clone();
+                let _then = AtEnd(Some(|| self.go_on(next)));
+                run(vec![request]).await.into_iter().next().ok_or(Unanswered::Abandoned)
+            }
         }
-        told.await.map_err(|_| Unanswered::Abandoned)
+    }
+
+    /// A statement has ended: runs what waits in its place, in a task.
+    fn go_on<F: Future<Output = Vec<A>> + Send>(
+        self: &Arc<Self>,
+        run: impl Fn(Vec<Q>) -> F + Send + 'static,
+    ) {
+        {
+            let mut state = self.lock();
+            if state.waiting.is_empty() {
+                state.running -= 1;
+                return;
+            }
+        }
+        let runs = Runs { group: self.clone(), is_over: false };
+        // Without a runtime it is dropped here, and ends as with its runtime.
+        let Ok(runtime) = Handle::try_current() else { return };
+        runtime.spawn(async move {
+            while let Some((requests, tells)) = runs.group.take() {
+                for (tell, answer) in tells.into_iter().zip(run(requests).await) {
+                    // A request that is given up has no use for its answer.
+                    let _ = tell.send(answer);
+                }
+            }
+            runs.end();
+        });
     }
 
     /// The requests of the next statement; none if none waits.
@@ -112,6 +137,17 @@ impl<Q, A> Group<Q, A> {
     fn lock(&self) -> MutexGuard<'_, State<Q, A>> {
         // A panic in between leaves the queue whole.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Something to do at the end of a scope, however it ends.
+struct AtEnd<F: FnOnce()>(Option<F>);
+
+impl<F: FnOnce()> Drop for AtEnd<F> {
+    fn drop(&mut self) {
+        if let Some(then) = self.0.take() {
+            then();
+        }
     }
 }
 
@@ -179,6 +215,8 @@ mod tests {
 
     type Answer = JoinHandle<Result<u32, Unanswered>>;
 
+    const ABANDONED: Result<u32, Unanswered> = Err(Unanswered::Abandoned);
+
     fn one_at_once() -> Arc<Group<u32, u32>> {
         Group::new((1, 256), |a, b| a == b)
     }
@@ -240,15 +278,28 @@ mod tests {
     async fn a_statement_that_panics_leaves_its_requests_unanswered_and_no_other() {
         let group = one_at_once();
         let server = Server::default();
-        let broken = {
-            let group = group.clone();
+        let broken = |request| {
+            let (group, server) = (group.clone(), server.clone());
             tokio::spawn(async move {
-                let run = |_: Vec<u32>| async { panic!("a fault of the driver") };
-                group.run(1, run).await
+                let run = move |requests: Vec<u32>| {
+                    let server = server.clone();
+                    async move {
+                        assert_eq!(requests, [1], "a fault of the driver");
+                        server.run(requests).await
+                    }
+                };
+                group.run(request, run).await
             })
         };
-        let ended = tokio::time::timeout(Duration::from_secs(1), broken).await;
-        assert_eq!(ended.unwrap().unwrap(), Err(Unanswered::Abandoned));
+        // In its caller's task, as without a group.
+        assert!(broken(0).await.unwrap_err().is_panic());
+        // In a task of its own.
+        let asked = [1, 2, 3].map(broken);
+        assert_eq!(server.answer().await, [1]);
+        let limit = Duration::from_secs(1);
+        for (asked, answer) in asked.into_iter().zip([Ok(10), ABANDONED, ABANDONED]) {
+            assert_eq!(tokio::time::timeout(limit, asked).await.unwrap().unwrap(), answer);
+        }
         let next = ask(&group, &server, 2).await;
         assert_eq!(server.answer().await, [2]);
         assert_eq!(next.await.unwrap(), Ok(20));
