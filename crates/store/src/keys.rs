@@ -11,6 +11,10 @@ use crate::validate::{PARTITION_KEY_BYTES_MAX, ROW_KEY_BYTES_MAX};
 /// `text` with `%`, `/`, `~` and every control character as `%XX` of its UTF-8 bytes; everything
 /// else as it stands. Different texts give different results, and no result holds a `/` or `~`.
 pub fn escape(text: &str) -> String {
+    let is_plain = |byte: u8| matches!(byte, b' '..=b'}') && byte != b'%' && byte != b'/';
+    if text.bytes().all(is_plain) {
+        return text.to_owned();
+    }
     let mut out = String::with_capacity(text.len());
     let mut buffer = [0u8; 4];
     for c in text.chars() {
@@ -29,7 +33,21 @@ pub fn escape(text: &str) -> String {
 /// The kind is `u`, `i`, `g` (UUID) or `s` (text), so that the integer 1 and the text "1" are two
 /// grains.
 pub fn partition(service: &ClusterId, grain_type: &str, key: &GrainKey) -> String {
-    let text = format!("{service}/{}/{}.{}", escape(grain_type), kind(key), key_text(key));
+    partition_of(&partition_prefix(service, grain_type), kind(key), &key_text(key))
+}
+
+/// What the partitions of all grains of a type begin with.
+pub(crate) fn partition_prefix(service: &ClusterId, grain_type: &str) -> String {
+    format!("{service}/{}/", escape(grain_type))
+}
+
+/// The partition of a grain whose key has this kind and [text](key_text).
+pub(crate) fn partition_of(prefix: &str, kind: char, key_text: &str) -> String {
+    let mut text = String::with_capacity(prefix.len() + key_text.len() + 2);
+    text.push_str(prefix);
+    text.push(kind);
+    text.push('.');
+    text.push_str(key_text);
     fit(text, PARTITION_KEY_BYTES_MAX)
 }
 
@@ -62,6 +80,7 @@ pub const fn kind(key: &GrainKey) -> char {
 pub fn key_text(key: &GrainKey) -> String {
     match key {
         GrainKey::Text(text) => escape(text),
+        GrainKey::Uint(number) => number.to_string(),
         other => other.to_string(),
     }
 }

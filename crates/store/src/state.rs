@@ -89,6 +89,7 @@ impl StateTable {
             table: self.clone(),
             service: self.service.as_str().into(),
             grain_type: grain_type.into(),
+            prefix: keys::partition_prefix(&self.service, grain_type),
             name: Arc::new(RowName::of(state)),
         })
     }
@@ -142,6 +143,8 @@ pub struct StateKind {
     table: StateTable,
     service: Arc<str>,
     grain_type: Arc<str>,
+    /// The beginning of all partitions.
+    prefix: String,
     name: Arc<RowName>,
 }
 
@@ -154,14 +157,15 @@ impl fmt::Debug for StateKind {
 impl StateKind {
     /// The place of the state of the grain with this key.
     pub fn slot(&self, key: &GrainKey) -> StateSlot {
-        let Self { table, service, grain_type, name } = self;
+        let Self { table, service, grain_type, prefix, name } = self;
+        let key_text = keys::key_text(key);
         let rows = GrainRows {
             store: table.store.clone(),
             bytes_max: table.bytes_max,
-            partition: keys::partition(&table.service, grain_type, key),
+            partition: keys::partition_of(prefix, keys::kind(key), &key_text),
             service: service.clone(),
             grain_type: grain_type.clone(),
-            grain_key: keys::key_text(key).into(),
+            grain_key: key_text.into(),
         };
         StateSlot(Arc::new(Slot { rows, name: name.clone() }))
     }
