@@ -10,6 +10,7 @@
 mod bad_files;
 mod book;
 mod conformance;
+mod measure;
 mod processes;
 #[cfg(unix)]
 mod read_only;
