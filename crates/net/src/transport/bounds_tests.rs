@@ -404,6 +404,13 @@ async fn a_peer_that_reads_something_within_30_s_is_not_lost_before_30_s_more() 
         while bytes.len() < before + (20 << 20) {
             assert!(reading.read_buf(&mut bytes).await.unwrap() > 0, "the peer is lost");
         }
+        // Nor before the other side has written what there is room for now.
+        let mut sent = 0;
+        while accepted.traffic().bytes_sent > sent {
+            sent = accepted.traffic().bytes_sent;
+            let real = || std::thread::sleep(Duration::from_millis(20));
+            let _ = tokio::task::spawn_blocking(real).await;
+        }
         drop(at_work);
         let _ = thread.await;
     }

@@ -1,6 +1,6 @@
 //! The connections of one silo or client, by peer.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -94,7 +94,7 @@ pub struct Pool {
     /// Connections over which some of them are still told of their death.
     farewells: Mutex<HashMap<SiloAddress, Arc<Connection>>>,
     /// Silos whose options differ from this one's.
-    strangers: Mutex<HashSet<SiloAddress>>,
+    strangers: Mutex<BTreeSet<SiloAddress>>,
     /// Calls of others are no longer served, on any connection.
     draining: AtomicBool,
 }

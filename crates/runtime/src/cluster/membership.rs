@@ -1,7 +1,7 @@
 //! The shell of the membership machine: one task owns it, executes its effects and reports their
 //! results.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -237,7 +237,7 @@ pub(crate) async fn run(
 /// The lifelines to the silos that the machine watches, and the connections for its messages to
 /// them, each kept by a task.
 #[derive(Default)]
-struct Lifelines(HashMap<SiloAddress, [Abort; 2]>);
+struct Lifelines(BTreeMap<SiloAddress, [Abort; 2]>);
 
 impl Lifelines {
     fn keep_only(&mut self, cluster: &Arc<Cluster>, silos: &BTreeSet<SiloAddress>) {

@@ -1,6 +1,6 @@
 //! Messages about grains that move from silo to silo, and the room for their memory.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -159,9 +159,9 @@ impl Memory {
 pub(crate) struct Moves {
     peers: Arc<Peers>,
     /// The moves whose grain was sent, by number: each waits for a word of a silo.
-    waiting: Mutex<HashMap<u64, Waiting>>,
+    waiting: Mutex<BTreeMap<u64, Waiting>>,
     /// The questions for calls that follow a grain, by number: each waits for its answer.
-    flushes: Mutex<HashMap<u64, Question>>,
+    flushes: Mutex<BTreeMap<u64, Question>>,
     next: AtomicU64,
     leaving: Arc<Semaphore>,
     arriving: Arc<Semaphore>,
@@ -343,7 +343,7 @@ impl Moves {
     pub(crate) fn connection_lost(&self, silo: SiloAddress) {
         self.followers.lost(silo);
         self.flushes.lock().retain(|_, question| question.via != silo);
-        for (_, waits) in self.waiting.lock().extract_if(|_, waits| waits.to == silo) {
+        for (_, waits) in self.waiting.lock().extract_if(.., |_, waits| waits.to == silo) {
             let _ = waits.word.send(Word::Failed);
         }
     }

@@ -39,13 +39,13 @@ pub(crate) struct Hub {
     me: Weak<Self>,
     way: OnceLock<Weak<dyn Way>>,
     spawner: Spawner,
-    readers: Mutex<HashMap<Key, Arc<ReadEnd>>>,
-    writers: Mutex<HashMap<Key, Arc<WriteEnd>>>,
+    readers: Mutex<BTreeMap<Key, Arc<ReadEnd>>>,
+    writers: Mutex<BTreeMap<Key, Arc<WriteEnd>>>,
     /// The number of streams of each process that has chosen their numbers.
     of: Mutex<HashMap<Place, usize>>,
     due: Mutex<DueOrder>,
     /// Sinks of streams within this process.
-    locals: Mutex<HashMap<u64, Weak<dyn Local>>>,
+    locals: Mutex<BTreeMap<u64, Weak<dyn Local>>>,
     /// The silo leaves: no stream begins.
     is_leaving: AtomicBool,
     /// The links to processes with observers of this process's grains.

@@ -1,7 +1,7 @@
 //! The observers of this process, and the sets of grains that they are in.
 
 use std::any::Any;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::future::poll_fn;
 use std::sync::{Arc, Weak};
 
@@ -48,7 +48,7 @@ pub(crate) struct Inbox(Mutex<Entries>);
 #[derive(Default)]
 struct Entries {
     observers: HashMap<u64, Observer>,
-    sets: HashMap<Key, HashSet<u64>>,
+    sets: BTreeMap<Key, BTreeSet<u64>>,
 }
 
 struct Observer {

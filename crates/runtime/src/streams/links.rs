@@ -2,7 +2,7 @@
 //! that has observers of its grains. What a grain tells is written once on each link, however many
 //! observers are at its end.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -61,7 +61,7 @@ impl Item {
 pub(crate) struct Set {
     id: SetId,
     hub: Arc<Hub>,
-    members: Mutex<HashMap<Place, Member>>,
+    members: Mutex<BTreeMap<Place, Member>>,
     /// The number of all observers.
     count: AtomicU64,
 }
@@ -84,7 +84,7 @@ impl Member {
 /// A link to one process.
 pub(crate) struct Link {
     end: Arc<WriteEnd>,
-    sets: Mutex<HashMap<SetId, Weak<Set>>>,
+    sets: Mutex<BTreeMap<SetId, Weak<Set>>>,
 }
 
 /// The links of a process to others.
@@ -92,7 +92,7 @@ pub(crate) struct Link {
 pub(crate) struct Links {
     to: Mutex<HashMap<Place, Arc<Link>>>,
     /// Sets with observers in this process.
-    own: Mutex<HashMap<SetId, Weak<Set>>>,
+    own: Mutex<BTreeMap<SetId, Weak<Set>>>,
 }
 
 impl Links {
@@ -214,7 +214,7 @@ impl Set {
     }
 
     /// The sets of a link, or of this process.
-    fn sets<'a>(&'a self, link: Option<&'a Arc<Link>>) -> &'a Mutex<HashMap<SetId, Weak<Self>>> {
+    fn sets<'a>(&'a self, link: Option<&'a Arc<Link>>) -> &'a Mutex<BTreeMap<SetId, Weak<Self>>> {
         link.map_or(&self.hub.links.own, |link| &link.sets)
     }
 

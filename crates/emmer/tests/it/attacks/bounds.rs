@@ -336,17 +336,18 @@ fn clients_together_hold_no_more_than_they_may() {
                 assert!(answer.is_ok(), "{answer:?}");
                 tokio::time::sleep(millis(5)).await;
             }
-            // A call that reaches the grain before the first nap has its turn.
-            while !unread {
-                match calls.join_next().await.expect("no call was refused").unwrap() {
-                    Ok(_) => {}
-                    Err(CallError::Overloaded { detail, .. })
-                        if detail.contains("client_bytes_max") =>
-                    {
-                        break;
+            if !unread {
+                // A call that reaches the grain before the first nap has its turn.
+                let refused = loop {
+                    let ended = calls.join_next().await.unwrap().unwrap();
+                    if let Err(error) = ended {
+                        break error;
                     }
-                    Err(error) => panic!("{error:?}"),
-                }
+                };
+                assert!(
+                    matches!(&refused, CallError::Overloaded { detail, .. } if detail.contains("client_bytes_max")),
+                    "{refused:?}"
+                );
             }
             calls.abort_all();
             for client in clients {
