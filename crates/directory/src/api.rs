@@ -135,8 +135,8 @@ pub struct Config {
     /// The most recovery questions of other silos kept until the view they name arrives, and the
     /// most being answered. One more is dropped; the asker asks again. Default 1,024.
     pub questions_max: usize,
-    /// The most registrations in one report message; at the longest keys 4,096 are about 4 MiB.
-    /// Default 4,096.
+    /// The most registrations in one report message; at the longest keys 4,096 are about 4 MiB. A
+    /// message with requests has as many at most, and never more than 256. Default 4,096.
     pub report_batch_max: usize,
 }
 

@@ -405,11 +405,13 @@ async fn a_peer_that_reads_something_within_30_s_is_not_lost_before_30_s_more() 
             assert!(reading.read_buf(&mut bytes).await.unwrap() > 0, "the peer is lost");
         }
         // Nor before the other side has written what there is room for now.
-        let mut sent = 0;
-        while accepted.traffic().bytes_sent > sent {
-            sent = accepted.traffic().bytes_sent;
-            let real = || std::thread::sleep(Duration::from_millis(20));
+        let (mut sent, mut same) = (0, 0);
+        while same < 10 {
+            let real = || std::thread::sleep(Duration::from_millis(10));
             let _ = tokio::task::spawn_blocking(real).await;
+            let now = accepted.traffic().bytes_sent;
+            same = if now == sent { same + 1 } else { 0 };
+            sent = now;
         }
         drop(at_work);
         let _ = thread.await;

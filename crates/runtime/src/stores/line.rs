@@ -14,6 +14,9 @@ use emmer_store::BoxFuture;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
+/// The most requests that wait, those that were given up included. One more has no answer.
+const WAITING_MAX: usize = 1 << 20;
+
 /// Requests to one store.
 pub(super) struct Line {
     spawner: Spawner,
@@ -25,7 +28,6 @@ pub(super) struct Line {
 struct State {
     /// Number of tasks, each with a request under way.
     running: usize,
-    /// As many as there are turns, whose numbers have limits of their own.
     waiting: VecDeque<BoxFuture<'static, ()>>,
 }
 
@@ -36,7 +38,7 @@ impl Line {
     }
 
     /// Runs `request` in a task and waits for it. Dropping this drops the request. None if it
-    /// panicked, or when the runtime is gone.
+    /// panicked, if too many wait, or when the runtime is gone.
     pub(super) fn run<T: Send + 'static>(
         self: &Arc<Self>,
         request: BoxFuture<'static, T>,
@@ -62,7 +64,9 @@ impl Line {
         {
             let mut state = self.state.lock();
             if state.running >= self.at_once {
-                state.waiting.push_back(request);
+                if state.waiting.len() < WAITING_MAX {
+                    state.waiting.push_back(request);
+                }
                 return;
             }
             state.running += 1;
