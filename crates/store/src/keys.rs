@@ -36,7 +36,7 @@ pub fn partition(service: &ClusterId, grain_type: &str, key: &GrainKey) -> Strin
     partition_of(&partition_prefix(service, grain_type), kind(key), &key_text(key))
 }
 
-/// What the partitions of all grains of a type begin with.
+/// The beginning of the partitions of a grain type.
 pub(crate) fn partition_prefix(service: &ClusterId, grain_type: &str) -> String {
     format!("{service}/{}/", escape(grain_type))
 }

@@ -4,8 +4,10 @@
 //! as it would for a connection. The next statement then takes all requests that wait, up to a
 //! maximum. So no request waits for others to come, and a busy store gets few statements.
 //!
-//! A request that finds room runs in its caller's task, alone. Statements of several requests run
-//! in tasks of their own: a request that is given up takes no other one with it.
+//! A request that finds room runs alone, in its caller's task, and keeps its place until that task
+//! has polled it to the end. A silo polls its requests in tasks that no turn can stop. Statements
+//! of several requests run in tasks of their own: a request that is given up takes no other one
+//! with it.
 
 use std::collections::VecDeque;
 use std::future::Future;

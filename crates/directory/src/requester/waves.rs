@@ -12,7 +12,8 @@ use crate::facts::Facts;
 use crate::message::{Ask, Message};
 use crate::out::Out;
 
-/// Most messages with requests that an owner has before it has answered one of them.
+/// Unanswered messages with requests from which on an owner gets a further message only when that
+/// is full.
 const UNANSWERED_MAX: u32 = 2;
 /// Most requests in one message.
 const ASKS_MAX: usize = 256;

@@ -50,7 +50,7 @@ impl Process {
         self.link_with(peer, LIMITS)
     }
 
-    /// The same with other limits of this process.
+    /// As [`link`](Self::link), with `limits` for this process.
     pub(crate) fn link_with(&self, peer: PeerKind, limits: ConnectionLimits) -> Link {
         Link::new(Setup {
             peer,

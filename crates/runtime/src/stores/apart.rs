@@ -3,8 +3,7 @@
 //! A turn is polled only while the fence is open. A request inside such a turn would stand still
 //! with it, and hold a connection or a lock of the store. The membership's own request, which opens
 //! the fence, would then wait for the turn, and the turn for the fence. So requests run in tasks of
-//! the silo, each to its end or until its caller drops it. There are at most so many tasks; further
-//! requests wait in a [`Line`].
+//! the silo, each to its end or until its caller drops it. A [`Line`] bounds the number of tasks.
 
 use std::future::{poll_fn, ready};
 use std::ops::RangeInclusive;
