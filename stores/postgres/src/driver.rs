@@ -146,13 +146,11 @@ impl Driver for PostgresDriver {
         match *each {
             Each::ReadPartition(partitions) => {
                 let answer = run.send(&known.read_partition_each, &[&partitions]).await?;
-                found(table, partitions.len(), &answer).map(EachAnswer::Partitions)
+                found(table, partitions.len(), &answer)
             }
-            Each::Read(keys) => {
-                let (partitions, keys): (Vec<&str>, Vec<&str>) = keys.iter().copied().unzip();
+            Each::Read { partitions, keys } => {
                 let answer = run.send(&known.read_each, &[&partitions, &keys]).await?;
-                let found = found(table, keys.len(), &answer)?;
-                Ok(EachAnswer::Rows(found.into_iter().map(|mut rows| rows.pop()).collect()))
+                found(table, keys.len(), &answer)
             }
             Each::Replace(rows) => {
                 let values = EachParameters::new(table, rows, false);
@@ -232,7 +230,7 @@ fn found(
     table: &'static TableDecl,
     count: usize,
     answer: &connection::Answer,
-) -> Result<Vec<Vec<StoredRow>>, Failure> {
+) -> Result<EachAnswer, Failure> {
     let corrupt = |detail| Failure::Nothing(Fault::corrupt(detail));
     let mut found = vec![Vec::new(); count];
     for row in &answer.rows {
@@ -241,7 +239,7 @@ fn found(
         let place = place.ok_or_else(|| corrupt("a row that was not asked for".to_owned()))?;
         place.push(stored_row(table, &crate::values::RowCells(row)).map_err(corrupt)?);
     }
-    Ok(found)
+    Ok(EachAnswer::Rows(found))
 }
 
 /// Says of each row in the request if it was written. `place` finds the place, in the order of the

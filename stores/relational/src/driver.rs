@@ -94,10 +94,15 @@ pub enum Request<'a> {
 /// Requests that share a statement. Each is done for itself.
 #[derive(Clone, Copy, Debug)]
 pub enum Each<'a> {
-    /// Partitions, by their names. Answered by [`EachAnswer::Partitions`].
+    /// Partitions, by their names. Answered by [`EachAnswer::Rows`].
     ReadPartition(&'a [&'a str]),
-    /// Rows, by partition and row key. Answered by [`EachAnswer::Rows`].
-    Read(&'a [(&'a str, &'a str)]),
+    /// Rows, as many as there are partitions and keys. Answered by [`EachAnswer::Rows`].
+    Read {
+        /// The partition of each row.
+        partitions: &'a [&'a str],
+        /// The key of each row.
+        keys: &'a [&'a str],
+    },
     /// Rows that must exist with their expected etags. Answered by [`EachAnswer::Done`].
     Replace(&'a [EachRow<'a>]),
     /// Rows that must not exist; what they expect has no meaning. Answered by [`EachAnswer::Done`].
@@ -120,10 +125,8 @@ pub struct EachRow<'a> {
 /// Answer to [`Each`], in the order of its requests.
 #[derive(Clone, Debug, PartialEq)]
 pub enum EachAnswer {
-    /// The rows of each partition, by their keys.
-    Partitions(Vec<Vec<StoredRow>>),
-    /// The rows; none for one that does not exist.
-    Rows(Vec<Option<StoredRow>>),
+    /// The rows of each request, in the order of their keys.
+    Rows(Vec<Vec<StoredRow>>),
     /// True for each row whose condition held, and which is written.
     Done(Vec<bool>),
 }

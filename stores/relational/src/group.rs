@@ -258,6 +258,21 @@ mod tests {
         assert_eq!(last.await.unwrap(), Ok(50));
     }
 
+    #[tokio::test]
+    async fn a_statement_has_no_more_requests_than_it_may() {
+        let (group, server) = (Group::new((1, 2), |a, b| a == b), Server::default());
+        let mut asked = Vec::new();
+        for request in 1..=4 {
+            asked.push(ask(&group, &server, request).await);
+        }
+        for statement in [vec![1], vec![2, 3], vec![4]] {
+            assert_eq!(server.answer().await, statement);
+        }
+        for (request, asked) in (1..).zip(asked) {
+            assert_eq!(asked.await.unwrap(), Ok(request * 10));
+        }
+    }
+
     /// A grain may give its write up while the statement is under way.
     #[tokio::test]
     async fn a_request_that_is_given_up_takes_no_other_one_with_it() {

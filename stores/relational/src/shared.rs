@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use emmer_store::{Answered, CommitOutcome, Fault, Mutation, Row, StoredRow, TableDecl};
 
-use crate::driver::{Driver, Each, EachAnswer, EachRow};
+use crate::driver::{Driver, Each, EachAnswer, EachRow, Request};
 use crate::etags;
 use crate::fault::Failure;
 use crate::group::{Group, Unanswered};
@@ -18,17 +18,22 @@ const TOGETHER_MAX: usize = 256;
 /// The most partitions that one statement reads: a journal may be long.
 const PARTITIONS_TOGETHER_MAX: usize = 16;
 
-/// A row to be read.
+/// A row to be read, or a whole partition.
 pub(crate) struct Read {
     table: &'static TableDecl,
     partition: String,
-    row_key: String,
+    /// The row; none for all of them.
+    row_key: Option<String>,
 }
 
-/// A partition to be read.
-pub(crate) struct ReadPartition {
-    table: &'static TableDecl,
-    partition: String,
+impl Read {
+    fn request(&self) -> Request<'_> {
+        let partition = &*self.partition;
+        match &self.row_key {
+            Some(row_key) => Request::ReadRow { partition, row_key },
+            None => Request::ReadPartition { partition },
+        }
+    }
 }
 
 /// A row to be written.
@@ -77,14 +82,13 @@ impl Write {
     }
 }
 
-type ReadAnswer = Result<Option<StoredRow>, Fault>;
-type PartitionAnswer = Answered<Vec<StoredRow>>;
+type ReadAnswer = Answered<Vec<StoredRow>>;
 type WriteAnswer = Answered<CommitOutcome, emmer_store::Failure>;
 
 /// The requests that share statements, by their kinds.
 pub(crate) struct Grouped {
     reads: Arc<Group<Read, ReadAnswer>>,
-    partitions: Arc<Group<ReadPartition, PartitionAnswer>>,
+    partitions: Arc<Group<Read, ReadAnswer>>,
     replaces: Arc<Group<Write, WriteAnswer>>,
     inserts: Arc<Group<Write, WriteAnswer>>,
 }
@@ -98,11 +102,10 @@ impl Grouped {
             !std::ptr::eq(a.table, b.table)
                 || (a.row.key() == b.row.key() && a.partition == b.partition)
         };
+        let other_table = |a: &Read, b: &Read| !std::ptr::eq(a.table, b.table);
         Self {
-            reads: Group::new((at_once, TOGETHER_MAX), |a, b| !std::ptr::eq(a.table, b.table)),
-            partitions: Group::new((at_once / 2, PARTITIONS_TOGETHER_MAX), |a, b| {
-                !std::ptr::eq(a.table, b.table)
-            }),
+            reads: Group::new((at_once, TOGETHER_MAX), other_table),
+            partitions: Group::new((at_once / 2, PARTITIONS_TOGETHER_MAX), other_table),
             replaces: Group::new((at_once, TOGETHER_MAX), same_row),
             inserts: Group::new((at_once, TOGETHER_MAX), same_row),
         }
@@ -116,51 +119,45 @@ pub(crate) const fn may_share<D: Driver>(table: &'static TableDecl) -> bool {
 }
 
 impl<D: Driver> Core<D> {
+    /// The row, if it exists; without a key all rows of the partition.
     pub(crate) async fn read_with_others(
         self: &Arc<Self>,
         table: &'static TableDecl,
         partition: &str,
-        row_key: &str,
+        row_key: Option<&str>,
     ) -> ReadAnswer {
-        let (partition, row_key) = (partition.to_owned(), row_key.to_owned());
-        let read = Read { table, partition, row_key };
+        let group = match row_key {
+            Some(_) => &self.grouped.reads,
+            None => &self.grouped.partitions,
+        };
+        let (partition, row_key) = (partition.to_owned(), row_key.map(ToOwned::to_owned));
         let core = self.clone();
         let run = move |reads| {
             let core = core.clone();
             async move { core.read_each(reads).await }
         };
-        let answer = self.grouped.reads.run(read, run).await;
+        let answer = group.run(Read { table, partition, row_key }, run).await;
         answer.unwrap_or_else(|why| Err(unanswered(why)))
     }
 
-    pub(crate) async fn read_partition_with_others(
-        self: &Arc<Self>,
-        table: &'static TableDecl,
-        partition: &str,
-    ) -> PartitionAnswer {
-        let read = ReadPartition { table, partition: partition.to_owned() };
-        let core = self.clone();
-        let run = move |reads| {
-            let core = core.clone();
-            async move { core.read_partition_each(reads).await }
-        };
-        let answer = self.grouped.partitions.run(read, run).await;
-        answer.unwrap_or_else(|why| Err(unanswered(why)))
-    }
-
-    async fn read_partition_each(&self, reads: Vec<ReadPartition>) -> Vec<PartitionAnswer> {
+    /// All of them are rows, or all are partitions.
+    async fn read_each(&self, reads: Vec<Read>) -> Vec<ReadAnswer> {
         let Some(first) = reads.first().filter(|_| reads.len() > 1) else {
-            return self.read_partition_one_by_one(reads).await;
+            return self.read_one_by_one(&reads).await;
         };
         let partitions: Vec<&str> = reads.iter().map(|read| &*read.partition).collect();
-        let each = Each::ReadPartition(&partitions);
+        let keys: Vec<&str> = reads.iter().filter_map(|read| read.row_key.as_deref()).collect();
+        let each = match first.row_key {
+            Some(_) => Each::Read { partitions: &partitions, keys: &keys },
+            None => Each::ReadPartition(&partitions),
+        };
         match self.work(first.table, Work::Each(&each), true, self.deadline()).await {
-            Ok(Done::Each(EachAnswer::Partitions(found))) if found.len() == reads.len() => {
+            Ok(Done::Each(EachAnswer::Rows(found))) if found.len() == reads.len() => {
                 found.into_iter().map(Ok).collect()
             }
             Ok(_) => reads.iter().map(|_| Err(strange())).collect(),
             // One may be too long for the time, or what cannot be read.
-            Err(Failure::Nothing(_)) => self.read_partition_one_by_one(reads).await,
+            Err(Failure::Nothing(_)) => self.read_one_by_one(&reads).await,
             Err(failure) => {
                 let fault = failure.fault();
                 reads.iter().map(|_| Err(fault.clone())).collect()
@@ -168,40 +165,12 @@ impl<D: Driver> Core<D> {
         }
     }
 
-    async fn read_partition_one_by_one(&self, reads: Vec<ReadPartition>) -> Vec<PartitionAnswer> {
+    async fn read_one_by_one(&self, reads: &[Read]) -> Vec<ReadAnswer> {
         let mut answers = Vec::with_capacity(reads.len());
         for read in reads {
-            answers.push(self.read_partition_alone(read.table, &read.partition).await);
+            answers.push(self.rows(read.table, &read.request(), self.deadline()).await);
         }
         answers
-    }
-
-    async fn read_each(&self, reads: Vec<Read>) -> Vec<ReadAnswer> {
-        if let [read] = &reads[..] {
-            return vec![self.read_alone(read.table, &read.partition, &read.row_key).await];
-        }
-        let Some(first) = reads.first() else { return Vec::new() };
-        let keys: Vec<_> = reads.iter().map(|read| (&*read.partition, &*read.row_key)).collect();
-        let each = Each::Read(&keys);
-        match self.work(first.table, Work::Each(&each), true, self.deadline()).await {
-            Ok(Done::Each(EachAnswer::Rows(rows))) if rows.len() == reads.len() => {
-                rows.into_iter().map(Ok).collect()
-            }
-            Ok(_) => reads.iter().map(|_| Err(strange())).collect(),
-            // One row may be what cannot be read.
-            Err(Failure::Nothing(_)) => {
-                let mut answers = Vec::with_capacity(reads.len());
-                for read in &reads {
-                    let answer = self.read_alone(read.table, &read.partition, &read.row_key).await;
-                    answers.push(answer);
-                }
-                answers
-            }
-            Err(failure) => {
-                let fault = failure.fault();
-                reads.iter().map(|_| Err(fault.clone())).collect()
-            }
-        }
     }
 
     pub(crate) async fn write_with_others(self: &Arc<Self>, write: Write) -> WriteAnswer {

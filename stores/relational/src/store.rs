@@ -70,7 +70,7 @@ impl Work<'_> {
     const fn kind(&self) -> Kind {
         match self {
             Self::One(request) => request.kind(),
-            Self::Each(Each::Read(_) | Each::ReadPartition(_)) => Kind::Read,
+            Self::Each(Each::Read { .. } | Each::ReadPartition(_)) => Kind::Read,
             Self::Each(Each::Replace(_) | Each::Insert(_)) => Kind::Write,
         }
     }
@@ -207,7 +207,7 @@ impl<D: Driver> Core<D> {
         }
     }
 
-    async fn rows(
+    pub(crate) async fn rows(
         &self,
         table: &'static TableDecl,
         request: &Request<'_>,
@@ -218,24 +218,6 @@ impl<D: Driver> Core<D> {
             Ok(_) => Err(strange()),
             Err(failure) => Err(failure.fault()),
         }
-    }
-
-    pub(crate) async fn read_alone(
-        &self,
-        table: &'static TableDecl,
-        partition: &str,
-        row_key: &str,
-    ) -> Answered<Option<StoredRow>> {
-        let request = Request::ReadRow { partition, row_key };
-        Ok(self.rows(table, &request, self.deadline()).await?.into_iter().next())
-    }
-
-    pub(crate) async fn read_partition_alone(
-        &self,
-        table: &'static TableDecl,
-        partition: &str,
-    ) -> Answered<Vec<StoredRow>> {
-        self.rows(table, &Request::ReadPartition { partition }, self.deadline()).await
     }
 
     pub(crate) async fn commit_alone(
@@ -356,9 +338,9 @@ impl<D: Driver> Unchecked for Relational<D> {
         partition: &str,
     ) -> Answered<Vec<StoredRow>> {
         if may_share::<D>(table) {
-            return self.0.read_partition_with_others(table, partition).await;
+            return self.0.read_with_others(table, partition, None).await;
         }
-        self.0.read_partition_alone(table, partition).await
+        self.0.rows(table, &Request::ReadPartition { partition }, self.0.deadline()).await
     }
 
     async fn read_row(
@@ -368,9 +350,11 @@ impl<D: Driver> Unchecked for Relational<D> {
         row_key: &str,
     ) -> Answered<Option<StoredRow>> {
         if may_share::<D>(table) {
-            return self.0.read_with_others(table, partition, row_key).await;
+            let found = self.0.read_with_others(table, partition, Some(row_key)).await?;
+            return Ok(found.into_iter().next());
         }
-        self.0.read_alone(table, partition, row_key).await
+        let request = Request::ReadRow { partition, row_key };
+        Ok(self.0.rows(table, &request, self.0.deadline()).await?.into_iter().next())
     }
 
     /// The rows from `from` on, and rows before it up to the limit.
