@@ -22,6 +22,8 @@ pub(super) struct Line {
     spawner: Spawner,
     /// The most requests under way.
     at_once: usize,
+    /// The most requests that wait.
+    waiting_max: usize,
     state: Mutex<State>,
 }
 
@@ -34,7 +36,8 @@ struct State {
 impl Line {
     pub(super) fn new(spawner: Spawner, at_once: usize) -> Arc<Self> {
         let state = Mutex::new(State { running: 0, waiting: VecDeque::new() });
-        Arc::new(Self { spawner, at_once: at_once.max(1), state })
+        let at_once = at_once.max(1);
+        Arc::new(Self { spawner, at_once, waiting_max: WAITING_MAX, state })
     }
 
     /// Runs `request` in a task and waits for it. Dropping this drops the request. None if it
@@ -64,7 +67,7 @@ impl Line {
         {
             let mut state = self.state.lock();
             if state.running >= self.at_once {
-                if state.waiting.len() < WAITING_MAX {
+                if state.waiting.len() < self.waiting_max {
                     state.waiting.push_back(request);
                 }
                 return;
@@ -187,6 +190,23 @@ mod tests {
         }
         assert_eq!((ends, bench.begun()), (vec![Some(7); 4], vec![0, 1, 2, 4, 5]));
         assert_eq!(bench.line.state.lock().running, 0);
+    }
+
+    #[tokio::test]
+    async fn one_request_more_than_may_wait_has_no_answer() {
+        let mut bench = Bench::new();
+        Arc::get_mut(&mut bench.line).unwrap().waiting_max = 1;
+        let mut asked = Vec::new();
+        for n in 0..3 {
+            asked.push(bench.ask(n).await);
+        }
+        let begun = bench.begun.clone();
+        let beyond = bench.line.run(Box::pin(async move { begun.lock().push(9) }));
+        assert_eq!((beyond.await, bench.begun()), (None, vec![0, 1]));
+        for (answer, end) in asked {
+            end.send(Some(7)).unwrap();
+            assert_eq!(answer.await, Some(7));
+        }
     }
 
     #[tokio::test]
